@@ -8,7 +8,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use crowsnest_api::certificate::{AGENT_ORGANIZATION, FRONT_PROXY, SigningRequest};
 use crowsnest_apimachinery::user::UserInfo;
-use crowsnest_kube_apiserver::authn::{Authority, ClientAuthorities, PeerCertificate};
+use crowsnest_apiserver::authn::{Authority, ClientAuthorities, PeerCertificate};
 use crowsnest_plan::certificates::permissions;
 use proptest::prelude::*;
 use rcgen::{KeyPair, PublicKeyData, SigningKey};

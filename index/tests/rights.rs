@@ -23,22 +23,23 @@ mod members;
 #[path = "rights/reviews.rs"]
 mod reviews;
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
 use cases::{Cases, LABEL, NAMESPACES, objects};
 use crowsnest_apimachinery::names::{ClusterName, Gvr};
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_index::rights::rbac_resources;
 use crowsnest_index::{Answer, Change, CollectionKey, Follower, Happened, Index, IndexOptions, SearchRequest, Seq};
-use crowsnest_kube_apiserver::authz::aggregate;
 use crowsnest_members::{Clusters, Fleet, FleetOptions, Interest, InterestGuard, Namespaces, Why};
+use crowsnest_registry::authz::aggregate;
 use futures::{StreamExt, stream};
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
 use kube::Api;
 use kube::api::{DeleteParams, PostParams};
 use members::{Member, api, control_plane, name, register, start, within};
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
-use std::time::Duration;
 
 const RBAC: &str = "rbac.authorization.k8s.io/v1";
 /// Maximum number of concurrent reviews.

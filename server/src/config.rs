@@ -5,18 +5,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use crowsnest_kube_apiserver::audit::Auditor;
-use crowsnest_kube_apiserver::audit::log::{AuditLog, Destination, Files, Writer};
-use crowsnest_kube_apiserver::audit::policy::Policy;
-use crowsnest_kube_apiserver::authn::{Credentials, Serving};
+use crowsnest_apiserver::audit::Auditor;
+use crowsnest_apiserver::audit::log::{AuditLog, Destination, Files, Writer};
+use crowsnest_apiserver::audit::policy::Policy;
+use crowsnest_apiserver::authn::{Credentials, Serving};
+use crowsnest_process::client_ca::Trust;
+use crowsnest_process::reload::{Reloader, Reloads};
 
 use crate::aggregated::request::audit::{DELICATE, Members};
 use crate::aggregated::request::limits::Limits;
 use crate::aggregated::request::middleware::Edge;
 use crate::figures::Figures;
 use crate::webhook::clients::Clients;
-use crowsnest_process::client_ca::Trust;
-use crowsnest_process::reload::{Reloader, Reloads};
 
 /// Timeout of requests that are answered here, as in kube-apiserver.
 const TIMEOUT: Duration = Duration::from_secs(60);

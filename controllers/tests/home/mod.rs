@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crowsnest_apimachinery::user::UserInfo;
+use crowsnest_apiserver::outbound::Outbound;
 use crowsnest_controllers::cache::chosen_labels;
 use crowsnest_controllers::runtime::dynamic_client::{Objects, Resource};
 use crowsnest_controllers::runtime::{Config, Manager};
@@ -14,7 +15,6 @@ use crowsnest_index::{Index, IndexOptions};
 use crowsnest_kube_apiserver::admission::Plugin;
 use crowsnest_kube_apiserver::admission::webhook::client::WebhookClient;
 use crowsnest_kube_apiserver::crd::controller::Controller;
-use crowsnest_kube_apiserver::outbound::Outbound;
 use crowsnest_kube_apiserver::services::ClusterServices;
 use crowsnest_kube_apiserver::{ApiServer, Config as ServerConfig, Data};
 use crowsnest_members::{Fleet, FleetOptions};

@@ -3,9 +3,9 @@
 use axum::routing::post;
 use axum::{Json, Router};
 use base64::Engine;
+use crowsnest_apiserver::authn::{Authority, Serving};
+use crowsnest_apiserver::serve::serve;
 use crowsnest_controllers::runtime::dynamic_client::{Resource, Target};
-use crowsnest_kube_apiserver::authn::{Authority, Serving};
-use crowsnest_kube_apiserver::http::serve::serve;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;

@@ -1,9 +1,9 @@
 //! A member: a real API server that can be stopped and started on its data, the network before it, and what is written to
 //! it.
 
-use crate::host::resources;
-use crate::members::{Member, config_map, namespace, start_on};
-use crate::network::Network;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
 use axum::Router;
 use axum::extract::Request;
 use axum::http::StatusCode;
@@ -11,16 +11,18 @@ use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use axum::routing::any_service;
 use crowsnest_kube_apiserver::server::{ApiServer, Config, Data};
-use crowsnest_kube_apiserver::storage::Durability;
+use crowsnest_registry::storage::Durability;
 use kube::Client;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use rand::Rng;
 use rand::rngs::StdRng;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 use tokio::net::TcpListener;
 use tokio::sync::{RwLock, watch};
+
+use crate::host::resources;
+use crate::members::{Member, config_map, namespace, start_on};
+use crate::network::Network;
 
 /// Where objects carry the word that only one version of one object has.
 const WORD: &str = "test/word";

@@ -4,8 +4,8 @@
 
 use std::path::PathBuf;
 
-use crowsnest_kube_apiserver::storage::Durability;
 use crowsnest_kube_apiserver::{ApiServer, Config, Data};
+use crowsnest_registry::storage::Durability;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 

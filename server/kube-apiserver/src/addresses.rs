@@ -6,19 +6,18 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crowsnest_apiserver::status::{ApiResult, Reason};
+use crowsnest_builtin::RANGE;
+use crowsnest_registry::authz::bootstrap::{loopback, loopback_options};
+use crowsnest_registry::error::Error;
+use crowsnest_registry::object::{Object, time};
+use crowsnest_registry::options::{DeleteOptions, WriteOptions};
+use crowsnest_registry::resource::{Gvr, ResourceRef};
+use crowsnest_registry::storage::{ChangeKind, ResourceKey};
+use crowsnest_registry::strategy::RequestContext;
+use crowsnest_registry::{Change, Edit, Registry};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-
-use crate::authz::bootstrap::{loopback, loopback_options};
-use crate::builtin::{self, RANGE};
-use crate::error::Error;
-use crate::registry::object::{Object, time};
-use crate::registry::options::{DeleteOptions, WriteOptions};
-use crate::registry::resource::{Gvr, ResourceRef};
-use crate::registry::strategy::RequestContext;
-use crate::registry::{Change, Edit, Registry};
-use crate::status::{ApiResult, Reason};
-use crate::storage::{ChangeKind, ResourceKey};
 
 const GROUP: &str = "networking.k8s.io";
 const NAME: &str = "kubernetes";
@@ -80,7 +79,7 @@ type Held = BTreeMap<String, (String, String)>;
 fn held<'a>(services: impl IntoIterator<Item = &'a Value>) -> Held {
     let of = |service: &'a Value| {
         let owner = (service.namespace().to_owned(), service.name().to_owned());
-        builtin::addresses(service).into_iter().map(move |address| (address, owner.clone()))
+        crowsnest_builtin::addresses(service).into_iter().map(move |address| (address, owner.clone()))
     };
     services.into_iter().flat_map(of).collect()
 }

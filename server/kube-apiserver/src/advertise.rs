@@ -6,12 +6,11 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use crowsnest_apiserver::status::{ApiResult, Reason};
+use crowsnest_registry::authz::bootstrap::{loopback, loopback_options};
+use crowsnest_registry::resource::Gvr;
+use crowsnest_registry::{Change, Edit, Registry};
 use serde_json::{Value, json};
-
-use crate::authz::bootstrap::{loopback, loopback_options};
-use crate::registry::resource::Gvr;
-use crate::registry::{Change, Edit, Registry};
-use crate::status::{ApiResult, Reason};
 
 const NAME: &str = "kubernetes";
 const NAMESPACE: &str = "default";

@@ -7,7 +7,23 @@ use std::sync::{Arc, Weak};
 
 use axum::Router;
 use crowsnest_apimachinery::user::UserInfo;
+use crowsnest_apiserver::audit::Auditor;
+use crowsnest_apiserver::authn::{
+    Algorithm, Authority, ClientAuthorities, FRONT_PROXY, Oidc, Serving, Tls, TokenSigner, renew,
+};
+use crowsnest_apiserver::outbound::Outbound;
+use crowsnest_apiserver::serve;
+use crowsnest_builtin::ServiceAllocators;
 use crowsnest_component_base::tls::Identity;
+use crowsnest_registry::Registry;
+use crowsnest_registry::admission::Admission;
+use crowsnest_registry::authentication::Authenticator;
+use crowsnest_registry::authz::{Authorizer, EscalationGuard, aggregate, bootstrap};
+use crowsnest_registry::catalog::Catalog;
+use crowsnest_registry::error::{Error, Result};
+use crowsnest_registry::lifecycle::NamespaceLifecycle;
+use crowsnest_registry::resource::{Gvr, ResourceInfo};
+use crowsnest_registry::storage::{Durability, Journal, Limits, MemoryJournal, SqliteJournal, Store};
 use parking_lot::Mutex;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
@@ -18,25 +34,10 @@ use crate::admission::{Plugin, WebhookClient, plugins, policy, priority};
 use crate::advertise;
 use crate::aggregation::Aggregator;
 use crate::aggregation::authentication::{self, Trust};
-use crate::audit::Auditor;
-use crate::authentication::Authenticator;
-use crate::authn::{
-    self, Algorithm, Authority, ClientAuthorities, FRONT_PROXY, Oidc, Serving, Tls, TokenSigner, renew,
-};
-use crate::authz::{Authorizer, EscalationGuard, aggregate, bootstrap};
-use crate::builtin::ServiceAllocators;
 use crate::crd::controller::Controller as Definitions;
-use crate::error::{Error, Result};
 use crate::http::client::InProcessService;
 use crate::http::{self, Api, InFlight};
-use crate::outbound::Outbound;
-use crate::registry::Registry;
-use crate::registry::admission::Admission;
-use crate::registry::catalog::Catalog;
-use crate::registry::lifecycle::NamespaceLifecycle;
-use crate::registry::resource::{Gvr, ResourceInfo};
 use crate::services::ClusterServices;
-use crate::storage::{Durability, Journal, Limits, MemoryJournal, SqliteJournal, Store};
 
 /// Where a server keeps its objects and keys.
 #[derive(Debug, Clone)]
@@ -80,7 +81,7 @@ impl Config {
         Self {
             name: name.to_owned(),
             data,
-            resources: crate::builtin::resources(),
+            resources: crowsnest_builtin::resources(),
             history: Limits::default(),
             tokens: HashMap::new(),
             oidc: None,
@@ -123,7 +124,7 @@ const FRONT_PROXY_AUTHORITY: &str = "front-proxy-ca";
 const WEBHOOK_CLIENT: &str = "kube-apiserver-webhook-client";
 
 /// Issues the certificate presented to extension API servers.
-fn front_proxy(authority: &Authority) -> authn::error::Result<Identity> {
+fn front_proxy(authority: &Authority) -> crowsnest_apiserver::Result<Identity> {
     let own = authority.client(FRONT_PROXY, &[])?;
     Ok(Identity { certificate: own.certificate.into_bytes(), key: own.key.into_bytes() })
 }
@@ -168,7 +169,7 @@ impl Keys {
     fn clients(&self) -> Result<ClientAuthorities> {
         let Trust { client_ca, request_header_ca, allowed_names } = self.trust();
         let clients = ClientAuthorities::new(Some(&request_header_ca), allowed_names, Some(&client_ca));
-        Ok(clients.map_err(authn::error::Error::from)?)
+        Ok(clients.map_err(crowsnest_apiserver::Error::from)?)
     }
 }
 
@@ -325,8 +326,8 @@ impl ApiServer {
     }
 
     /// TLS of an additional listener of this server, which trusts the same clients.
-    pub fn tls(&self, serving: Arc<Serving>) -> Result<Tls> {
-        Ok(Tls::new(serving, ClientAuthorities::clone(&self.inner.tls.clients))?)
+    pub fn tls(&self, serving: Arc<Serving>) -> crowsnest_apiserver::Result<Tls> {
+        Tls::new(serving, ClientAuthorities::clone(&self.inner.tls.clients))
     }
 
     /// The whole HTTP service; requests carry their own credentials.
@@ -400,7 +401,7 @@ impl ApiServer {
             std::future::pending::<()>().await;
         };
         tokio::select! {
-            served = http::serve::serve(listener, Some(self.inner.tls.clone()), router, either) => served.map_err(io),
+            served = serve::serve(listener, Some(self.inner.tls.clone()), router, either) => served.map_err(io),
             () = guard => Ok(()),
         }
     }

@@ -2,11 +2,10 @@
 
 use std::sync::{Arc, Weak};
 
+use crowsnest_apiserver::outbound::{Endpoint, InProcessServices, ResolveError, ServiceResolver};
+use crowsnest_registry::Registry;
+use crowsnest_registry::storage::{ObjectKey, ResourceKey};
 use serde_json::Value;
-
-use crate::outbound::{Endpoint, InProcessServices, ResolveError, ServiceResolver};
-use crate::registry::Registry;
-use crate::storage::{ObjectKey, ResourceKey};
 
 /// Resolves in-process services first, then the Service and EndpointSlice objects of the registry.
 pub struct ClusterServices {

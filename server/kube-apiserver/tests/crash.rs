@@ -9,8 +9,8 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use crowsnest_kube_apiserver::storage::Durability;
 use crowsnest_kube_apiserver::{ApiServer, Config, Data};
+use crowsnest_registry::storage::Durability;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, PostParams};

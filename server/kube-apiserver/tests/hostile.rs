@@ -11,7 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crowsnest_apimachinery::user::{MASTERS, UserInfo};
-use crowsnest_kube_apiserver::http::{InFlight, serve::serve};
+use crowsnest_apiserver::serve::serve;
+use crowsnest_kube_apiserver::http::InFlight;
 use crowsnest_kube_apiserver::{ApiServer, Config, Data};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use axum::body::Body;
-use crowsnest_kube_apiserver::registry::Registry;
-use crowsnest_kube_apiserver::registry::connect::{Connect, ConnectRequest};
-use crowsnest_kube_apiserver::registry::options::ListOptions;
-use crowsnest_kube_apiserver::registry::resource::Gvr;
-use crowsnest_kube_apiserver::status::{ApiError, ApiResult, Reason};
+use crowsnest_apiserver::status::{ApiError, ApiResult, Reason};
+use crowsnest_registry::Registry;
+use crowsnest_registry::connect::{Connect, ConnectRequest};
+use crowsnest_registry::options::ListOptions;
+use crowsnest_registry::resource::Gvr;
 use http::{Response, StatusCode, Uri, header};
 use jiff::Timestamp;
 use serde_json::Value;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use crowsnest_apimachinery::unstructured::{list, text};
-use crowsnest_kube_apiserver::status::{ApiError, ApiResult};
+use crowsnest_apiserver::status::{ApiError, ApiResult};
 use jiff::Timestamp;
 use serde_json::Value;
 

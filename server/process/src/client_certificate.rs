@@ -2,10 +2,10 @@
 
 use std::net::IpAddr;
 
-use crowsnest_kube_apiserver::authn::{self, PeerCertificate};
+use crowsnest_apiserver::authn::{self, PeerCertificate};
 
-pub use crowsnest_kube_apiserver::authn::peer::roots;
-pub use crowsnest_kube_apiserver::authn::{ClientAuthorities as Authorities, PeerCertificate as Certificate};
+pub use crowsnest_apiserver::authn::peer::roots;
+pub use crowsnest_apiserver::authn::{ClientAuthorities as Authorities, PeerCertificate as Certificate};
 
 /// The other end of a connection.
 #[derive(Debug, Clone, Default)]

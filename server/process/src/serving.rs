@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use arc_swap::ArcSwap;
-use crowsnest_kube_apiserver::authn::Serving;
-use crowsnest_kube_apiserver::authn::peer::AuthorityError;
-use crowsnest_kube_apiserver::http::serve::{prepare, read_ahead};
+use crowsnest_apiserver::authn::Serving;
+use crowsnest_apiserver::authn::peer::AuthorityError;
+use crowsnest_apiserver::serve::{prepare, read_ahead};
 use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;

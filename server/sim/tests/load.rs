@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crowsnest_kube_apiserver::Data;
-use crowsnest_kube_apiserver::storage::Durability;
+use crowsnest_registry::storage::Durability;
 use crowsnest_sim::load::Load;
 use crowsnest_sim::member::{Member, MemberConfig};
 use futures::{Stream, StreamExt};

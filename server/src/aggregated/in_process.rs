@@ -6,11 +6,10 @@ use std::convert::Infallible;
 use async_trait::async_trait;
 use axum::Router;
 use axum::body::Body;
-use crowsnest_kube_apiserver::outbound::InProcess;
+use crowsnest_apiserver::outbound::InProcess;
+use crowsnest_process::client_certificate::Peer;
 use http::{Request, Response};
 use tower::ServiceExt;
-
-use crowsnest_process::client_certificate::Peer;
 
 pub(crate) struct Local(pub(crate) Router);
 

@@ -112,8 +112,8 @@ impl Failure {
     }
 }
 
-impl From<crowsnest_kube_apiserver::status::ApiError> for Failure {
-    fn from(error: crowsnest_kube_apiserver::status::ApiError) -> Self {
+impl From<crowsnest_apiserver::status::ApiError> for Failure {
+    fn from(error: crowsnest_apiserver::status::ApiError) -> Self {
         let code = StatusCode::from_u16(error.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         Self { code, status: error.to_status() }
     }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use clap::Args;
-use crowsnest_kube_apiserver::authn::Oidc;
-use crowsnest_kube_apiserver::authn::oidc::{Given, Settings};
+use crowsnest_apiserver::authn::Oidc;
+use crowsnest_apiserver::authn::oidc::{Given, Settings};
 use url::Url;
 
 use crate::ui::oidc::SignInConfig;

@@ -54,7 +54,7 @@ pub(super) fn parsed(pem: &[u8]) -> anyhow::Result<Chain> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crowsnest_kube_apiserver::authn::{Authority, Serving};
+    use crowsnest_apiserver::authn::{Authority, Serving};
     use crowsnest_process::serving::{Tls, serve};
     use tokio_util::sync::CancellationToken;
 

@@ -2,7 +2,7 @@
 //! Secret of the control plane. `serve` reads certificate and key, `install` signs a new one before the old one ends.
 
 use anyhow::Context;
-use crowsnest_kube_apiserver::authn::{Authority, Credentials};
+use crowsnest_apiserver::authn::{Authority, Credentials};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context;
-use crowsnest_kube_apiserver::authn::{Credentials, Serving};
+use crowsnest_apiserver::authn::{Credentials, Serving};
+use crowsnest_process::reload::{Reloader, Reloads};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
@@ -16,7 +17,6 @@ use tokio_util::sync::CancellationToken;
 use super::tasks::Tasks;
 use crate::install::SYSTEM_NAMESPACE;
 use crate::install::serving::{SECRET, credentials};
-use crowsnest_process::reload::{Reloader, Reloads};
 
 /// What is shown is read anew by the reloader where it is in files, else by one of `tasks`.
 pub(super) async fn serving(

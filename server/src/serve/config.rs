@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crowsnest_api::role::Role;
+use crowsnest_apiserver::authn::Oidc;
 use crowsnest_controllers::runtime;
 use crowsnest_index::IndexOptions;
-use crowsnest_kube_apiserver::authn::Oidc;
 
 use super::Server;
 use crate::config::{ApiConfig, CertificateNames};

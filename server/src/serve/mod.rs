@@ -17,9 +17,9 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use crowsnest_api::role::Role;
+use crowsnest_apiserver::audit::log::Writer;
+use crowsnest_apiserver::authn::{Oidc, Serving};
 use crowsnest_component_base::retry::{Backoff, Delays};
-use crowsnest_kube_apiserver::audit::log::Writer;
-use crowsnest_kube_apiserver::authn::{Oidc, Serving};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;

@@ -113,7 +113,7 @@ mod tests {
     use super::*;
     use crate::aggregated::request::limits::Limits;
     use crate::figures::Figures;
-    use crowsnest_kube_apiserver::audit::Auditor;
+    use crowsnest_apiserver::audit::Auditor;
     use crowsnest_process::reload::Reloads;
     use rstest::rstest;
     use std::time::Duration;

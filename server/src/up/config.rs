@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use anyhow::bail;
 use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_apiserver::authn::Oidc;
 use crowsnest_controllers::runtime;
 use crowsnest_index::IndexOptions;
 use crowsnest_kube_apiserver::admission::Plugin;
-use crowsnest_kube_apiserver::authn::Oidc;
 use crowsnest_kube_apiserver::http::InFlight;
 use crowsnest_members::Rights;
 use crowsnest_sim::load::Load;

@@ -5,18 +5,18 @@ use std::sync::Arc;
 use anyhow::Context;
 use base64::Engine;
 use crowsnest_apimachinery::user::{MASTERS, UserInfo};
+use crowsnest_apiserver::audit::Auditor;
+use crowsnest_apiserver::authn::token::Algorithm;
+use crowsnest_apiserver::authn::{Oidc, Serving};
 use crowsnest_kube_apiserver::admission::Plugin;
-use crowsnest_kube_apiserver::audit::Auditor;
-use crowsnest_kube_apiserver::authn::token::Algorithm;
-use crowsnest_kube_apiserver::authn::{Oidc, Serving};
 use crowsnest_kube_apiserver::controllers::{self, Controllers};
 use crowsnest_kube_apiserver::http::InFlight;
-use crowsnest_kube_apiserver::storage::Durability;
 use crowsnest_kube_apiserver::{ApiServer, Config, Data};
 use crowsnest_process::client_ca::{self as trust, Trust};
 use crowsnest_process::data_dir::DataDir;
 use crowsnest_process::reload::Reloader;
 use crowsnest_process::serving::{self, Tls};
+use crowsnest_registry::storage::Durability;
 use crowsnest_sim::member::admin;
 use serde_json::Value;
 use tokio::net::TcpListener;
@@ -55,7 +55,7 @@ pub(super) struct ControlPlane {
     server: ApiServer,
     url: String,
     token: String,
-    serving: JoinHandle<crowsnest_kube_apiserver::error::Result<()>>,
+    serving: JoinHandle<crowsnest_registry::error::Result<()>>,
     stop: CancellationToken,
 }
 

@@ -12,8 +12,9 @@ use crowsnest_api::constants::condition;
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_component_base::kubeconfig;
 use crowsnest_kube_apiserver::Data;
-use crowsnest_kube_apiserver::storage::Durability;
 use crowsnest_members::join::{JoinOptions, join};
+use crowsnest_process::data_dir::DataDir;
+use crowsnest_registry::storage::Durability;
 use crowsnest_sim::load::Load;
 use crowsnest_sim::member::{Member, MemberConfig, Profile as MemberProfile};
 use futures::future::{join_all, try_join_all};
@@ -24,7 +25,6 @@ use super::config::{self, Config};
 use super::joined::Joined;
 use super::kubeconfigs::Kubeconfigs;
 use super::progress::Progress;
-use crowsnest_process::data_dir::DataDir;
 
 /// How long a start waits for what the members have.
 const LOOKED_AT_WITHIN: Duration = Duration::from_secs(15);

@@ -18,10 +18,10 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use anyhow::bail;
+use crowsnest_apiserver::audit::log::Writer;
+use crowsnest_apiserver::authn::Oidc;
+use crowsnest_apiserver::authn::oidc::whole;
 use crowsnest_index::IndexOptions;
-use crowsnest_kube_apiserver::audit::log::Writer;
-use crowsnest_kube_apiserver::authn::Oidc;
-use crowsnest_kube_apiserver::authn::oidc::whole;
 use crowsnest_process::data_dir::DataDir;
 use crowsnest_process::serving::{self, bind};
 use crowsnest_process::signals::Stop;

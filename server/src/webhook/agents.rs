@@ -4,7 +4,7 @@ use axum::response::Response;
 use crowsnest_admission::agents::{MATCH_CONDITION, agent_cluster, check_secret};
 use crowsnest_api::cluster::Cluster;
 use crowsnest_apimachinery::names::ClusterName;
-use crowsnest_kube_apiserver::status::ApiError;
+use crowsnest_apiserver::status::ApiError;
 use http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value, json};

@@ -7,7 +7,7 @@ use crowsnest_api::cluster::Cluster;
 use crowsnest_api::search::ResourceRegistry;
 use crowsnest_api::storage::GROUP as STORAGE_GROUP;
 use crowsnest_apimachinery::field::FieldError;
-use crowsnest_kube_apiserver::status::ApiError;
+use crowsnest_apiserver::status::ApiError;
 use crowsnest_plan::annotations;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use serde::Deserialize;

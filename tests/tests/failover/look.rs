@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow};
-use crowsnest_kube_apiserver::registry::resource::Gvr;
-use crowsnest_kube_apiserver::storage::ResourceKey;
+use crowsnest_registry::resource::Gvr;
+use crowsnest_registry::storage::ResourceKey;
 use crowsnest_sim::member::Member;
 use http::Request;
 use serde_json::Value;

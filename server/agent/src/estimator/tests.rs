@@ -3,17 +3,18 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
-use super::*;
+use crowsnest_apiserver::authn::Authority;
 use crowsnest_controllers::estimator::client::Asked;
 use crowsnest_controllers::estimator::{EstimatorOptions, Estimators};
 use crowsnest_controllers::runtime::dynamic_client::{Objects, Resource, Target};
 use crowsnest_kube_apiserver::admission::Plugin;
-use crowsnest_kube_apiserver::authn::Authority;
 use crowsnest_kube_apiserver::{ApiServer, Data};
 use crowsnest_plan::gates::Gates;
 use k8s_openapi::api::core::v1::Service;
 use rstest::rstest;
 use serde_json::{Value, json};
+
+use super::*;
 
 /// How an estimator proves itself and which clients it lets in.
 #[derive(Debug, Clone, Copy)]

@@ -7,12 +7,11 @@ use async_trait::async_trait;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use crowsnest_apimachinery::rbac::Action;
+use crowsnest_apiserver::authn::{FRONT_PROXY, SigningRequest};
+use crowsnest_apiserver::status::{ApiError, ApiResult};
+use crowsnest_registry::admission::{Admission, Attributes, Operation};
+use crowsnest_registry::authz::Authorizer;
 use serde_json::Value;
-
-use crate::authn::{FRONT_PROXY, SigningRequest};
-use crate::authz::Authorizer;
-use crate::registry::admission::{Admission, Attributes, Operation};
-use crate::status::{ApiError, ApiResult};
 
 const GROUP: &str = "certificates.k8s.io";
 const REQUESTS: &str = "certificatesigningrequests";

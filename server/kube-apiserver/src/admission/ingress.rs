@@ -4,13 +4,12 @@ use std::cmp::Reverse;
 use std::sync::{Arc, Weak};
 
 use async_trait::async_trait;
+use crowsnest_apiserver::status::ApiResult;
+use crowsnest_registry::Registry;
+use crowsnest_registry::admission::{Admission, Attributes, Operation};
+use crowsnest_registry::object::Object;
+use crowsnest_registry::storage::ResourceKey;
 use serde_json::Value;
-
-use crate::registry::Registry;
-use crate::registry::admission::{Admission, Attributes, Operation};
-use crate::registry::object::Object;
-use crate::status::ApiResult;
-use crate::storage::ResourceKey;
 
 const GROUP: &str = "networking.k8s.io";
 const OLD: &str = "kubernetes.io/ingress.class";

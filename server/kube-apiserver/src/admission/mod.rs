@@ -18,13 +18,13 @@ pub mod webhook;
 
 use std::sync::Arc;
 
-use crate::authz::Authorizer;
-use crate::cel::authorizer::Judge;
-use crate::outbound::Outbound;
-use crate::registry::Registry;
-use crate::registry::admission::Admission;
+use crowsnest_apiserver::outbound::Outbound;
+use crowsnest_cel::authorizer::Judge;
+use crowsnest_registry::Registry;
+use crowsnest_registry::admission::Admission;
+use crowsnest_registry::authz::Authorizer;
 
-pub use crate::outbound::Target;
+pub use crowsnest_apiserver::outbound::Target;
 pub use webhook::client::WebhookClient;
 
 /// A plugin that a server can do without, by kube-apiserver's name.

@@ -5,16 +5,15 @@
 use std::sync::{Arc, Weak};
 
 use async_trait::async_trait;
+use crowsnest_apiserver::status::{ApiError, ApiResult, Reason};
+use crowsnest_registry::Registry;
+use crowsnest_registry::admission::{Admission, Attributes, Operation};
+use crowsnest_registry::authz::bootstrap::{loopback, loopback_options};
+use crowsnest_registry::object::Object;
+use crowsnest_registry::resource::Gvr;
+use crowsnest_registry::storage::{ResourceKey, Revision};
 use parking_lot::RwLock;
 use serde_json::{Value, json};
-
-use crate::authz::bootstrap::{loopback, loopback_options};
-use crate::registry::Registry;
-use crate::registry::admission::{Admission, Attributes, Operation};
-use crate::registry::object::Object;
-use crate::registry::resource::Gvr;
-use crate::status::{ApiError, ApiResult, Reason};
-use crate::storage::{ResourceKey, Revision};
 
 const GROUP: &str = "scheduling.k8s.io";
 const CLASSES: &str = "priorityclasses";

@@ -4,12 +4,11 @@ use std::sync::{Arc, Weak};
 
 use async_trait::async_trait;
 use crowsnest_apimachinery::quantity::Quantity;
+use crowsnest_apiserver::status::{ApiError, ApiResult};
+use crowsnest_registry::Registry;
+use crowsnest_registry::admission::{Admission, Attributes, Operation};
+use crowsnest_registry::storage::{ObjectKey, ResourceKey};
 use serde_json::{Map, Value, json};
-
-use crate::registry::Registry;
-use crate::registry::admission::{Admission, Attributes, Operation};
-use crate::status::{ApiError, ApiResult};
-use crate::storage::{ObjectKey, ResourceKey};
 
 /// See the module.
 pub struct RuntimeClass {

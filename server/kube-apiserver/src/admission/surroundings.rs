@@ -1,11 +1,10 @@
 //! What webhooks and policies need to know around a write: its namespace, the other versions of its resource, its objects in them.
 
+use crowsnest_registry::Registry;
+use crowsnest_registry::admission::Attributes;
+use crowsnest_registry::resource::{Gvr, ResourceRef};
+use crowsnest_registry::storage::{ObjectKey, ResourceKey};
 use serde_json::Value;
-
-use crate::registry::Registry;
-use crate::registry::admission::Attributes;
-use crate::registry::resource::{Gvr, ResourceRef};
-use crate::storage::{ObjectKey, ResourceKey};
 
 /// The namespace of a namespaced write.
 pub fn namespace(registry: &Registry, a: &Attributes<'_>) -> Option<Value> {

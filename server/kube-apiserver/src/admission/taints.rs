@@ -1,10 +1,9 @@
 //! TaintNodesByCondition: a new node takes no pods until somebody has found it ready.
 
 use async_trait::async_trait;
+use crowsnest_apiserver::status::ApiResult;
+use crowsnest_registry::admission::{Admission, Attributes, Operation};
 use serde_json::{Value, json};
-
-use crate::registry::admission::{Admission, Attributes, Operation};
-use crate::status::ApiResult;
 
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
 const EFFECT: &str = "NoSchedule";

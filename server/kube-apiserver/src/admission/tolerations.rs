@@ -1,10 +1,9 @@
 //! DefaultTolerationSeconds: pods bear an unreachable or not ready node for five minutes unless they say otherwise.
 
 use async_trait::async_trait;
+use crowsnest_apiserver::status::ApiResult;
+use crowsnest_registry::admission::{Admission, Attributes, Operation};
 use serde_json::{Value, json};
-
-use crate::registry::admission::{Admission, Attributes, Operation};
-use crate::status::ApiResult;
 
 const SECONDS: i64 = 300;
 const TAINTS: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
+use crowsnest_apiserver::status::{ApiResult, Reason};
+use crowsnest_registry::options::WriteOptions;
+use crowsnest_registry::resource::Gvr;
+use crowsnest_registry::{Change, Edit, Registry};
 use serde_json::{Value, json};
 
 use crate::crd::controller::context;
-use crate::registry::options::WriteOptions;
-use crate::registry::resource::Gvr;
-use crate::registry::{Change, Edit, Registry};
-use crate::status::{ApiResult, Reason};
 
 pub const NAMESPACE: &str = "kube-system";
 pub const NAME: &str = "extension-apiserver-authentication";

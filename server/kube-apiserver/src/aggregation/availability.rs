@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use axum::body::Body;
 use bytes::Bytes;
+use crowsnest_apiserver::outbound::{Outbound, OutboundError, Place, ResolveError};
+use crowsnest_schema::openapi::Published;
 use http::StatusCode;
 use http::header::ACCEPT;
 use serde_json::Value;
@@ -12,8 +14,6 @@ use serde_json::Value;
 use super::discovery;
 use super::service::Remote;
 use crate::crd::names::Condition;
-use crate::openapi::remote::Published;
-use crate::outbound::{Outbound, OutboundError, Place, ResolveError};
 
 const TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_DOCUMENT: usize = 16 * 1024 * 1024;

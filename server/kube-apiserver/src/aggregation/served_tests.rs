@@ -5,9 +5,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use axum::body::Body;
 use crowsnest_apimachinery::user::UserInfo;
+use crowsnest_apiserver::outbound::InProcess;
 use serde_json::{Value, json};
 
-use crate::outbound::InProcess;
 use crate::{ApiServer, Config, Data};
 
 /// Lists its one resource, describes it in OpenAPI v2 alone, and otherwise tells who asked for what.

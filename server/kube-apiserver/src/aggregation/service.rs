@@ -3,16 +3,17 @@
 use base64::Engine;
 use crowsnest_apimachinery::field::FieldError;
 use crowsnest_apimachinery::names::format::{dns1035_label, dns1123_subdomain, path_segment};
+use crowsnest_apiserver::outbound::{Place, ServiceRef, Target};
+use crowsnest_apiserver::status::ApiResult;
+use crowsnest_registry::resource::ResourceInfo;
+use crowsnest_registry::strategy::{RequestContext, Strategy};
+use crowsnest_schema::apply::VersionSchemas;
+use crowsnest_schema::set::SchemaSet;
+use crowsnest_schema::{SchemaRef, prune};
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
-use crate::apply::VersionSchemas;
 use crate::crd::names::Condition;
-use crate::outbound::{Place, ServiceRef, Target};
-use crate::registry::resource::ResourceInfo;
-use crate::registry::strategy::{RequestContext, Strategy};
-use crate::schema::{SchemaRef, prune, set::SchemaSet};
-use crate::status::ApiResult;
 
 pub const GROUP: &str = "apiregistration.k8s.io";
 pub const PLURAL: &str = "apiservices";

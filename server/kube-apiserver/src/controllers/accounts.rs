@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
+use crowsnest_apiserver::status::{ApiResult, Reason};
+use crowsnest_registry::Registry;
+use crowsnest_registry::authz::bootstrap::{loopback, loopback_options};
+use crowsnest_registry::error::Error;
+use crowsnest_registry::object::Object;
+use crowsnest_registry::storage::{ObjectKey, ResourceKey};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::core;
-use crate::authz::bootstrap::{loopback, loopback_options};
-use crate::error::Error;
-use crate::registry::Registry;
-use crate::registry::object::Object;
-use crate::status::{ApiResult, Reason};
-use crate::storage::{ObjectKey, ResourceKey};
 
 /// The config map of every cluster, and its key.
 pub const ROOT: (&str, &str) = ("kube-root-ca.crt", "ca.crt");

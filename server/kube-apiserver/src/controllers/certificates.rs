@@ -7,17 +7,17 @@ use std::sync::Arc;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use crowsnest_api::certificate::check_requester;
+use crowsnest_apiserver::authn::SigningRequest;
+use crowsnest_apiserver::status::ApiResult;
+use crowsnest_registry::authz::bootstrap::{loopback, loopback_options};
+use crowsnest_registry::error::Error;
+use crowsnest_registry::object::{Object, time};
+use crowsnest_registry::resource::{Gvr, ResourceRef};
+use crowsnest_registry::storage::ResourceKey;
+use crowsnest_registry::{Change, Edit};
 use serde_json::{Value, json};
 
 use crate::ApiServer;
-use crate::authn::SigningRequest;
-use crate::authz::bootstrap::{loopback, loopback_options};
-use crate::error::Error;
-use crate::registry::object::{Object, time};
-use crate::registry::resource::{Gvr, ResourceRef};
-use crate::registry::{Change, Edit};
-use crate::status::ApiResult;
-use crate::storage::ResourceKey;
 
 const GROUP: &str = "certificates.k8s.io";
 const PLURAL: &str = "certificatesigningrequests";

@@ -6,19 +6,19 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crowsnest_apiserver::status::{ApiResult, Reason};
+use crowsnest_registry::authentication::bootstrap::signature;
+use crowsnest_registry::authz::bootstrap::{loopback, loopback_options};
+use crowsnest_registry::error::Error;
+use crowsnest_registry::options::ListOptions;
+use crowsnest_registry::storage::{ObjectKey, ResourceKey};
+use crowsnest_registry::{Change, Edit};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
 use super::{core, keep_following};
 use crate::ApiServer;
-use crate::authentication::bootstrap::signature;
-use crate::authz::bootstrap::{loopback, loopback_options};
-use crate::error::Error;
-use crate::registry::options::ListOptions;
-use crate::registry::{Change, Edit};
-use crate::status::{ApiResult, Reason};
-use crate::storage::{ObjectKey, ResourceKey};
 
 const NAMESPACE: &str = "kube-public";
 const NAME: &str = "cluster-info";

@@ -9,22 +9,21 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crowsnest_apiserver::status::{ApiResult, Reason};
 use crowsnest_component_base::retry::{Backoff, Delays};
+use crowsnest_registry::authz::bootstrap::{loopback, loopback_options};
+use crowsnest_registry::error::Error;
+use crowsnest_registry::object::Object;
+use crowsnest_registry::options::{DeleteOptions, Propagation};
+use crowsnest_registry::resource::ResourceRef;
+use crowsnest_registry::storage::{ChangeKind, Links, ObjectKey, OwnerLink, ResourceKey};
+use crowsnest_registry::{Change, Edit, Registry};
 use futures::{StreamExt, stream};
 use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-
-use crate::authz::bootstrap::{loopback, loopback_options};
-use crate::error::Error;
-use crate::registry::object::Object;
-use crate::registry::options::{DeleteOptions, Propagation};
-use crate::registry::resource::ResourceRef;
-use crate::registry::{Change, Edit, Registry};
-use crate::status::{ApiResult, Reason};
-use crate::storage::{ChangeKind, Links, ObjectKey, OwnerLink, ResourceKey};
 
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";

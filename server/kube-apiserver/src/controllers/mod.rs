@@ -16,11 +16,12 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crowsnest_apiserver::status::ApiResult;
+use crowsnest_registry::Registry;
+use crowsnest_registry::error::Error;
+use crowsnest_registry::resource::{Gvr, ResourceRef};
+
 use crate::ApiServer;
-use crate::error::Error;
-use crate::registry::Registry;
-use crate::registry::resource::{Gvr, ResourceRef};
-use crate::status::ApiResult;
 
 /// Which controllers run beside the ones every server needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

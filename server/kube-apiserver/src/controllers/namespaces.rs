@@ -4,20 +4,20 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crowsnest_apiserver::status::{ApiResult, Reason};
 use crowsnest_component_base::retry::Backoff;
+use crowsnest_registry::Registry;
+use crowsnest_registry::authz::bootstrap::loopback;
+use crowsnest_registry::error::Error;
+use crowsnest_registry::object::{Object, time};
+use crowsnest_registry::options::{DeleteOptions, Propagation};
+use crowsnest_registry::resource::ResourceRef;
+use crowsnest_registry::storage::ResourceKey;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::core;
-use crate::authz::bootstrap::loopback;
-use crate::error::Error;
-use crate::registry::Registry;
-use crate::registry::object::{Object, time};
-use crate::registry::options::{DeleteOptions, Propagation};
-use crate::registry::resource::ResourceRef;
-use crate::status::{ApiResult, Reason};
-use crate::storage::ResourceKey;
 
 const RETRY: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
 
@@ -118,7 +118,7 @@ async fn empty(registry: &Arc<Registry>, resource: &ResourceRef, namespace: &str
     for object in objects {
         let deleted = registry.delete(resource, &loopback(namespace), object.name(), &options, &mut Vec::new()).await;
         match deleted {
-            Ok(crate::registry::Deleted::Waiting(object)) => {
+            Ok(crowsnest_registry::Deleted::Waiting(object)) => {
                 *remains.resources.entry(qualified.clone()).or_default() += 1;
                 for finalizer in object.finalizers() {
                     *remains.finalizers.entry(finalizer).or_default() += 1;

@@ -5,18 +5,18 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use crowsnest_apiserver::status::{ApiResult, Reason};
+use crowsnest_registry::authz::bootstrap::loopback;
+use crowsnest_registry::error::Error;
+use crowsnest_registry::object::Object;
+use crowsnest_registry::options::{DeleteOptions, ListOptions};
+use crowsnest_registry::storage::{ObjectKey, ResourceKey};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::{core, keep_following};
 use crate::ApiServer;
-use crate::authz::bootstrap::loopback;
-use crate::error::Error;
-use crate::registry::object::Object;
-use crate::registry::options::{DeleteOptions, ListOptions};
-use crate::status::{ApiResult, Reason};
-use crate::storage::{ObjectKey, ResourceKey};
 
 const NAMESPACE: &str = "kube-system";
 const TYPE: &str = "bootstrap.kubernetes.io/token";

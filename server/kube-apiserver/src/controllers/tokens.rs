@@ -6,19 +6,19 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use crowsnest_apiserver::status::{ApiError, ApiResult, Reason};
+use crowsnest_registry::authentication::legacy_token;
+use crowsnest_registry::authz::bootstrap::{loopback, loopback_options};
+use crowsnest_registry::error::Error;
+use crowsnest_registry::object::Object;
+use crowsnest_registry::options::DeleteOptions;
+use crowsnest_registry::resource::ResourceRef;
+use crowsnest_registry::storage::{ChangeKind, ResourceKey};
+use crowsnest_registry::{Change, Edit};
 use serde_json::{Value, json};
 
 use super::{core, keep_following};
 use crate::ApiServer;
-use crate::authentication::legacy_token;
-use crate::authz::bootstrap::{loopback, loopback_options};
-use crate::error::Error;
-use crate::registry::object::Object;
-use crate::registry::options::DeleteOptions;
-use crate::registry::resource::ResourceRef;
-use crate::registry::{Change, Edit};
-use crate::status::{ApiError, ApiResult, Reason};
-use crate::storage::{ChangeKind, ResourceKey};
 
 const TYPE: &str = "kubernetes.io/service-account-token";
 const ACCOUNT: &str = "kubernetes.io/service-account.name";

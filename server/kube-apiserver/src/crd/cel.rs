@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crowsnest_apimachinery::field::{FieldError, FieldErrorKind, printed};
+use crowsnest_cel::json::to_cel;
+use crowsnest_cel::{Budget, Failure, Kind, Program, with_base};
 use kube::core::cel::cel::objects::OptionalValue;
 use kube::core::cel::cel::{Context, Value as Cel};
 use serde_json::Value;
 
 use super::field_paths;
-use crate::cel::json::to_cel;
-use crate::cel::{Budget, Failure, Kind, Program, with_base};
 
 /// Longest text a `messageExpression` may give.
 const MAX_MESSAGE: usize = 5 * 1024;

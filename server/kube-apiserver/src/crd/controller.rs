@@ -5,6 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crowsnest_apimachinery::user::UserInfo;
+use crowsnest_apiserver::status::{ApiResult, Reason};
+use crowsnest_registry::error::Error;
+use crowsnest_registry::options::{DeleteOptions, WriteOptions};
+use crowsnest_registry::resource::{Gvr, ResourceInfo, ResourceRef};
+use crowsnest_registry::storage::ResourceKey;
+use crowsnest_registry::strategy::RequestContext;
+use crowsnest_registry::{Change, Edit, Registry};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tokio_util::sync::CancellationToken;
@@ -14,13 +21,6 @@ use super::known::{Known, group_of};
 use super::names::{self, Condition};
 use super::resources::{self, DefinitionStrategy};
 use crate::admission::WebhookClient;
-use crate::error::Error;
-use crate::registry::options::{DeleteOptions, WriteOptions};
-use crate::registry::resource::{Gvr, ResourceInfo, ResourceRef};
-use crate::registry::strategy::RequestContext;
-use crate::registry::{Change, Edit, Registry};
-use crate::status::{ApiResult, Reason};
-use crate::storage::ResourceKey;
 
 /// How soon a definition is looked at again whose objects wait for their finalizers.
 const RETRY: Duration = Duration::from_millis(500);

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crowsnest_apiserver::status::ApiResult;
+use crowsnest_registry::unexpected;
+use crowsnest_schema::defaulting;
+use crowsnest_schema::{Schema, SchemaRef, prune};
 use serde_json::{Value, json};
 
 use super::definition::{Definition, text, texts};
 use crate::admission::{Target, WebhookClient};
-use crate::registry::unexpected;
-use crate::schema::defaulting;
-use crate::schema::{Schema, SchemaRef, prune};
-use crate::status::ApiResult;
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 

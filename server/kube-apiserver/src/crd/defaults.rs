@@ -1,12 +1,12 @@
 //! The defaults of a schema: pruned and valid by the schema that they stand in, its rules included. Pure.
 
 use crowsnest_apimachinery::field::FieldError;
+use crowsnest_schema::{Schema, prune};
 use serde_json::Value;
 
 use super::cel::Rules;
 use super::structural::get;
 use super::{embedded, values};
-use crate::schema::{Schema, prune};
 
 /// Everything wrong with the defaults in a schema.
 pub(super) fn check(schema: &Value, path: &str) -> Vec<FieldError> {

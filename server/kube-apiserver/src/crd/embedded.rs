@@ -5,10 +5,9 @@
 
 use crowsnest_apimachinery::field::FieldError;
 use crowsnest_apimachinery::names::format;
+use crowsnest_registry::validation;
+use crowsnest_schema::decode::wrong_metadata;
 use serde_json::Value;
-
-use crate::registry::validation;
-use crate::schema::decode::wrong_metadata;
 
 /// Deeper objects than this are not walked further; the decoder refuses them long before.
 const MAX_DEPTH: usize = 200;

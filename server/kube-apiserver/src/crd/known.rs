@@ -3,11 +3,11 @@
 
 use std::collections::BTreeMap;
 
+use crowsnest_registry::storage::{Record, ResourceKey, Revision, Store};
 use serde_json::{Value, json};
 
 use super::definition::{Definition, GROUP, PLURAL};
 use super::names;
-use crate::storage::{Record, ResourceKey, Revision, Store};
 
 /// Definitions without their versions, by name.
 #[derive(Debug, Default)]

@@ -4,6 +4,13 @@ use std::sync::Arc;
 
 use crowsnest_apimachinery::field::FieldError;
 use crowsnest_apimachinery::names::format::dns1123_subdomain;
+use crowsnest_apiserver::status::ApiResult;
+use crowsnest_registry::resource::{Gvr, ResourceInfo, ScalePaths, Subresource};
+use crowsnest_registry::strategy::{RequestContext, Strategy};
+use crowsnest_schema::apply::VersionSchemas;
+use crowsnest_schema::set::SchemaSet;
+use crowsnest_schema::table::{CustomPrinter, Printer};
+use crowsnest_schema::{SchemaRef, prune};
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
@@ -13,12 +20,6 @@ use super::names::{Condition, stored_versions};
 use super::strategy::CustomStrategy;
 use super::{formats, validation};
 use crate::admission::WebhookClient;
-use crate::apply::VersionSchemas;
-use crate::registry::resource::{Gvr, ResourceInfo, ScalePaths, Subresource};
-use crate::registry::strategy::{RequestContext, Strategy};
-use crate::schema::{SchemaRef, prune, set::SchemaSet};
-use crate::status::ApiResult;
-use crate::table::{CustomPrinter, Printer};
 
 /// In the order kube-apiserver lists them for custom resources.
 const VERBS: &[&str] = &["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];

@@ -1,14 +1,14 @@
 //! `x-kubernetes-validations` when a definition is written: what may be written, whether it compiles, and what it costs. Pure.
 
 use crowsnest_apimachinery::field::{FieldError, FieldErrorKind};
+use crowsnest_cel::instantiate;
+use crowsnest_cel::typing::{Checked, Declared, Names, Type, check};
 use serde_json::Value;
 
 use super::keywords::Around;
 use super::rule_costs::Spent;
 use super::structural::{get, is, word};
 use super::{field_paths, internal};
-use crate::cel::instantiate;
-use crate::cel::typing::{Checked, Declared, Names, Type, check};
 
 const REASONS: &[&str] = &["FieldValueInvalid", "FieldValueForbidden", "FieldValueRequired", "FieldValueDuplicate"];
 /// What the type of `self` is called. kube-apiserver gives it another number each time.

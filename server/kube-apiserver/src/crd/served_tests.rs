@@ -5,11 +5,11 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use axum::body::Body;
 use base64::Engine;
+use crowsnest_apiserver::outbound::InProcess;
 use kube::api::{Api, DynamicObject, ListParams, ObjectMeta, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::{Value, json};
 
-use crate::outbound::InProcess;
 use crate::{ApiServer, Config, Data};
 
 /// Answers every review by a function of its request.

@@ -5,18 +5,18 @@ use std::sync::Arc;
 
 use crowsnest_apimachinery::field::{FieldError, FieldErrorKind};
 use crowsnest_apimachinery::names::format::{dns1123_subdomain, qualified_name};
+use crowsnest_apiserver::status::ApiResult;
+use crowsnest_registry::storage::Revision;
+use crowsnest_registry::strategy::{RequestContext, Strategy};
+use crowsnest_schema::apply::{Version, VersionSchemas};
+use crowsnest_schema::defaulting;
+use crowsnest_schema::{Schema, SchemaRef, prune};
 use futures::future::BoxFuture;
 use serde_json::Value;
 
 use super::cel::Rules;
 use super::conversion::Converter;
 use super::{embedded, values};
-use crate::apply::{Version, VersionSchemas};
-use crate::registry::strategy::{RequestContext, Strategy};
-use crate::schema::defaulting;
-use crate::schema::{Schema, SchemaRef, prune};
-use crate::status::ApiResult;
-use crate::storage::Revision;
 
 /// One version of one custom resource, compiled from its definition.
 #[derive(Debug)]

@@ -2,11 +2,11 @@
 //! junctions only validations of what is declared. `keywords` checks the rest, `defaults` what defaults are set to. Pure.
 
 use crowsnest_apimachinery::field::{FieldError, FieldErrorKind};
+use crowsnest_schema::patterns;
 use serde_json::{Value, json};
 
 use super::rule_costs::Spent;
 use super::{defaults, internal, keywords};
-use crate::schema::patterns;
 
 pub(super) fn get<'a>(schema: &'a Value, key: &str) -> Option<&'a Value> {
     schema.get(key).filter(|v| !v.is_null())

@@ -1,3 +1,5 @@
+use crowsnest_schema::defaulting;
+use crowsnest_schema::{Schema, prune};
 use proptest::prelude::*;
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -5,8 +7,6 @@ use serde_json::{Value, json};
 use super::cel::Rules;
 use super::definition::Definition;
 use super::{definition, names, validation, values, versions};
-use crate::schema::defaulting;
-use crate::schema::{Schema, prune};
 
 fn crd(schema: Value) -> Value {
     let mut crd = json!({

@@ -240,7 +240,7 @@ fn conversion(view: Definition<'_>, old: Option<Definition<'_>>, errors: &mut Ve
     let versions = texts(conversion, "/webhook/conversionReviewVersions");
     if strategy == "Webhook" {
         match client {
-            Some(client) => errors.extend(crate::builtin::validate::webhook::client_config(client, at)),
+            Some(client) => errors.extend(crowsnest_builtin::validate::webhook::client_config(client, at)),
             None => errors.push(FieldError::required(at, "required when strategy is set to Webhook")),
         }
         let before = old.map(|old| texts(old.0, "/spec/conversion/webhook/conversionReviewVersions"));

@@ -6,12 +6,11 @@ use std::num::NonZeroUsize;
 use std::sync::{Arc, LazyLock};
 
 use crowsnest_apimachinery::field::{FieldError, FieldErrorKind, printed};
+use crowsnest_schema::formats;
 use lru::LruCache;
 use parking_lot::Mutex;
 use regex::Regex;
 use serde_json::Value;
-
-use crate::schema::formats;
 
 /// Deeper objects than this are not walked further; the decoder refuses them long before.
 const MAX_DEPTH: usize = 200;
@@ -23,7 +22,10 @@ const PATTERNS: NonZeroUsize = NonZeroUsize::new(256).expect("a constant above z
 fn compiled(pattern: &str) -> Option<Arc<Regex>> {
     static COMPILED: LazyLock<Mutex<LruCache<String, Option<Arc<Regex>>>>> =
         LazyLock::new(|| Mutex::new(LruCache::new(PATTERNS)));
-    COMPILED.lock().get_or_insert_ref(pattern, || crate::regexp::compile(pattern).ok().map(Arc::new)).clone()
+    COMPILED
+        .lock()
+        .get_or_insert_ref(pattern, || crowsnest_apiserver::regexp::compile(pattern).ok().map(Arc::new))
+        .clone()
 }
 
 /// Everything wrong with `value`. `field` is the field path of `value` itself (empty for a whole object); `name` is how it is

@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use crowsnest_registry::catalog::Served;
+use crowsnest_registry::resource::{ResourceRef, Subresource};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::http::delegate::RankedGroup;
-use crate::registry::catalog::Served;
-use crate::registry::resource::{ResourceRef, Subresource};
 
 /// Built-in groups in the order kube-apiserver lists them.
 const ORDER: &[&str] = &[

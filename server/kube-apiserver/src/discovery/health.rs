@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crowsnest_apimachinery::request::Query;
+use crowsnest_registry::storage::Store;
 use parking_lot::RwLock;
 
 use crate::http::{Response, respond};
-use crate::storage::Store;
 
 /// A named check: `Err` says what is wrong.
 pub type Check = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;

@@ -8,15 +8,15 @@ mod health;
 use std::sync::Arc;
 
 use axum::body::Body;
+use crowsnest_apiserver::negotiate::{self, Encoding, Offer, Shape};
+use crowsnest_registry::Registry;
+use crowsnest_registry::{unknown_method, unknown_path};
 use http::header::{ACCEPT, CACHE_CONTROL, ETAG, HeaderValue, IF_NONE_MATCH, VARY};
 use http::{Method, Request};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::http::negotiate::{self, Encoding, Offer, Shape};
 use crate::http::{Api, Response, respond};
-use crate::registry::Registry;
-use crate::registry::{unknown_method, unknown_path};
 
 pub use health::{Check, Health};
 
@@ -205,7 +205,7 @@ fn issuer(media: &'static str, document: &Value) -> Response {
 }
 
 fn openid(algorithm: &str) -> Value {
-    let issuer = crate::authn::token::ISSUER;
+    let issuer = crowsnest_apiserver::authn::token::ISSUER;
     json!({
         "issuer": issuer, "jwks_uri": format!("{issuer}/openid/v1/jwks"), "response_types_supported": ["id_token"],
         "subject_types_supported": ["public"], "id_token_signing_alg_values_supported": [algorithm],

@@ -8,13 +8,13 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use axum::body::Body;
 use crowsnest_apimachinery::user::{MASTERS, UserInfo};
+use crowsnest_apiserver::outbound::InProcess;
 use http::Request;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tower::ServiceExt;
 
 use crate::http::client::InProcessService;
-use crate::outbound::InProcess;
 use crate::{ApiServer, Config, Data};
 
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";

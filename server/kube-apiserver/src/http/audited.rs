@@ -8,13 +8,13 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use crowsnest_apimachinery::user::UserInfo;
+use crowsnest_apiserver::audit::held::{Heard, Held};
+use crowsnest_apiserver::audit::{self, Auditor, Record};
+use crowsnest_apiserver::authn::InProcess;
+use crowsnest_apiserver::serve::PeerAddress;
 use futures::FutureExt;
 use serde_json::Value;
 
-use crate::audit::held::{Heard, Held};
-use crate::audit::{self, Auditor, Record};
-use crate::authn::InProcess;
-use crate::http::serve::PeerAddress;
 use crate::http::{Api, Response, layers};
 
 /// Goes with a request, where there is an audit log.

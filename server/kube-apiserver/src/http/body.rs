@@ -1,17 +1,17 @@
 //! Reading request bodies: the size limit, JSON or YAML, and the objects in them.
 
 use bytes::Bytes;
+use crowsnest_apiserver::negotiate::Encoding;
+use crowsnest_apiserver::status::{ApiError, ApiResult, Reason};
+use crowsnest_registry::options::{FieldValidation, WriteOptions};
+use crowsnest_registry::resource::ResourceRef;
+
+use crowsnest_schema::decode::{self, Expected};
+use crowsnest_schema::patch::Body;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde_json::Value;
 
-use crate::http::negotiate::Encoding;
 use crate::http::protobuf;
-use crate::patch::Body;
-use crate::registry::options::{FieldValidation, WriteOptions};
-use crate::registry::resource::ResourceRef;
-use crate::schema;
-use crate::schema::decode::{self, Expected};
-use crate::status::{ApiError, ApiResult, Reason};
 
 /// Largest accepted body.
 pub const LIMIT: usize = 3 * 1024 * 1024;
@@ -60,7 +60,7 @@ pub fn object(
     };
     // Custom resources are pruned by their own schema, which also tells what it did not know.
     if let Some(schema) = schema.as_deref().filter(|schema| schema.name.is_none()) {
-        decoded.strict.extend(schema::check(schema, &decoded.object).unknown);
+        decoded.strict.extend(crowsnest_schema::check(schema, &decoded.object).unknown);
         resource.strategy.prune(&mut decoded.object);
     }
     match options.field_validation {

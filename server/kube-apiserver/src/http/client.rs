@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 use axum::Router;
 use axum::body::Body;
 use crowsnest_apimachinery::user::UserInfo;
+use crowsnest_apiserver::authn::InProcess;
 use futures::future::BoxFuture;
 use http::header::UPGRADE;
 use http::{Request, Response};
@@ -15,8 +16,6 @@ use parking_lot::Mutex;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tower::{Service, ServiceExt};
-
-use crate::authn::InProcess;
 
 /// Bytes buffered each way of an in-memory connection.
 const PIPE: usize = 64 * 1024;
@@ -51,7 +50,12 @@ impl InProcessService {
         {
             let mut upgrades = self.upgrades.lock();
             while upgrades.try_join_next().is_some() {}
-            upgrades.spawn(super::serve::connection(theirs, http::Extensions::new(), router, self.cancelled.clone()));
+            upgrades.spawn(crowsnest_apiserver::serve::connection(
+                theirs,
+                http::Extensions::new(),
+                router,
+                self.cancelled.clone(),
+            ));
             upgrades.spawn(async move {
                 if let Err(error) = connection.with_upgrades().await {
                     tracing::debug!(%error, "in-process connection");

@@ -1,9 +1,8 @@
 //! What a conversation was asked for with, as admission sees it: the options of `exec`, `attach`, `portforward` and `proxy`. Pure.
 
 use crowsnest_apimachinery::request::Query;
+use crowsnest_registry::resource::Subresource;
 use serde_json::{Map, Value};
-
-use crate::registry::resource::Subresource;
 
 /// How a parameter is read.
 enum As {

@@ -1,13 +1,12 @@
 //! Bodies of custom resources: kind and version must be given, unknown fields are found by the definition's schema, and wrong
 //! types are left to validation.
 
+use crowsnest_apiserver::negotiate::Encoding;
+use crowsnest_apiserver::status::{ApiError, ApiResult};
+use crowsnest_registry::options::{FieldValidation, WriteOptions};
+use crowsnest_registry::resource::ResourceRef;
+use crowsnest_schema::check;
 use serde_json::Value;
-
-use crate::http::negotiate::Encoding;
-use crate::registry::options::{FieldValidation, WriteOptions};
-use crate::registry::resource::ResourceRef;
-use crate::schema::check;
-use crate::status::{ApiError, ApiResult};
 
 /// Bytes of a body that an error repeats.
 const SHOWN: usize = 30;
@@ -28,7 +27,7 @@ pub(super) fn object(
         ApiError::bad_request(format!("the object provided is unrecognized (must be of type {kind}): {why} ({shown})"))
     };
     let (mut object, mut findings) = match encoding {
-        Encoding::Json => crate::schema::decode::read_json(bytes)
+        Encoding::Json => crowsnest_schema::decode::read_json(bytes)
             .map_err(|why| unrecognized(format!("couldn't get version/kind; json parse error: {why}")))?,
         other => (super::body::json(bytes, other)?, Vec::new()),
     };
@@ -48,7 +47,7 @@ pub(super) fn object(
     let unusable = |why: String| {
         ApiError::bad_request(format!("{kind} in version {version:?} cannot be handled as a {kind}: {why}"))
     };
-    let wrong = crate::schema::decode::wrong_metadata(&object);
+    let wrong = crowsnest_schema::decode::wrong_metadata(&object);
     if let Some(wrong) = wrong.or_else(|| resource.strategy.unreadable(&object)) {
         return Err(unusable(wrong));
     }
@@ -67,7 +66,7 @@ pub(super) fn object(
         object["metadata"] = Value::Object(serde_json::Map::new());
     }
     resource.strategy.prune(&mut object);
-    crate::schema::decode::settle_metadata(&mut object);
+    crowsnest_schema::decode::settle_metadata(&mut object);
     Ok(object)
 }
 

@@ -3,9 +3,8 @@
 use async_trait::async_trait;
 use axum::body::Body;
 use crowsnest_apimachinery::user::UserInfo;
+use crowsnest_schema::openapi::Published;
 use serde_json::Value;
-
-use crate::openapi::remote::Published;
 
 /// A group in merged discovery.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]

@@ -1,18 +1,18 @@
 //! Evictions: deletes of pods that disruption budgets may forbid.
 
 use crowsnest_apimachinery::selector::Selector;
+use crowsnest_apiserver::status::{ApiError, ApiResult, Cause, Details, Reason};
+use crowsnest_registry::delete::check_preconditions;
+use crowsnest_registry::object::{Object, time};
+use crowsnest_registry::options::{DeleteOptions, WriteOptions};
+use crowsnest_registry::resource::{Gvr, ResourceRef};
+use crowsnest_registry::strategy::RequestContext;
+use crowsnest_registry::{Change, Edit};
 use serde_json::{Value, json};
 
 use crate::http::handler::Call;
 use crate::http::subresource::success;
 use crate::http::{Response, respond};
-use crate::registry::delete::check_preconditions;
-use crate::registry::object::{Object, time};
-use crate::registry::options::{DeleteOptions, WriteOptions};
-use crate::registry::resource::{Gvr, ResourceRef};
-use crate::registry::strategy::RequestContext;
-use crate::registry::{Change, Edit};
-use crate::status::{ApiError, ApiResult, Cause, Details, Reason};
 
 /// Pods a budget counts as leaving before evictions wait for its controller.
 const MOST_DISRUPTED: usize = 2000;

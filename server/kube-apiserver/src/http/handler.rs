@@ -6,22 +6,23 @@ use axum::extract::{Request, State};
 use crowsnest_apimachinery::names::format::path_segment;
 use crowsnest_apimachinery::request::{Query, RequestInfo, RequestPath, Unserved};
 use crowsnest_apimachinery::user::UserInfo;
+use crowsnest_apiserver::audit::Record;
+use crowsnest_apiserver::negotiate;
+use crowsnest_apiserver::negotiate::{Accepted, Encoding, Offer, Shape};
+use crowsnest_apiserver::status::{ApiError, ApiResult, Reason};
+use crowsnest_registry::admission::{Attributes, Operation};
+use crowsnest_registry::object::Object;
+use crowsnest_registry::options::{DeleteOptions, ListOptions, WriteOptions};
+use crowsnest_registry::patch::Patch;
+use crowsnest_registry::resource::{Gvr, ResourceRef};
+use crowsnest_registry::strategy::RequestContext;
+use crowsnest_registry::{Change, Deleted, unknown_method, unknown_path};
+use crowsnest_schema::table::ListMeta;
 use http::Method;
 use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
 use serde_json::{Value, json};
 
-use crate::audit::Record;
-use crate::http::negotiate::{Accepted, Encoding, Offer, Shape};
-use crate::http::{Api, Response, audited, body, layers, negotiate, pages, respond, subresource, watching};
-use crate::registry::admission::{Attributes, Operation};
-use crate::registry::object::Object;
-use crate::registry::options::{DeleteOptions, ListOptions, WriteOptions};
-use crate::registry::patch::Patch;
-use crate::registry::resource::{Gvr, ResourceRef};
-use crate::registry::strategy::RequestContext;
-use crate::registry::{Change, Deleted, unknown_method, unknown_path};
-use crate::status::{ApiError, ApiResult, Reason};
-use crate::table::ListMeta;
+use crate::http::{Api, Response, audited, body, layers, pages, respond, subresource, watching};
 
 /// A resource request, taken apart.
 pub(super) struct Call {
@@ -209,7 +210,7 @@ pub(super) fn namespace<'a>(info: &'a RequestInfo, resource: &ResourceRef) -> &'
 
 pub(super) async fn get(call: &Call, resource: &ResourceRef) -> ApiResult<Response> {
     if let Some(version) = call.query.get("resourceVersion") {
-        let version = crate::registry::parse_version(version)?;
+        let version = crowsnest_registry::parse_version(version)?;
         call.api.registry.reach(version).await?;
     }
     let object = call.api.registry.get(resource, namespace(&call.info, resource), &call.info.name).await?;
@@ -238,11 +239,11 @@ async fn create(call: &mut Call, resource: &ResourceRef, request: Request) -> Ap
     let mut object = body::object(resource, &bytes, encoding, &options, &mut call.warnings)?;
     call.requested(&object);
     let binds = resource.gvr.group.is_empty() && resource.gvr.resource == "bindings";
-    if crate::authz::review::is_review(resource) {
-        crate::registry::create::begin(resource, &ctx, &mut object, &options, &mut call.warnings, false)?;
+    if crowsnest_registry::authz::review::is_review(resource) {
+        crowsnest_registry::create::begin(resource, &ctx, &mut object, &options, &mut call.warnings, false)?;
         admit(call, resource, &ctx, &mut object, &options).await?;
     } else if binds {
-        crate::registry::create::set_namespace(&mut object, &ctx.namespace)?;
+        crowsnest_registry::create::set_namespace(&mut object, &ctx.namespace)?;
         admit(call, resource, &ctx, &mut object, &options).await?;
     }
     if let Some(review) = call.api.authorizer.review(&call.api.authenticator, &ctx, resource, &object).await {
@@ -323,10 +324,10 @@ pub(super) async fn read_patch(call: &Call, resource: &ResourceRef, request: Req
         Ok::<_, ApiError>(bytes)
     };
     Ok(match media.as_str() {
-        "application/json-patch+json" => Patch::Json(crate::patch::read_json_patch(&bytes().await?)?),
-        "application/merge-patch+json" => Patch::Merge(crate::patch::read_merge_patch(&bytes().await?)?),
+        "application/json-patch+json" => Patch::Json(crowsnest_schema::patch::read_json_patch(&bytes().await?)?),
+        "application/merge-patch+json" => Patch::Merge(crowsnest_schema::patch::read_merge_patch(&bytes().await?)?),
         "application/strategic-merge-patch+json" if !custom => {
-            Patch::Strategic(crate::patch::read_strategic_patch(&bytes().await?)?)
+            Patch::Strategic(crowsnest_schema::patch::read_strategic_patch(&bytes().await?)?)
         }
         "application/strategic-merge-patch+json" => {
             return Err(ApiError::new(
@@ -346,7 +347,7 @@ async fn delete_options(call: &Call, request: Request) -> ApiResult<DeleteOption
         false => {
             let encoding = negotiate::body_encoding(call.content_type.as_deref())?;
             let options = match encoding {
-                Encoding::Json => crate::schema::decode::decode_delete_options(&bytes)?,
+                Encoding::Json => crowsnest_schema::decode::decode_delete_options(&bytes)?,
                 _ => body::json(&bytes, encoding)?,
             };
             call.requested(&options);
@@ -408,7 +409,7 @@ async fn delete_collection(call: &mut Call, resource: &ResourceRef, request: Req
     if call.accepted.shape == Shape::Object {
         return Ok(respond::value(200, call.accepted.encoding, &respond::collection(resource, deleted, &meta)));
     }
-    let list = crate::registry::List {
+    let list = crowsnest_registry::List {
         objects: deleted,
         revision: registry.store.revision(),
         continue_token: String::new(),

@@ -11,20 +11,20 @@ use crowsnest_apimachinery::duration;
 use crowsnest_apimachinery::rbac::Decision;
 use crowsnest_apimachinery::request::{Query, RequestInfo, has_valid_host};
 use crowsnest_apimachinery::user::UserInfo;
+use crowsnest_apiserver::audit::{self, AUDIT_ID, HANDED};
+use crowsnest_apiserver::authn::bearer::{misplaced_bearer, strip_bearer};
+use crowsnest_apiserver::authn::{impersonation, request_header};
+use crowsnest_apiserver::negotiate::{self, Encoding, Offer};
+use crowsnest_apiserver::serve::PeerAddress;
+use crowsnest_apiserver::status::{ApiError, Details, Reason};
+use crowsnest_registry::authz;
 use http::header::{ACCEPT, HeaderValue};
 use tokio_util::sync::CancellationToken;
 use tower_http::compression::Predicate;
 use tracing::Instrument;
 
-use crate::audit::{self, AUDIT_ID, HANDED};
-use crate::authn::bearer::{misplaced_bearer, strip_bearer};
-use crate::authn::{impersonation, request_header};
-use crate::authz;
-use crate::http::negotiate::{self, Encoding, Offer};
 use crate::http::pages::InPieces;
-use crate::http::serve::PeerAddress;
 use crate::http::{Api, Response, audited, flights, respond};
-use crate::status::{ApiError, Details, Reason};
 
 /// Longest time of an ordinary request; clients may ask for less with `timeout`.
 const TIMEOUT: Duration = Duration::from_secs(60);

@@ -23,16 +23,13 @@ mod impersonation_tests;
 mod layers;
 #[cfg(test)]
 mod lifecycle_tests;
-pub mod negotiate;
 mod pages;
 #[cfg(test)]
 mod pages_tests;
 mod protobuf;
-mod read_ahead;
 #[cfg(test)]
 mod refusals_tests;
 pub mod respond;
-pub mod serve;
 mod subresource;
 mod unreachable;
 #[cfg(test)]
@@ -45,19 +42,19 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
+use crowsnest_apiserver::audit::Auditor;
+use crowsnest_registry::authentication::Authenticator;
+use crowsnest_registry::authz::Authorizer;
 use parking_lot::RwLock;
 use tokio_util::sync::CancellationToken;
 use tower_http::CompressionLevel;
 use tower_http::compression::CompressionLayer;
 
-use crate::audit::Auditor;
-use crate::authentication::Authenticator;
-use crate::authz::Authorizer;
 use crate::discovery::Discovery;
 use crate::http::delegate::Delegate;
 use crate::http::flights::Flights;
 pub use crate::http::flights::InFlight;
-use crate::registry::Registry;
+use crowsnest_registry::Registry;
 
 /// All that handlers work with.
 pub struct Api {

@@ -3,15 +3,15 @@
 
 use axum::body::Body;
 use bytes::Bytes;
+use crowsnest_apiserver::status::ApiResult;
+use crowsnest_registry::error::Error;
+use crowsnest_registry::resource::ResourceRef;
+use crowsnest_registry::storage::Record;
+use crowsnest_registry::{Page, storage_error};
 use futures::stream;
 use serde_json::Value;
 
-use crate::error::Error;
 use crate::http::{Response, respond};
-use crate::registry::resource::ResourceRef;
-use crate::registry::{Page, storage_error};
-use crate::status::ApiResult;
-use crate::storage::Record;
 
 /// Bytes from which a piece is sent.
 const PIECE: usize = 64 * 1024;

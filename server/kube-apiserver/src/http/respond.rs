@@ -4,17 +4,19 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use axum::body::Body;
+use crowsnest_apiserver::negotiate::{Accepted, Encoding, Shape};
+use crowsnest_apiserver::status::{ApiError, ApiResult};
+use crowsnest_builtin::internal;
+use crowsnest_registry::List;
+use crowsnest_registry::resource::ResourceRef;
+use crowsnest_schema::table::{
+    IncludeObject, ListMeta, Rows, partial_object_metadata, partial_object_metadata_list, to_v1beta1,
+};
 use http::header::{CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
 use serde_json::{Value, json};
 
-use crate::builtin::internal;
 use crate::http::Response;
 use crate::http::audited::Told;
-use crate::http::negotiate::{Accepted, Encoding, Shape};
-use crate::registry::List;
-use crate::registry::resource::ResourceRef;
-use crate::status::{ApiError, ApiResult};
-use crate::table::{IncludeObject, ListMeta, Rows, partial_object_metadata, partial_object_metadata_list, to_v1beta1};
 
 pub const JSON: HeaderValue = HeaderValue::from_static("application/json");
 pub const YAML: HeaderValue = HeaderValue::from_static("application/yaml");
@@ -109,11 +111,11 @@ pub(super) fn rows(resource: &ResourceRef, include: IncludeObject) -> Rows<'_> {
 
 /// Descriptions of columns that show a published field.
 pub(crate) fn docs(definition: &str, field: &str) -> Option<String> {
-    crate::table::published(definition, field)
+    crowsnest_schema::table::published(definition, field)
 }
 
 fn wrong_shape(why: &str) -> ApiError {
-    ApiError::new(crate::status::Reason::NotAcceptable, format!("you requested {why}"))
+    ApiError::new(crowsnest_apiserver::status::Reason::NotAcceptable, format!("you requested {why}"))
 }
 
 /// The kind as the server's internal Go type is called.

@@ -3,23 +3,24 @@
 use axum::extract::Request;
 use crowsnest_apimachinery::field::FieldError;
 use crowsnest_apimachinery::rbac::Action;
+use crowsnest_apiserver::negotiate;
+use crowsnest_apiserver::negotiate::Shape;
+use crowsnest_apiserver::status::{ApiError, ApiResult};
+use crowsnest_registry::admission::{Attributes, Operation};
+use crowsnest_registry::connect::ConnectRequest;
+use crowsnest_registry::object::{Object, time};
+use crowsnest_registry::options::WriteOptions;
+use crowsnest_registry::resource::{Gvr, ResourceInfo, ResourceRef, Subresource};
+use crowsnest_registry::strategy::RequestContext;
+use crowsnest_registry::{Change, Edit, scale_of, unknown_method, unknown_path};
+use crowsnest_schema::decode::Expected;
+use crowsnest_schema::set::SchemaSet;
+use crowsnest_schema::table::Printer;
 use serde_json::{Value, json};
 
 use crate::http::eviction::{evict, set_condition};
 use crate::http::handler::{self, Call, namespace};
-use crate::http::negotiate::Shape;
-use crate::http::{Response, body, connecting, negotiate, respond};
-use crate::registry::admission::{Attributes, Operation};
-use crate::registry::connect::ConnectRequest;
-use crate::registry::object::{Object, time};
-use crate::registry::options::WriteOptions;
-use crate::registry::resource::{Gvr, ResourceInfo, ResourceRef, Subresource};
-use crate::registry::strategy::RequestContext;
-use crate::registry::{Change, Edit, scale_of, unknown_method, unknown_path};
-use crate::schema::decode::Expected;
-use crate::schema::set::SchemaSet;
-use crate::status::{ApiError, ApiResult};
-use crate::table::Printer;
+use crate::http::{Response, body, connecting, respond};
 
 /// Subresources that are views of the object itself.
 const VIEWS: [&str; 5] = ["status", "finalize", "approval", "ephemeralcontainers", "resize"];
@@ -90,7 +91,7 @@ async fn posted(
         }
         read => read?,
     };
-    crate::registry::create::set_namespace(&mut object, &call.info.namespace)?;
+    crowsnest_registry::create::set_namespace(&mut object, &call.info.namespace)?;
     call.requested(&object);
     Ok(object)
 }
@@ -158,7 +159,7 @@ pub(super) async fn bind(call: &mut Call, ctx: &RequestContext, binding: &Value)
     }
     let errors = check_target(binding);
     if !errors.is_empty() {
-        return Err(crate::registry::unexpected(crowsnest_apimachinery::field::aggregate(&errors)));
+        return Err(crowsnest_registry::unexpected(crowsnest_apimachinery::field::aggregate(&errors)));
     }
     let annotations = binding["metadata"]["annotations"].clone();
     let (now, pod) = (time(ctx.now), name.clone());

@@ -1,10 +1,9 @@
 //! What a server without kubelets answers to conversations with pods and services: as kube-apiserver does before it would dial a
 //! node. Pure; `subresource` asks when nobody serves the conversation.
 
+use crowsnest_apiserver::status::{ApiError, ApiResult, Reason};
+use crowsnest_registry::object::Object;
 use serde_json::Value;
-
-use crate::registry::object::Object;
-use crate::status::{ApiError, ApiResult, Reason};
 
 /// Objects the answer depends on.
 pub(super) struct Surroundings<'a> {

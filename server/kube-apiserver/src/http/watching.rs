@@ -6,21 +6,21 @@ use std::time::Duration;
 
 use axum::body::Body;
 use bytes::Bytes;
+use crowsnest_apiserver::negotiate::{self, Accepted, Encoding, Shape};
+use crowsnest_apiserver::status::ApiResult;
+use crowsnest_builtin::internal;
+use crowsnest_registry::options::ListOptions;
+use crowsnest_registry::resource::ResourceRef;
+use crowsnest_registry::{EventForm, Watch};
+use crowsnest_schema::table::{IncludeObject, ListMeta, partial_object_metadata, to_v1beta1};
 use futures::stream;
 use rand::Rng;
 use serde_json::{Value, json};
 use tokio::time::Sleep;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
-use crate::builtin::internal;
 use crate::http::handler::{Call, namespace};
-use crate::http::negotiate::{self, Accepted, Encoding, Shape};
 use crate::http::{Response, respond};
-use crate::registry::options::ListOptions;
-use crate::registry::resource::ResourceRef;
-use crate::registry::{EventForm, Watch};
-use crate::status::ApiResult;
-use crate::table::{IncludeObject, ListMeta, partial_object_metadata, to_v1beta1};
 
 /// Watches without a timeout of their own end after one to two times this.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(1800);

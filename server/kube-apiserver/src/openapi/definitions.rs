@@ -1,9 +1,8 @@
 //! Definitions of served kinds in the two forms they are published in.
 
+use crowsnest_registry::resource::ResourceRef;
+use crowsnest_schema::set::SchemaSet;
 use serde_json::{Map, Value, json};
-
-use crate::registry::resource::ResourceRef;
-use crate::schema::set::SchemaSet;
 
 const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 const LIST_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta";

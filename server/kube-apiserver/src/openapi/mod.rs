@@ -9,6 +9,9 @@ use std::sync::{Arc, LazyLock};
 use axum::body::Body;
 use bytes::Bytes;
 use crowsnest_apimachinery::request::Query;
+use crowsnest_registry::catalog::Served;
+use crowsnest_registry::resource::ResourceRef;
+use crowsnest_schema::set::SchemaSet;
 use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, ETAG, EXPIRES, HeaderValue, IF_NONE_MATCH, LOCATION, VARY};
 use lru::LruCache;
 use parking_lot::Mutex;
@@ -16,17 +19,12 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::http::Response;
-use crate::registry::catalog::Served;
-use crate::registry::resource::ResourceRef;
-use crate::schema::set::SchemaSet;
 
 mod definitions;
 mod paths;
 mod protobuf;
-pub mod remote;
-mod upgrade;
 
-use self::remote::Published;
+use crowsnest_schema::openapi::{Published, digest, hex};
 
 /// Documents kept, of all servers in the process; the largest is some megabytes.
 const KEPT: NonZeroUsize = NonZeroUsize::new(24).expect("a constant above zero");
@@ -52,9 +50,8 @@ pub fn serve(
     match parts {
         ["v2"] => {
             let header = request.headers().get(ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or_default();
-            let hash = elsewhere
-                .iter()
-                .fold(hash(&all), |hash, more| remote::digest(format!("{hash}{}", more.hash).as_bytes()));
+            let hash =
+                elsewhere.iter().fold(hash(&all), |hash, more| digest(format!("{hash}{}", more.hash).as_bytes()));
             if PROTOBUF.iter().any(|kind| header.starts_with(kind)) {
                 let make = || Bytes::from(protobuf::document(&v2(&all, elsewhere)));
                 return Some(document(request, "v2.pb", PROTOBUF[1], &hash, make));
@@ -63,7 +60,7 @@ pub fn serve(
         }
         ["v3"] => {
             let index = v3_index(&all, elsewhere).to_string();
-            Some(document(request, "v3", JSON, &remote::digest(index.as_bytes()), || Bytes::from(index.clone())))
+            Some(document(request, "v3", JSON, &digest(index.as_bytes()), || Bytes::from(index.clone())))
         }
         ["v3", rest @ ..] => {
             let path = rest.join("/");
@@ -95,7 +92,7 @@ fn hash(resources: &[&ResourceRef]) -> String {
             hasher.update(schema.to_string());
         }
     }
-    remote::hex(&hasher.finalize())
+    hex(&hasher.finalize())
 }
 
 fn text(document: &Value) -> Bytes {

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 pub(super) use super::definitions::Form;
 use super::definitions::{self, reference};
-use crate::registry::resource::{ResourceRef, Subresource};
+use crowsnest_registry::resource::{ResourceRef, Subresource};
 
 const STATUS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Status";
 const PATCH: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Patch";
@@ -95,7 +95,7 @@ impl Path<'_> {
         match self.subresource {
             Some(sub) if sub.kind != resource.kind => {
                 let gvk = json!({"group": sub.group, "version": sub.version, "kind": sub.kind});
-                let schema = crate::schema::set::SchemaSet::builtin().kind(&sub.group, &sub.version, &sub.kind);
+                let schema = crowsnest_schema::set::SchemaSet::builtin().kind(&sub.group, &sub.version, &sub.kind);
                 (schema.and_then(|s| s.name.as_deref().map(str::to_owned)).unwrap_or_default(), gvk)
             }
             _ => own(),

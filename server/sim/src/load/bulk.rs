@@ -4,24 +4,23 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crowsnest_kube_apiserver::registry::Registry;
-use crowsnest_kube_apiserver::registry::resource::{Gvr, ResourceRef};
-use crowsnest_kube_apiserver::storage::{Body, Expect, ObjectKey, Revision, Write};
+use crowsnest_registry::Registry;
+use crowsnest_registry::resource::{Gvr, ResourceRef};
+use crowsnest_registry::storage::{Body, Expect, ObjectKey, Revision, Write};
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use kube::Resource;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use super::catalog::Workload;
+use super::objects::{PADDING, Plan, uid};
 use crate::error::{Error, Result};
 use crate::member::informer::Object;
 use crate::member::pod::PodState;
 use crate::member::podlife::time;
 use crate::member::store::{Key, Store};
 use crate::member::world::World;
-
-use super::catalog::Workload;
-use super::objects::{PADDING, Plan, uid};
 
 /// A node to put pods on.
 #[derive(Debug, Clone)]
@@ -94,7 +93,7 @@ impl Bulk {
         })
     }
 
-    fn failed(&self, what: &str, error: &crowsnest_kube_apiserver::error::Error) -> Error {
+    fn failed(&self, what: &str, error: &crowsnest_registry::error::Error) -> Error {
         Error::Start { cluster: self.world.name.to_string(), reason: format!("write synthetic {what}: {error}") }
     }
 
@@ -198,7 +197,7 @@ impl Bulk {
             }
             // What exists already, left by an earlier load, stays as it is.
             let refused = |outcome: &Result<Revision, _>| {
-                matches!(outcome, Err(error) if !matches!(error, crowsnest_kube_apiserver::error::Error::Exists))
+                matches!(outcome, Err(error) if !matches!(error, crowsnest_registry::error::Error::Exists))
             };
             match outcomes.into_iter().zip(&names).find(|(outcome, _)| refused(outcome)) {
                 Some((Err(error), name)) => Err(self.failed(name, &error)),

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crowsnest_apimachinery::quantity::Quantity;
-use crowsnest_kube_apiserver::registry::Registry;
+use crowsnest_registry::Registry;
 use futures::{StreamExt, TryStreamExt};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -24,16 +24,15 @@ use serde_json::json;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use self::bulk::{Bulk, Place, Placed};
+use self::catalog::{State, Workload};
+use self::churn::{Churn, Target};
 use crate::error::{Error, Result};
 use crate::member::node;
 use crate::member::podlife::host_ip;
 use crate::member::shape::NodeShape;
 use crate::member::store::Key;
 use crate::member::world::World;
-
-use self::bulk::{Bulk, Place, Placed};
-use self::catalog::{State, Workload};
-use self::churn::{Churn, Target};
 
 /// Pods handed to the storage together.
 const BATCH: usize = 256;

@@ -25,7 +25,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use crowsnest_kube_apiserver::authentication::Authenticator;
+use crowsnest_registry::authentication::Authenticator;
 use http::StatusCode;
 use http::request::Parts;
 use serde::Deserialize;

@@ -15,9 +15,9 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::{Json, Router};
 use crowsnest_apimachinery::request::Query;
+use crowsnest_apiserver::authn::Serving;
+use crowsnest_apiserver::serve::serve_through;
 use crowsnest_kube_apiserver::ApiServer;
-use crowsnest_kube_apiserver::authn::Serving;
-use crowsnest_kube_apiserver::http::serve::serve_through;
 use futures::StreamExt;
 use parking_lot::Mutex;
 use serde_json::json;
@@ -27,9 +27,8 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::error::{Error, Result};
-
 use super::wire::{Wire, Wiring};
+use crate::error::{Error, Result};
 
 /// Where a server says whether it is well.
 const HEALTH: [&str; 2] = ["/readyz", "/healthz"];
@@ -312,7 +311,7 @@ impl Listening {
         let io = |source| Error::Io { what: format!("listen on {address}"), source };
         let listener = TcpListener::bind(address).await.map_err(io)?;
         *self.address.lock() = listener.local_addr().map_err(io)?;
-        let start = |error: crowsnest_kube_apiserver::error::Error| Error::Start {
+        let start = |error: crowsnest_apiserver::Error| Error::Start {
             cluster: self.server.name().to_owned(),
             reason: error.to_string(),
         };

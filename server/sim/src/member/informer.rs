@@ -7,18 +7,17 @@ use std::collections::HashSet;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use crowsnest_kube_apiserver::error::Error as StorageError;
-use crowsnest_kube_apiserver::registry::Registry;
-use crowsnest_kube_apiserver::registry::resource::ResourceRef;
-use crowsnest_kube_apiserver::storage::{Body, Change, ChangeKind, ObjectKey, Record, Revision};
+use crowsnest_registry::Registry;
+use crowsnest_registry::error::Error as StorageError;
+use crowsnest_registry::resource::ResourceRef;
+use crowsnest_registry::storage::{Body, Change, ChangeKind, ObjectKey, Record, Revision};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::Resource;
 use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 
-use crate::error::{Error, Result};
-
 use super::store::{Index, Key, Store, Stored};
+use crate::error::{Error, Result};
 
 /// A typed object as controllers keep it: without managed fields, with its version as a number.
 #[derive(Debug, Clone)]

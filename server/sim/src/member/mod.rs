@@ -140,7 +140,7 @@ pub struct Member {
 impl Member {
     /// Starts a member: API server, controllers, nodes, listener. Returns when its stores are complete and it listens.
     pub async fn start(config: MemberConfig) -> Result<Arc<Self>> {
-        let refused = |error: crowsnest_kube_apiserver::error::Error| Error::Start {
+        let refused = |error: crowsnest_registry::error::Error| Error::Start {
             cluster: config.name.clone(),
             reason: error.to_string(),
         };

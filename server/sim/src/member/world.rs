@@ -4,8 +4,8 @@ use std::collections::{HashMap, HashSet};
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use crowsnest_kube_apiserver::registry::Registry;
-use crowsnest_kube_apiserver::registry::resource::Gvr;
+use crowsnest_registry::Registry;
+use crowsnest_registry::resource::Gvr;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::{ControllerRevision, DaemonSet, Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
@@ -24,13 +24,12 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::error::{Error, Result};
-
 use super::informer::{Informer, Object, key_of};
 use super::pod::{Interner, PodState};
 use super::podlife::PodIps;
 use super::recorder::Recorder;
 use super::store::{Key, Store, Stored};
+use crate::error::{Error, Result};
 
 /// Field manager of everything the simulation writes.
 pub const MANAGER: &str = "crowsnest-sim";

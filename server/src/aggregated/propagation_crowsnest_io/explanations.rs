@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use axum::extract::Request;
 use axum::response::Response;
-use crowsnest_kube_apiserver::status::ApiError;
+use crowsnest_apiserver::status::ApiError;
 use crowsnest_plan::report::Explanation;
 use http::StatusCode;
 use serde_json::{Value, json};

@@ -1,8 +1,8 @@
 //! The caller's rights to the objects of a report.
 
 use crowsnest_apimachinery::user::UserInfo;
+use crowsnest_apiserver::audit::Attributes;
 use crowsnest_controllers::runtime::dynamic_client::Resource;
-use crowsnest_kube_apiserver::audit::Attributes;
 
 use crate::aggregated::reply::Failure;
 use crate::aggregated::request::authentication::Delegated;

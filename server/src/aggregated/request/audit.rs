@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crowsnest_apimachinery::names::ClusterName;
-use crowsnest_kube_apiserver::audit::{Attributes, Beyond, Lookout, Record};
+use crowsnest_apiserver::audit::{Attributes, Beyond, Lookout, Record};
 use http::{HeaderMap, Method, Uri};
 
 use crate::aggregated::request::context::RequestAttributes;

@@ -7,10 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crowsnest_apimachinery::user::{ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, UserInfo};
-use crowsnest_kube_apiserver::audit::Attributes;
-use crowsnest_kube_apiserver::authn::bearer::bearer_token;
-use crowsnest_kube_apiserver::authn::request_header;
-use crowsnest_kube_apiserver::status::ApiError;
+use crowsnest_apiserver::audit::Attributes;
+use crowsnest_apiserver::authn::bearer::bearer_token;
+use crowsnest_apiserver::authn::request_header;
+use crowsnest_apiserver::status::ApiError;
+use crowsnest_process::client_certificate::{Certificate, Peer};
 use http::{HeaderMap, StatusCode};
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
 use k8s_openapi::api::authorization::v1::{
@@ -20,7 +21,6 @@ use kube::api::{Api, PostParams};
 use moka::future::Cache;
 
 use crate::aggregated::reply::Failure;
-use crowsnest_process::client_certificate::{Certificate, Peer};
 
 /// Decision of the control plane.
 #[derive(Debug, Clone, PartialEq, Eq)]

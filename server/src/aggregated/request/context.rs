@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use crowsnest_apimachinery::request::{PathError, Query, RequestInfo, RequestPath, requested_upgrade};
 use crowsnest_apimachinery::user::UserInfo;
-use crowsnest_kube_apiserver::audit::{Attributes, Record};
+use crowsnest_apiserver::audit::{Attributes, Record};
+use crowsnest_process::client_certificate::Peer;
 use http::{HeaderMap, Method, Uri, header};
 
 use crate::aggregated::resource::registry::{Registry, Route};
 use crate::aggregated::resource::{Members, Requested};
 use crate::aggregated::{cluster_karmada_io, search_karmada_io};
-use crowsnest_process::client_certificate::Peer;
 
 /// Verbs that change nothing.
 const READS: [&str; 5] = ["get", "list", "watch", "head", "options"];

@@ -11,12 +11,14 @@ use axum::extract::{Extension, Request, State};
 use axum::response::Response;
 use crowsnest_apimachinery::request::{has_valid_host, is_known_method};
 use crowsnest_apimachinery::user::{AUTHENTICATED, UserInfo};
+use crowsnest_apiserver::audit::held::{Heard, Held};
+use crowsnest_apiserver::audit::{self, AUDIT_ID, Attributes, Auditor, HANDED, Record};
+use crowsnest_apiserver::authn::bearer::strip_bearer;
+use crowsnest_apiserver::authn::{impersonation, request_header};
 use crowsnest_component_base::metrics::Series;
 use crowsnest_component_base::spans::Lasting;
-use crowsnest_kube_apiserver::audit::held::{Heard, Held};
-use crowsnest_kube_apiserver::audit::{self, AUDIT_ID, Attributes, Auditor, HANDED, Record};
-use crowsnest_kube_apiserver::authn::bearer::strip_bearer;
-use crowsnest_kube_apiserver::authn::{impersonation, request_header};
+use crowsnest_process::client_certificate::Peer;
+use crowsnest_process::reload::Reloads;
 use futures::FutureExt;
 use http::HeaderValue;
 use jiff::Timestamp;
@@ -31,8 +33,6 @@ use crate::aggregated::request::trace;
 use crate::aggregated::resource::registry::Route;
 use crate::aggregated::server::{Aggregated, dispatch, health};
 use crate::figures::Figures;
-use crowsnest_process::client_certificate::Peer;
-use crowsnest_process::reload::Reloads;
 
 /// Middleware in front of the handlers.
 #[derive(Clone)]

@@ -1,7 +1,8 @@
 //! Spans of requests: route, attributes, member and status. They name no user; the audit log does, by the ID that both have.
 
+use crowsnest_apiserver::audit::Attributes;
 use crowsnest_component_base::spans::{SPANS, failed};
-use crowsnest_kube_apiserver::audit::Attributes;
+use crowsnest_process::client_certificate::{Certificate, Peer};
 use http::{HeaderMap, Method, StatusCode};
 use opentelemetry::propagation::TextMapPropagator;
 use opentelemetry::trace::TraceContextExt;
@@ -12,7 +13,6 @@ use tracing::field::Empty;
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 
 use crate::aggregated::request::context::RequestAttributes;
-use crowsnest_process::client_certificate::{Certificate, Peer};
 
 /// The span of a request for our API groups; `id` is that of the audit log.
 pub(crate) fn request_span(

@@ -1,7 +1,7 @@
 //! OpenAPI documents of the groups. The control plane's document of the internal group describes the objects that it keeps, under the
 //! name of their own group; the resources add the rest.
 
-use crowsnest_kube_apiserver::openapi::remote::Published;
+use crowsnest_schema::openapi::Published;
 use http::Request;
 use serde_json::{Map, Value, json};
 

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use crowsnest_apimachinery::printers::columns::KindPrinter;
 use crowsnest_apimachinery::request::Query;
-use crowsnest_kube_apiserver::table::{IncludeObject, ListMeta, Now, Printer, Rows, published};
+use crowsnest_schema::table::{IncludeObject, ListMeta, Now, Printer, Rows, published};
 use http::HeaderMap;
 use serde_json::Value;
 

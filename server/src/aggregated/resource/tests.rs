@@ -7,7 +7,9 @@ use async_trait::async_trait;
 use axum::body::Body;
 use crowsnest_apimachinery::request::{Query, RequestInfo, RequestPath};
 use crowsnest_apimachinery::user::{AUTHENTICATED, UserInfo};
-use crowsnest_kube_apiserver::audit::{Attributes, Auditor};
+use crowsnest_apiserver::audit::{Attributes, Auditor};
+use crowsnest_process::client_certificate::{Certificate, Peer};
+use crowsnest_process::reload::Reloads;
 use http::{HeaderMap, StatusCode};
 use http_body_util::BodyExt;
 use kube::client::Body as KubeBody;
@@ -24,8 +26,6 @@ use crate::aggregated::request::limits::Limits;
 use crate::aggregated::request::middleware::Edge;
 use crate::aggregated::server::router;
 use crate::figures::Figures;
-use crowsnest_process::client_certificate::{Certificate, Peer};
-use crowsnest_process::reload::Reloads;
 
 fn attributes(method: &Method, path: &str, query: &str) -> Attributes {
     Attributes::from(RequestInfo::parse(method, path, &Query::parse(Some(query))))

@@ -1,21 +1,22 @@
 //! `savedsearches`: queries that users save for themselves or for all. They are objects of the internal group in the control
 //! plane; [`crowsnest_index::search::saved_search`] decides which users see and change one.
 
+use std::collections::BTreeMap;
+
 use async_trait::async_trait;
 use axum::extract::Request;
 use axum::response::Response;
 use crowsnest_api::storage::{SavedSearch, SavedSearchSpec};
 use crowsnest_apimachinery::request::path_segment;
 use crowsnest_apimachinery::user::UserInfo;
+use crowsnest_apiserver::status::ApiError;
 use crowsnest_index::search::saved_search::{self, Access, Draft, access};
-use crowsnest_kube_apiserver::status::ApiError;
 use http::{Method, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, PostParams};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
 
 use super::openapi::{FAILURES, ROOT, named, of};
 use super::{API_VERSION, NAME as GROUP};

@@ -7,9 +7,9 @@
 
 use std::sync::LazyLock;
 
-use crowsnest_kube_apiserver::http::negotiate::takes_no_json;
-use crowsnest_kube_apiserver::patch::{parse_merge_patch, strategic_merge};
-use crowsnest_kube_apiserver::schema::{Schema, SchemaRef};
+use crowsnest_apiserver::negotiate::takes_no_json;
+use crowsnest_schema::patch::{parse_merge_patch, strategic_merge};
+use crowsnest_schema::{Schema, SchemaRef};
 use http::request::Builder;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::BodyExt;

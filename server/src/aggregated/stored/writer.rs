@@ -10,7 +10,7 @@ use crowsnest_api::cluster::Cluster;
 use crowsnest_api::search::ResourceRegistry;
 use crowsnest_apimachinery::request::{Query, ResourcePath};
 use crowsnest_apimachinery::user::UserInfo;
-use crowsnest_kube_apiserver::audit::Attributes;
+use crowsnest_apiserver::audit::Attributes;
 use http::{HeaderValue, Method, Response, StatusCode};
 use http_body_util::BodyExt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;

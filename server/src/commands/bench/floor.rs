@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use crowsnest_kube_apiserver::authn::{Authority, Serving};
+use crowsnest_apiserver::authn::{Authority, Serving};
 use futures::{StreamExt, TryStreamExt};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, ServerName};

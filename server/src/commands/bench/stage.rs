@@ -36,7 +36,7 @@ pub(super) struct Elsewhere {
 pub(super) struct ControlPlane {
     pub server: ApiServer,
     stop: CancellationToken,
-    serving: tokio::task::JoinHandle<crowsnest_kube_apiserver::error::Result<()>>,
+    serving: tokio::task::JoinHandle<crowsnest_registry::error::Result<()>>,
 }
 
 pub(super) async fn elsewhere(clusters: u32, pods: usize, pod_bytes: usize) -> anyhow::Result<Elsewhere> {

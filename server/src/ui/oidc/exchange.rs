@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use crowsnest_kube_apiserver::authn::Oidc;
-use crowsnest_kube_apiserver::authn::oidc::{IssuerError, Metadata};
+use crowsnest_apiserver::authn::Oidc;
+use crowsnest_apiserver::authn::oidc::{IssuerError, Metadata};
 use http::{StatusCode, header};
 use serde::Deserialize;
 use url::form_urlencoded::{Serializer, byte_serialize};

@@ -16,8 +16,8 @@ use std::sync::Arc;
 
 use axum::extract::{Query, State};
 use axum::response::Response;
-use crowsnest_kube_apiserver::authn::Oidc;
-use crowsnest_kube_apiserver::authn::oidc::{ClaimError, OidcError, whole};
+use crowsnest_apiserver::authn::Oidc;
+use crowsnest_apiserver::authn::oidc::{ClaimError, OidcError, whole};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use jiff::Timestamp;
 use serde::Deserialize;

@@ -1,7 +1,7 @@
 //! Error page of a failed sign-in: the cause and the next step. Pure.
 
 use axum::response::Response;
-use crowsnest_kube_apiserver::authn::oidc::{ClaimError, IssuerError, OidcError, TokenError, whole};
+use crowsnest_apiserver::authn::oidc::{ClaimError, IssuerError, OidcError, TokenError, whole};
 use http::{HeaderValue, StatusCode, header};
 use url::form_urlencoded::byte_serialize;
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crowsnest_kube_apiserver::authn::oidc::{self, Claims, OidcError, whole};
+use crowsnest_apiserver::authn::oidc::{self, Claims, OidcError, whole};
 use http::StatusCode;
 use jiff::{SignedDuration, Timestamp};
 use moka::sync::Cache;

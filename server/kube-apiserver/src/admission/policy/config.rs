@@ -1,13 +1,13 @@
 //! Policies and their bindings as this server reads them: parsed once per change.
 
 use crowsnest_apimachinery::selector::Selector;
+use crowsnest_registry::admission::Attributes;
+use crowsnest_registry::admission::expression::Expression;
+use crowsnest_registry::resource::Gvr;
 use serde_json::Value;
 
 use crate::admission::webhook::config::{RuleWithOperations, parse_conditions, parse_rule, parse_selectors};
 use crate::admission::webhook::matching::{self, Matched, Selectors};
-use crate::registry::admission::Attributes;
-use crate::registry::admission::expression::Expression;
-use crate::registry::resource::Gvr;
 
 /// `matchConstraints` of a policy, `matchResources` of a binding.
 #[derive(Debug, Default)]

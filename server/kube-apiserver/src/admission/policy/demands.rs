@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use crowsnest_cel::{Budget, with_base};
+use crowsnest_registry::admission::expression::{Inputs, failed, hold};
 use kube::core::cel::cel::objects::{Key, Map};
 use kube::core::cel::cel::{Context, Value as Cel};
 
 use super::config::{Policy, Validation};
-use crate::cel::{Budget, with_base};
-use crate::registry::admission::expression::{Inputs, failed, hold};
 
 /// Longest text a `messageExpression` may give.
 const MAX_MESSAGE: usize = 5 * 1024;
@@ -160,7 +160,7 @@ mod tests {
     use rstest::rstest;
     use serde_json::{Value, json};
 
-    use crate::cel::authorizer::{Asker, Judge};
+    use crowsnest_cel::authorizer::{Asker, Judge};
 
     use super::*;
 

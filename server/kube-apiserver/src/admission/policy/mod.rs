@@ -19,16 +19,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use crowsnest_registry::Registry;
+use crowsnest_registry::admission::Attributes;
+use crowsnest_registry::object::Object;
+use crowsnest_registry::resource::Gvr;
+use crowsnest_registry::storage::{ResourceKey, Revision};
 use serde_json::Value;
 
 use self::config::{Binding, Policy};
 use super::surroundings::{self, in_version};
 use super::webhook::review;
-use crate::registry::Registry;
-use crate::registry::admission::Attributes;
-use crate::registry::object::Object;
-use crate::registry::resource::Gvr;
-use crate::storage::{ResourceKey, Revision};
 
 pub use mutating::MutatingPolicies;
 pub use validating::ValidatingPolicies;
@@ -166,7 +166,7 @@ impl<'a> Write<'a> {
             (None, "") => return Err("one of name or selector must be provided".into()),
             (None, name) => match self.registry.get(resource, namespace, name).await {
                 Ok(params) => vec![Some(params)],
-                Err(error) if error.is(crate::status::Reason::NotFound) => Vec::new(),
+                Err(error) if error.is(crowsnest_apiserver::status::Reason::NotFound) => Vec::new(),
                 Err(error) => return Err(error.message),
             },
             (Some(selector), "") => {

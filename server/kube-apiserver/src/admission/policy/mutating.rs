@@ -3,6 +3,16 @@
 use std::sync::{Arc, Weak};
 
 use async_trait::async_trait;
+use crowsnest_apiserver::status::{ApiError, ApiResult, Cause};
+use crowsnest_cel::authorizer::Judge;
+use crowsnest_cel::{Budget, with_base};
+use crowsnest_registry::Registry;
+use crowsnest_registry::admission::expression::{self, Inputs};
+use crowsnest_registry::admission::{Admission, Attributes};
+use crowsnest_registry::object::Object;
+use crowsnest_registry::resource::Gvr;
+use crowsnest_schema::SchemaRef;
+use crowsnest_schema::set::SchemaSet;
 use serde_json::Value;
 
 use super::config::{Binding, Policy};
@@ -10,16 +20,6 @@ use super::demands::{bind_variables, conditions_hold};
 use super::patches::mutated;
 use super::{Meant, Source, Write};
 use crate::admission::webhook::matching;
-use crate::cel::authorizer::Judge;
-use crate::cel::{Budget, with_base};
-use crate::registry::Registry;
-use crate::registry::admission::expression::{self, Inputs};
-use crate::registry::admission::{Admission, Attributes};
-use crate::registry::object::Object;
-use crate::registry::resource::Gvr;
-use crate::schema::SchemaRef;
-use crate::schema::set::SchemaSet;
-use crate::status::{ApiError, ApiResult, Cause};
 
 /// The name of this step where steps of a second round are told apart.
 const STEP: &str = "MutatingAdmissionPolicy";

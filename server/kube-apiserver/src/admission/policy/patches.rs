@@ -1,16 +1,16 @@
 //! What a mutation of a policy makes of an object. Pure.
 
 use crowsnest_apimachinery::json_patch::Copied;
+use crowsnest_cel::{Budget, to_json};
+use crowsnest_registry::admission::expression::Expression;
+use crowsnest_schema::apply::typed;
+use crowsnest_schema::{ListType, Schema, Type};
 use kube::core::cel::cel::{Context, Value as Cel};
 use serde_json::Value;
 
 use super::config::Mutation;
 use super::demands::Failed;
 use crate::admission::webhook::patching;
-use crate::apply::typed;
-use crate::cel::{Budget, to_json};
-use crate::registry::admission::expression::Expression;
-use crate::schema::{ListType, Schema, Type};
 
 /// The object after a mutation.
 pub fn mutated(
@@ -118,9 +118,9 @@ mod tests {
     use super::super::config::Policy;
     use super::super::demands::bind_variables;
     use super::*;
-    use crate::cel::with_base;
-    use crate::registry::admission::expression::Inputs;
-    use crate::schema::set::SchemaSet;
+    use crowsnest_cel::with_base;
+    use crowsnest_registry::admission::expression::Inputs;
+    use crowsnest_schema::set::SchemaSet;
 
     fn after(mutation: Value) -> Result<Value, String> {
         let object = json!({

@@ -3,17 +3,17 @@
 
 use std::sync::Arc;
 
+use crowsnest_apiserver::status::ApiResult;
+use crowsnest_registry::authz::bootstrap::{loopback, loopback_options};
+use crowsnest_registry::object::Object;
+use crowsnest_registry::resource::Gvr;
+use crowsnest_registry::storage::ResourceKey;
+use crowsnest_registry::strategy::RequestContext;
+use crowsnest_registry::{Change, Edit, Registry};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::{GROUP, type_checking};
-use crate::authz::bootstrap::{loopback, loopback_options};
-use crate::registry::object::Object;
-use crate::registry::resource::Gvr;
-use crate::registry::strategy::RequestContext;
-use crate::registry::{Change, Edit, Registry};
-use crate::status::ApiResult;
-use crate::storage::ResourceKey;
 
 const RESOURCE: &str = "validatingadmissionpolicies";
 
@@ -27,7 +27,7 @@ pub async fn run(registry: Arc<Registry>, cancelled: CancellationToken) {
         }
         let Ok(mut watcher) = registry.store.watch(&table, since) else { continue };
         tokio::select! {
-            changes = watcher.next() => if matches!(changes, Err(crate::error::Error::Closed)) { return },
+            changes = watcher.next() => if matches!(changes, Err(crowsnest_registry::error::Error::Closed)) { return },
             () = cancelled.cancelled() => return,
         }
     }

@@ -3,14 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crowsnest_cel::json::escape_field;
+use crowsnest_cel::typing::{Names, Objects, Type, check};
+use crowsnest_registry::admission::expression::{Reads, names};
+use crowsnest_registry::catalog::Served;
+use crowsnest_registry::resource::Gvr;
+use crowsnest_schema::{Schema, Type as SchemaType};
 use serde_json::{Value, json};
-
-use crate::cel::json::escape_field;
-use crate::cel::typing::{Names, Objects, Type, check};
-use crate::registry::admission::expression::{Reads, names};
-use crate::registry::catalog::Served;
-use crate::registry::resource::Gvr;
-use crate::schema::{self, Schema};
 
 /// As many kinds as one rule is checked for.
 const MOST: usize = 10;
@@ -131,25 +130,25 @@ fn of<'a>(schema: &'a Schema, name: &str, within: &mut Vec<&'a str>, objects: &m
     within.extend(defined);
     let found = match schema.ty {
         // A quantity has one of two types, which expressions see nothing of.
-        schema::Type::Any | schema::Type::Quantity => None,
-        schema::Type::String => Some(match schema.format.as_deref() {
+        SchemaType::Any | SchemaType::Quantity => None,
+        SchemaType::String => Some(match schema.format.as_deref() {
             Some("byte") => Type::Bytes,
             Some("duration") => Type::Duration,
             Some("date" | "date-time") => Type::Timestamp,
             _ => Type::Text,
         }),
-        schema::Type::Integer => Some(Type::Int),
-        schema::Type::Number => Some(Type::Double),
-        schema::Type::Boolean => Some(Type::Bool),
-        schema::Type::IntOrString => Some(Type::Dyn),
-        schema::Type::Time | schema::Type::MicroTime => Some(Type::Timestamp),
-        schema::Type::Bytes => Some(Type::Bytes),
-        schema::Type::Array => schema
+        SchemaType::Integer => Some(Type::Int),
+        SchemaType::Number => Some(Type::Double),
+        SchemaType::Boolean => Some(Type::Bool),
+        SchemaType::IntOrString => Some(Type::Dyn),
+        SchemaType::Time | SchemaType::MicroTime => Some(Type::Timestamp),
+        SchemaType::Bytes => Some(Type::Bytes),
+        SchemaType::Array => schema
             .items
             .as_deref()
             .and_then(|items| of(items, &format!("{name}.@idx"), within, objects))
             .map(Type::list),
-        schema::Type::Object => match schema.additional.as_deref() {
+        SchemaType::Object => match schema.additional.as_deref() {
             Some(values) => {
                 of(values, &format!("{name}.@elem"), within, objects).map(|value| Type::map(Type::Text, value))
             }

@@ -4,17 +4,17 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
 use async_trait::async_trait;
+use crowsnest_apiserver::status::{ApiError, ApiResult, Cause};
+use crowsnest_cel::authorizer::Judge;
+use crowsnest_registry::Registry;
+use crowsnest_registry::admission::expression::{self, Inputs};
+use crowsnest_registry::admission::{Admission, Attributes};
 use serde_json::{Value, json};
 
 use super::config::{Binding, Policy};
 use super::demands::{Findings, evaluate};
 use super::{Meant, Source, Write};
 use crate::admission::webhook::matching;
-use crate::cel::authorizer::Judge;
-use crate::registry::Registry;
-use crate::registry::admission::expression::{self, Inputs};
-use crate::registry::admission::{Admission, Attributes};
-use crate::status::{ApiError, ApiResult, Cause};
 
 /// Longest value of an audit annotation.
 const MAX_ANNOTATION: usize = 10 * 1024;

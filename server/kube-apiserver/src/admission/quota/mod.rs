@@ -10,16 +10,16 @@ use std::sync::{Arc, Weak};
 
 use async_trait::async_trait;
 use crowsnest_apimachinery::quantity::{Format, Quantity};
+use crowsnest_apiserver::status::{ApiError, ApiResult};
+use crowsnest_registry::admission::{Admission, Attributes, Operation};
+use crowsnest_registry::options::WriteOptions;
+use crowsnest_registry::resource::Gvr;
+use crowsnest_registry::storage::ResourceKey;
+use crowsnest_registry::{Change, Edit, Registry};
 use serde_json::{Value, json};
 
 use self::usage::{Amounts, containers, in_scope, usage};
 use super::limits::{add, amounts};
-use crate::registry::admission::{Admission, Attributes, Operation};
-use crate::registry::options::WriteOptions;
-use crate::registry::resource::Gvr;
-use crate::registry::{Change, Edit, Registry};
-use crate::status::{ApiError, ApiResult};
-use crate::storage::ResourceKey;
 
 /// See the module.
 pub struct ResourceQuota {

@@ -4,11 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
+use crowsnest_apiserver::outbound::{Outbound, OutboundError, Target};
+use crowsnest_schema::decode;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use serde_json::Value;
-
-use crate::outbound::{Outbound, OutboundError, Target};
-use crate::schema::decode;
 
 /// A webhook answers with at most this much.
 const MAX_ANSWER: usize = 3 * 1024 * 1024;
@@ -89,7 +88,7 @@ fn read(body: &[u8]) -> Result<Value, String> {
     match value {
         Value::Object(_) | Value::Null => Ok(value),
         other => {
-            let kind = crate::patch::go_kind(&other);
+            let kind = crowsnest_schema::patch::go_kind(&other);
             Err(format!("json: cannot unmarshal {kind} into Go value of type {}", decode::TYPE_META))
         }
     }

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use crowsnest_apimachinery::selector::Selector;
+use crowsnest_apiserver::outbound::Target;
+use crowsnest_registry::admission::expression::Expression;
 use serde_json::Value;
 
 use super::matching::Selectors;
-use crate::outbound::Target;
-use crate::registry::admission::expression::Expression;
 
 /// What one `rules` entry covers.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,11 +1,11 @@
 //! Which webhooks and policies a request goes to. Pure.
 
 use crowsnest_apimachinery::selector::Selector;
+use crowsnest_registry::admission::{Attributes, Operation};
+use crowsnest_registry::resource::Gvr;
 use serde_json::Value;
 
 use super::config::RuleWithOperations;
-use crate::registry::admission::{Attributes, Operation};
-use crate::registry::resource::Gvr;
 
 /// The version of the resource that a webhook asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]

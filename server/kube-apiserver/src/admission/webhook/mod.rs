@@ -13,20 +13,20 @@ use std::sync::{Arc, Weak};
 
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
+use crowsnest_apiserver::status::{ApiError, ApiResult, Cause, Details, Reason};
+use crowsnest_cel::authorizer::Judge;
+use crowsnest_cel::with_base;
+use crowsnest_registry::Registry;
+use crowsnest_registry::admission::expression::{self, Inputs};
+use crowsnest_registry::admission::{Admission, Attributes, Operation};
+use crowsnest_registry::resource::Gvr;
+use crowsnest_registry::storage::{ResourceKey, Revision};
 use serde_json::Value;
 
 use self::client::WebhookClient;
 use self::config::Webhook;
 use self::review::Answer;
 use super::surroundings::{self, in_version};
-use crate::cel::authorizer::Judge;
-use crate::cel::with_base;
-use crate::registry::Registry;
-use crate::registry::admission::expression::{self, Inputs};
-use crate::registry::admission::{Admission, Attributes, Operation};
-use crate::registry::resource::Gvr;
-use crate::status::{ApiError, ApiResult, Cause, Details, Reason};
-use crate::storage::{ResourceKey, Revision};
 
 const GROUP: &str = "admissionregistration.k8s.io";
 

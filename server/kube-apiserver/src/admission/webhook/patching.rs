@@ -4,11 +4,10 @@
 
 use base64::Engine;
 use crowsnest_apimachinery::json_patch::{self, Copied};
+use crowsnest_schema::decode::{self, Expected};
+use crowsnest_schema::patch::go_kind;
+use crowsnest_schema::set::SchemaSet;
 use serde_json::Value;
-
-use crate::patch::go_kind;
-use crate::schema::decode::{self, Expected};
-use crate::schema::set::SchemaSet;
 
 /// The operations of a patch.
 pub fn read(patch: &[u8]) -> Result<Vec<Value>, String> {

@@ -1,13 +1,13 @@
 //! AdmissionReview: the request a webhook gets and the answer it gives. Pure.
 
+use crowsnest_registry::admission::{Attributes, Operation};
+use crowsnest_registry::resource::Gvr;
+use crowsnest_schema::decode::decode_value;
+use crowsnest_schema::patch::go_kind;
+use crowsnest_schema::set::SchemaSet;
 use serde_json::{Map, Value, json};
 
 use super::patching;
-use crate::patch::go_kind;
-use crate::registry::admission::{Attributes, Operation};
-use crate::registry::resource::Gvr;
-use crate::schema::decode::decode_value;
-use crate::schema::set::SchemaSet;
 
 /// A webhook's answer.
 #[derive(Debug, Clone, PartialEq, Default)]

@@ -9,11 +9,10 @@ use std::sync::LazyLock;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use crowsnest_apiserver::status::{ApiError, ApiResult};
+use crowsnest_schema::set::SchemaSet;
+use crowsnest_schema::{Schema, Type};
 use serde_json::{Map, Value, json};
-
-use crate::schema::set::SchemaSet;
-use crate::schema::{Schema, Type};
-use crate::status::{ApiError, ApiResult};
 
 const MAGIC: &[u8] = b"k8s\0";
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";

@@ -1,0 +1,397 @@
+//! `audit.k8s.io/v1` `Policy`: which requests are written down, how much of each, and when. Pure.
+//!
+//! A rule's resources, namespaces and paths match the request itself, or what it asks of a server behind this one: `pods/exec`
+//! is an exec in any of them. Bodies that may hold secrets are written only by a rule that names their resource: one for
+//! everything asks for bodies, but not for those.
+
+use crowsnest_apimachinery::user::UserInfo;
+use serde::Deserialize;
+
+use super::attributes::Attributes;
+use super::event::{Level, Stage};
+
+/// Group, resource and subresource of bodies that may hold secrets, as the policies of Kubernetes' own distributions leave
+/// them out.
+const DELICATE: [(&str, &str, &str); 4] = [
+    ("", "secrets", ""),
+    ("", "configmaps", ""),
+    ("", "serviceaccounts", "token"),
+    ("authentication.k8s.io", "tokenreviews", ""),
+];
+
+/// Why a policy can't be used.
+#[derive(Debug, thiserror::Error)]
+pub enum PolicyError {
+    #[error("{0}")]
+    Syntax(String),
+    #[error("apiVersion {0:?} kind {1:?} is no audit policy; expected audit.k8s.io/v1 Policy")]
+    Kind(String, String),
+    #[error("rules: an audit policy needs at least one rule")]
+    Empty,
+    #[error("rules[{0}]: {1}")]
+    Rule(usize, String),
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Document {
+    #[serde(default)]
+    api_version: String,
+    #[serde(default)]
+    kind: String,
+    #[serde(default)]
+    #[expect(dead_code, reason = "a policy may have a name")]
+    metadata: serde_json::Value,
+    #[serde(default)]
+    rules: Vec<Rule>,
+    #[serde(default)]
+    omit_stages: Vec<Stage>,
+    #[serde(default)]
+    omit_managed_fields: bool,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Rule {
+    level: Level,
+    #[serde(default)]
+    users: Vec<String>,
+    #[serde(default)]
+    user_groups: Vec<String>,
+    #[serde(default)]
+    verbs: Vec<String>,
+    #[serde(default)]
+    resources: Vec<Resources>,
+    #[serde(default)]
+    namespaces: Vec<String>,
+    #[serde(default, rename = "nonResourceURLs")]
+    non_resource_urls: Vec<String>,
+    #[serde(default)]
+    omit_stages: Vec<Stage>,
+    /// Over what the policy says.
+    #[serde(default)]
+    omit_managed_fields: Option<bool>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+struct Resources {
+    group: String,
+    resources: Vec<String>,
+    resource_names: Vec<String>,
+}
+
+/// Checked rules; the first that matches says.
+#[derive(Debug, Clone)]
+pub struct Policy {
+    rules: Vec<Rule>,
+    omit_stages: Vec<Stage>,
+    omit_managed_fields: bool,
+    /// Groups and resources beside [`DELICATE`].
+    delicate: Vec<(String, String)>,
+}
+
+/// What is written of a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Decision {
+    pub level: Level,
+    /// Stages that have no event.
+    pub omit: Vec<Stage>,
+    pub omit_managed_fields: bool,
+}
+
+/// Health and discovery are asked all the time and tell nothing. All else is written down once it is answered.
+const DEFAULT: &str = r#"
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- level: None
+  verbs: [get, head, options]
+  nonResourceURLs: [/, /healthz, /livez, /readyz, /healthz/*, /livez/*, /readyz/*, /version, /openapi/*, /api, /api/*, /apis, /apis/*]
+- level: Metadata
+"#;
+
+impl Default for Policy {
+    fn default() -> Self {
+        #[expect(clippy::expect_used, reason = "a constant, read in every test of this module")]
+        Self::parse(DEFAULT).expect("a valid policy")
+    }
+}
+
+impl Policy {
+    pub fn parse(text: &str) -> Result<Self, PolicyError> {
+        let document: Document = serde_saphyr::from_str(text).map_err(|e| PolicyError::Syntax(e.to_string()))?;
+        if document.kind != "Policy" || document.api_version != "audit.k8s.io/v1" {
+            return Err(PolicyError::Kind(document.api_version, document.kind));
+        }
+        if document.rules.is_empty() {
+            return Err(PolicyError::Empty);
+        }
+        for (nth, rule) in document.rules.iter().enumerate() {
+            rule.check().map_err(|why| PolicyError::Rule(nth, why))?;
+        }
+        let Document { rules, omit_stages, omit_managed_fields, .. } = document;
+        Ok(Self { rules, omit_stages, omit_managed_fields, delicate: Vec::new() })
+    }
+
+    /// The same where bodies of these groups and resources may hold secrets, too.
+    pub fn with_delicate(mut self, more: &[(&str, &str)]) -> Self {
+        self.delicate.extend(more.iter().map(|(group, resource)| ((*group).to_owned(), (*resource).to_owned())));
+        self
+    }
+
+    /// What is written of a request; `None` is nothing at all. `asked` is what it asks of us, and of servers behind us.
+    pub fn decide(&self, user: &UserInfo, asked: &[&Attributes]) -> Option<Decision> {
+        let rule = self.rules.iter().find(|rule| rule.matches(user, asked)).filter(|rule| rule.level != Level::None)?;
+        let withheld = |one: &&Attributes| self.is_delicate(one) && !rule.names(one);
+        let level = if asked.iter().any(withheld) { rule.level.min(Level::Metadata) } else { rule.level };
+        Some(Decision {
+            level,
+            omit: [self.omit_stages.as_slice(), &rule.omit_stages].concat(),
+            omit_managed_fields: rule.omit_managed_fields.unwrap_or(self.omit_managed_fields),
+        })
+    }
+
+    fn is_delicate(&self, asked: &Attributes) -> bool {
+        let Attributes { group, resource, subresource, path: None, .. } = asked else { return false };
+        DELICATE.iter().any(|(g, r, s)| g == group && r == resource && (s.is_empty() || s == subresource))
+            || self.delicate.iter().any(|(g, r)| g == group && r == resource)
+    }
+}
+
+impl Rule {
+    /// What kube-apiserver refuses in a rule.
+    fn check(&self) -> Result<(), String> {
+        let of_resources = !self.resources.is_empty() || !self.namespaces.is_empty();
+        if of_resources && !self.non_resource_urls.is_empty() {
+            return Err("rules cannot apply to both regular resources and non-resource URLs".into());
+        }
+        for url in &self.non_resource_urls {
+            let inner = url.strip_suffix('*').unwrap_or(url);
+            if url != "*" && (!url.starts_with('/') || inner.contains('*')) {
+                return Err(format!(
+                    "nonResourceURLs: {url:?} must begin with \"/\" and may have a \"*\" at its end only"
+                ));
+            }
+        }
+        for one in &self.resources {
+            if one.group.starts_with(|c: char| c.is_ascii_digit()) || one.group.contains('/') {
+                return Err(format!("resources: group {:?} is no API group", one.group));
+            }
+            if one.resources.is_empty() && !one.resource_names.is_empty() {
+                return Err("resources: using resourceNames requires at least one resource".into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether it says this resource itself, not only a pattern for it.
+    fn names(&self, asked: &Attributes) -> bool {
+        let slash = if asked.subresource.is_empty() { "" } else { "/" };
+        let full = format!("{}{slash}{}", asked.resource, asked.subresource);
+        self.resources.iter().any(|one| one.group == asked.group && one.resources.contains(&full))
+    }
+
+    fn matches(&self, user: &UserInfo, asked: &[&Attributes]) -> bool {
+        let listed = |list: &[String], one: &String| list.is_empty() || list.contains(one);
+        if !listed(&self.users, &user.name) {
+            return false;
+        }
+        if !self.user_groups.is_empty() && !user.groups.iter().any(|group| self.user_groups.contains(group)) {
+            return false;
+        }
+        asked.iter().any(|wanted| listed(&self.verbs, &wanted.verb) && self.covers(wanted))
+    }
+
+    fn covers(&self, wanted: &Attributes) -> bool {
+        if !self.resources.is_empty() || !self.namespaces.is_empty() {
+            let namespace = self.namespaces.is_empty() || self.namespaces.contains(&wanted.namespace);
+            let resource = self.resources.is_empty() || self.resources.iter().any(|one| one.cover(wanted));
+            return wanted.path.is_none() && namespace && resource;
+        }
+        if !self.non_resource_urls.is_empty() {
+            let Some(path) = &wanted.path else { return false };
+            return self.non_resource_urls.iter().any(|spec| path_matches(spec, path));
+        }
+        true
+    }
+}
+
+impl Resources {
+    fn cover(&self, wanted: &Attributes) -> bool {
+        if self.group != wanted.group {
+            return false;
+        }
+        if self.resources.is_empty() {
+            return true;
+        }
+        let named = self.resource_names.is_empty() || self.resource_names.contains(&wanted.name);
+        named && self.resources.iter().any(|spec| resource_matches(spec, wanted))
+    }
+}
+
+fn resource_matches(spec: &str, wanted: &Attributes) -> bool {
+    let sub = wanted.subresource.as_str();
+    match spec.split_once('/') {
+        None => spec == "*" || (sub.is_empty() && spec == wanted.resource),
+        Some(("*", subresource)) => !sub.is_empty() && subresource == sub,
+        Some((resource, "*")) => resource == wanted.resource,
+        Some((resource, subresource)) => resource == wanted.resource && subresource == sub,
+    }
+}
+
+/// A path that could mean another one to whoever it is sent to matches no pattern but all.
+fn path_matches(spec: &str, path: &str) -> bool {
+    let odd = |part: &str| matches!(part, "." | "..") || part.contains(['%', '\\']);
+    match spec.strip_suffix('*') {
+        Some("") => true,
+        Some(prefix) => path.starts_with(prefix) && !path.split('/').any(odd) && !path.contains("//"),
+        None => spec == path,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    fn resource(verb: &str, resource: &str, namespace: &str) -> Attributes {
+        let (group, resource) = resource.split_once(':').unwrap_or(("", resource));
+        let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
+        Attributes {
+            verb: verb.into(),
+            group: group.into(),
+            resource: resource.into(),
+            subresource: subresource.into(),
+            namespace: namespace.into(),
+            name: "web".into(),
+            ..Attributes::default()
+        }
+    }
+
+    fn path(path: &str) -> Attributes {
+        Attributes { verb: "get".into(), path: Some(path.into()), ..Attributes::default() }
+    }
+
+    /// What the default says of a request that asks this of a member.
+    #[rstest]
+    #[case(path("/healthz"), false)]
+    #[case(path("/apis/apps/v1"), false)]
+    #[case(path("/openapi/v3"), false)]
+    #[case(path("/openapi/../api/v1/namespaces/default/pods/web/exec"), true)]
+    #[case(path("/apis//"), true)]
+    #[case(path("/metrics"), true)]
+    #[case(Attributes { verb: "post".into(), ..path("/apis/x") }, true)]
+    #[case(resource("get", "pods/exec", "default"), true)]
+    #[case(resource("delete", "apps:deployments", "default"), true)]
+    fn everything_but_health_and_discovery_is_written(#[case] of_member: Attributes, #[case] written: bool) {
+        let proxied = resource("get", "example.com:things/proxy", "");
+        let decision = Policy::default().decide(&UserInfo::new("alice", ["dev"]), &[&proxied, &of_member]);
+        let expected =
+            Decision { level: Level::Metadata, omit: vec![Stage::RequestReceived], omit_managed_fields: false };
+        assert_eq!(decision, written.then_some(expected));
+    }
+
+    #[rstest]
+    #[case("users: [alice]", true)]
+    #[case("users: [bob]", false)]
+    #[case("userGroups: [dev, ops]", true)]
+    #[case("userGroups: [ops]", false)]
+    #[case("verbs: [create]", true)]
+    #[case("verbs: [get]", false)]
+    #[case("namespaces: [default]", true)]
+    #[case("namespaces: [other]", false)]
+    #[case("resources: [{group: '', resources: [pods/exec]}]", true)]
+    #[case("resources: [{group: '', resources: [pods]}]", false)]
+    #[case("resources: [{group: '', resources: ['pods/*']}]", true)]
+    #[case("resources: [{group: '', resources: ['*/exec']}]", true)]
+    #[case("resources: [{group: '', resources: ['*/log']}]", false)]
+    #[case("resources: [{group: '', resources: ['*']}]", true)]
+    #[case("resources: [{group: '', resources: [pods/exec], resourceNames: [web]}]", true)]
+    #[case("resources: [{group: '', resources: [pods/exec], resourceNames: [api]}]", false)]
+    #[case("resources: [{group: ''}]", true)]
+    #[case("resources: [{group: apps}]", false)]
+    #[case("nonResourceURLs: ['*']", false)]
+    fn rules_match_what_is_asked(#[case] rule: &str, #[case] expected: bool) {
+        let text = format!("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n- level: Metadata\n  {rule}\n");
+        let policy = Policy::parse(&text).unwrap();
+        let asked = resource("create", "pods/exec", "default");
+        assert_eq!(policy.decide(&UserInfo::new("alice", ["dev"]), &[&asked]).is_some(), expected);
+    }
+
+    #[test]
+    fn the_first_rule_that_matches_says() {
+        let text = "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules:\n\
+            - {level: None, users: [bob]}\n- {level: RequestResponse, omitStages: [ResponseStarted]}\n";
+        let policy = Policy::parse(text).unwrap();
+        let asked = resource("get", "pods", "");
+        assert_eq!(policy.decide(&UserInfo::new("bob", ["dev"]), &[&asked]), None);
+        let decision = policy.decide(&UserInfo::new("alice", ["dev"]), &[&asked]).unwrap();
+        assert_eq!(decision.omit, [Stage::RequestReceived, Stage::ResponseStarted]);
+        assert_eq!(decision.level, Level::RequestResponse);
+    }
+
+    const ALL: &str = "{level: RequestResponse}";
+    const CORE: &str = "{level: RequestResponse, resources: [{group: '', resources: ['*', '*/token']}]}";
+    const NAMED: &str = "{level: Request, resources: [{group: '', resources: [secrets, serviceaccounts/token]}]}";
+
+    #[rstest]
+    #[case(ALL, "pods", Level::RequestResponse)]
+    #[case(ALL, "serviceaccounts", Level::RequestResponse)]
+    #[case(ALL, "secrets", Level::Metadata)]
+    #[case(ALL, "configmaps", Level::Metadata)]
+    #[case(ALL, "serviceaccounts/token", Level::Metadata)]
+    #[case(ALL, "authentication.k8s.io:tokenreviews", Level::Metadata)]
+    #[case(ALL, "example.com:parcels", Level::Metadata)]
+    #[case(ALL, "example.com:parcels/status", Level::Metadata)]
+    #[case(CORE, "secrets", Level::Metadata)]
+    #[case(CORE, "serviceaccounts/token", Level::Metadata)]
+    #[case(NAMED, "secrets", Level::Request)]
+    #[case(NAMED, "serviceaccounts/token", Level::Request)]
+    fn bodies_that_may_hold_secrets_are_asked_for_by_name(
+        #[case] rule: &str,
+        #[case] asked: &str,
+        #[case] expected: Level,
+    ) {
+        let text = format!("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n- {rule}\n");
+        let policy = Policy::parse(&text).unwrap().with_delicate(&[("example.com", "parcels")]);
+        let decision = policy.decide(&UserInfo::new("alice", ["dev"]), &[&resource("create", asked, "default")]);
+        assert_eq!(decision.unwrap().level, expected);
+    }
+
+    #[rstest]
+    #[case("false", "", false)]
+    #[case("true", "", true)]
+    #[case("true", ", omitManagedFields: false", false)]
+    #[case("false", ", omitManagedFields: true", true)]
+    fn a_rule_says_more_than_the_policy(#[case] policy: &str, #[case] rule: &str, #[case] expected: bool) {
+        let text = format!(
+            "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitManagedFields: {policy}\nrules: [{{level: Request{rule}}}]"
+        );
+        let decision = Policy::parse(&text).unwrap().decide(&UserInfo::default(), &[&resource("get", "pods", "")]);
+        assert_eq!(decision.unwrap().omit_managed_fields, expected);
+    }
+
+    #[rstest]
+    #[case("kind: Pod\napiVersion: v1", "is no audit policy")]
+    #[case("kind: Policy\napiVersion: audit.k8s.io/v1", "at least one rule")]
+    #[case("kind: Policy\napiVersion: audit.k8s.io/v1\nrules: [{level: All}]", "All")]
+    #[case("kind: Policy\napiVersion: audit.k8s.io/v1\nrules: [{level: None, user: [a]}]", "user")]
+    #[case(
+        "kind: Policy\napiVersion: audit.k8s.io/v1\nrules: [{level: None, namespaces: [a], nonResourceURLs: [/a]}]",
+        "rules[0]: rules cannot apply to both"
+    )]
+    #[case(
+        "kind: Policy\napiVersion: audit.k8s.io/v1\nrules: [{level: None, nonResourceURLs: ['/a*b']}]",
+        "rules[0]: "
+    )]
+    #[case(
+        "kind: Policy\napiVersion: audit.k8s.io/v1\nrules: [{level: None, resources: [{resourceNames: [a]}]}]",
+        "requires"
+    )]
+    fn what_is_no_policy_is_refused(#[case] text: &str, #[case] expected: &str) {
+        let error = Policy::parse(text).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+}

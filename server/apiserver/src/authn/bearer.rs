@@ -1,0 +1,196 @@
+//! Bearer tokens of requests, from the Authorization header and the WebSocket subprotocol. No other module parses
+//! either.
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use http::header::{AUTHORIZATION, CONNECTION, HeaderMap, HeaderValue, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
+
+use crate::status::ApiError;
+
+/// Subprotocol that carries a token: browsers cannot set other headers on WebSocket requests.
+const SUBPROTOCOL: &str = crowsnest_apimachinery::request::BEARER_SUBPROTOCOL;
+
+/// Reason why the bearer token of a request is not clear.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum BearerError {
+    #[error("more than one Authorization header")]
+    Repeated,
+    /// The request presented a credential, so it is not anonymous.
+    #[error("the bearer token cannot be read")]
+    Unreadable,
+}
+
+impl From<BearerError> for ApiError {
+    fn from(error: BearerError) -> Self {
+        match error {
+            BearerError::Repeated => Self::bad_request(error.to_string()),
+            BearerError::Unreadable => super::unauthorized(),
+        }
+    }
+}
+
+/// The bearer token of a request. As in kube-apiserver, an Authorization header with another scheme is ignored, and the
+/// Authorization header takes precedence over the subprotocol.
+pub fn bearer_token(headers: &HeaderMap) -> Result<Option<String>, BearerError> {
+    match authorization(headers)? {
+        Some(token) => Ok(Some(token)),
+        None => websocket_token(headers),
+    }
+}
+
+fn authorization(headers: &HeaderMap) -> Result<Option<String>, BearerError> {
+    let mut values = headers.get_all(AUTHORIZATION).iter();
+    let Some(value) = values.next() else { return Ok(None) };
+    if values.next().is_some() {
+        return Err(BearerError::Repeated);
+    }
+    let mut parts = value.as_bytes().trim_ascii().splitn(3, |byte| *byte == b' ');
+    let (Some(scheme), Some(token)) = (parts.next(), parts.next()) else { return Ok(None) };
+    if !scheme.eq_ignore_ascii_case(b"bearer") || token.is_empty() {
+        return Ok(None);
+    }
+    let token = std::str::from_utf8(token).map_err(|_| BearerError::Unreadable)?;
+    Ok(Some(token.to_owned()))
+}
+
+/// The token of a WebSocket request. Like kube-apiserver, requires exactly one token and at least one other
+/// subprotocol.
+fn websocket_token(headers: &HeaderMap) -> Result<Option<String>, BearerError> {
+    if !is_websocket(headers) {
+        return Ok(None);
+    }
+    let (mut tokens, mut others) = (Vec::new(), false);
+    for value in headers.get_all(SEC_WEBSOCKET_PROTOCOL) {
+        let Ok(value) = value.to_str() else { return Err(BearerError::Unreadable) };
+        for protocol in value.split(',').map(str::trim) {
+            match protocol.strip_prefix(SUBPROTOCOL) {
+                Some(encoded) => tokens.push(encoded),
+                None => others = true,
+            }
+        }
+    }
+    match tokens.as_slice() {
+        [] => Ok(None),
+        [encoded] if others => {
+            let token = URL_SAFE_NO_PAD.decode(encoded).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+            token.filter(|token| !token.is_empty()).map(Some).ok_or(BearerError::Unreadable)
+        }
+        _ => Err(BearerError::Unreadable),
+    }
+}
+
+fn is_websocket(headers: &HeaderMap) -> bool {
+    let has = |name, wanted: &str| {
+        let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
+        values.flat_map(|value| value.split(',')).any(|one| one.trim().eq_ignore_ascii_case(wanted))
+    };
+    has(CONNECTION, "upgrade") && has(UPGRADE, "websocket")
+}
+
+/// Removes the bearer token of an authenticated request, so that it is not forwarded.
+pub fn strip_bearer(headers: &mut HeaderMap) {
+    headers.remove(AUTHORIZATION);
+    let values: Vec<HeaderValue> = headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter().cloned().collect();
+    let has_token = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).contains(SUBPROTOCOL);
+    if !values.iter().any(has_token) {
+        return;
+    }
+    headers.remove(SEC_WEBSOCKET_PROTOCOL);
+    for value in values.iter().filter_map(|value| value.to_str().ok()) {
+        let others: Vec<&str> =
+            value.split(',').map(str::trim).filter(|protocol| !protocol.starts_with(SUBPROTOCOL)).collect();
+        if let Ok(value) = HeaderValue::from_str(&others.join(", "))
+            && !value.is_empty()
+        {
+            headers.append(SEC_WEBSOCKET_PROTOCOL, value);
+        }
+    }
+}
+
+/// Warning for a client whose bearer token is ignored because extra spaces precede it.
+pub fn misplaced_bearer(headers: &HeaderMap) -> Option<&'static str> {
+    let (scheme, token) = headers.get(AUTHORIZATION)?.to_str().ok()?.trim().split_once(' ')?;
+    let text = "the provided Authorization header contains extra space before the bearer token, and is ignored";
+    (scheme.eq_ignore_ascii_case("bearer") && token.starts_with(' ')).then_some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    fn headers(given: &[(&'static str, &[u8])]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in given {
+            headers.append(*name, HeaderValue::from_bytes(value).unwrap());
+        }
+        headers
+    }
+
+    #[rstest]
+    #[case("Bearer t", Ok(Some("t")), false)]
+    #[case("bearer t u", Ok(Some("t")), false)]
+    #[case("Bearer  t", Ok(None), true)]
+    #[case("Bearer ", Ok(None), false)]
+    #[case("Basic dXNlcjpwYXNz", Ok(None), false)]
+    #[case("t", Ok(None), false)]
+    #[case("Basic \u{ff}", Ok(None), false)]
+    #[case("Bearer \u{ff}", Err(BearerError::Unreadable), false)]
+    fn only_bearer_tokens_are_proofs(
+        #[case] header: &str,
+        #[case] token: Result<Option<&str>, BearerError>,
+        #[case] misplaced: bool,
+    ) {
+        let bytes: Vec<u8> = header.chars().map(|c| c as u8).collect();
+        let headers = headers(&[("authorization", &bytes)]);
+        assert_eq!(bearer_token(&headers), token.map(|token| token.map(str::to_owned)));
+        assert_eq!(misplaced_bearer(&headers).is_some(), misplaced);
+    }
+
+    #[test]
+    fn one_request_has_one_authorization() {
+        for second in [b"Bearer t" as &[u8], b"Bearer u", b"Basic x", b""] {
+            let headers = headers(&[("authorization", b"Bearer t"), ("authorization", second)]);
+            assert_eq!(bearer_token(&headers), Err(BearerError::Repeated));
+        }
+    }
+
+    const TOKEN: &str = "base64url.bearer.authorization.k8s.io.dA";
+
+    #[rstest]
+    #[case::first(&["base64url.bearer.authorization.k8s.io.dA, v4.channel.k8s.io"], Ok(Some("t")))]
+    #[case::last(&["v4.channel.k8s.io", TOKEN], Ok(Some("t")))]
+    #[case::none(&["v4.channel.k8s.io"], Ok(None))]
+    #[case::alone(&[TOKEN], Err(BearerError::Unreadable))]
+    #[case::twice(&["v4.channel.k8s.io", TOKEN, TOKEN], Err(BearerError::Unreadable))]
+    #[case::empty(&["x", "base64url.bearer.authorization.k8s.io."], Err(BearerError::Unreadable))]
+    #[case::padded(&["x", "base64url.bearer.authorization.k8s.io.dA=="], Err(BearerError::Unreadable))]
+    #[case::not_utf8(&["x", "base64url.bearer.authorization.k8s.io._w"], Err(BearerError::Unreadable))]
+    fn websockets_have_tokens_in_a_subprotocol(
+        #[case] protocols: &[&str],
+        #[case] expected: Result<Option<&str>, BearerError>,
+    ) {
+        let mut given = headers(&[("connection", b"keep-alive, Upgrade"), ("upgrade", b"WebSocket")]);
+        for protocol in protocols {
+            given.append(SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_str(protocol).unwrap());
+        }
+        assert_eq!(bearer_token(&given), expected.map(|token| token.map(str::to_owned)));
+        given.remove(UPGRADE);
+        assert_eq!(bearer_token(&given), Ok(None), "it is no WebSocket");
+    }
+
+    #[test]
+    fn credentials_do_not_stay() {
+        let both = format!("a.k8s.io, {TOKEN}");
+        let mut given = headers(&[
+            ("authorization", b"Bearer t"),
+            ("sec-websocket-protocol", both.as_bytes()),
+            ("sec-websocket-protocol", TOKEN.as_bytes()),
+            ("sec-websocket-protocol", b"b.k8s.io"),
+        ]);
+        strip_bearer(&mut given);
+        assert!(!given.contains_key(AUTHORIZATION));
+        let left: Vec<&HeaderValue> = given.get_all(SEC_WEBSOCKET_PROTOCOL).iter().collect();
+        assert_eq!(left, ["a.k8s.io", "b.k8s.io"]);
+    }
+}

@@ -1,0 +1,35 @@
+//! Credentials: client certificates and their authorities, ID tokens, signed tokens, front-proxy headers, impersonation, TLS serving.
+//!
+//! Everything here is decided by the request, the connection and configuration; nothing reads stored objects.
+
+pub mod authority;
+pub mod bearer;
+pub mod certificate;
+pub mod impersonation;
+pub mod oidc;
+pub mod peer;
+pub mod request_header;
+mod rsa;
+pub mod serving;
+mod sign;
+pub mod token;
+
+use crowsnest_apimachinery::user::UserInfo;
+
+use crate::status::{ApiError, Reason};
+
+pub use authority::{Authority, Credentials, renew};
+pub use crowsnest_api::certificate::{FRONT_PROXY, SigningRequest};
+pub use oidc::Oidc;
+pub use peer::{ClientAuthorities, Peer, PeerCertificate};
+pub use serving::{Serving, Tls};
+pub use token::{Algorithm, TokenSigner};
+
+/// Put on requests by in-process clients; cannot come from the network.
+#[derive(Debug, Clone)]
+pub struct InProcess(pub UserInfo);
+
+/// The answer to a request whose credentials are invalid, or that has none where anonymous requests are refused.
+pub fn unauthorized() -> ApiError {
+    ApiError::new(Reason::Unauthorized, "Unauthorized")
+}

@@ -1,0 +1,152 @@
+//! Making RSA keys: Kubernetes clusters sign service-account tokens with RS256, and `ring` signs but makes no such keys. The
+//! crate `rsa` would bring a second library of large numbers and RUSTSEC-2023-0071; `num-bigint` comes with x509-parser anyway.
+
+use num_bigint::BigUint;
+use ring::rand::{SecureRandom, SystemRandom};
+
+use crate::error::{Error, Result};
+
+/// Bits of each prime; the modulus has twice as many.
+const PRIME_BITS: usize = 1024;
+const EXPONENT: u32 = 65_537;
+/// Miller-Rabin rounds; for random candidates of this size far more than needed.
+const ROUNDS: usize = 8;
+/// Candidates looked at before drawing a new start.
+const SPAN: u32 = 4096;
+/// Small primes sieved out before the expensive test.
+const SIEVE_BELOW: u32 = 4000;
+
+/// A private key in PKCS #1 (DER).
+pub(super) fn generate() -> Result<Vec<u8>> {
+    let random = SystemRandom::new();
+    let exponent = BigUint::from(EXPONENT);
+    let small = small_primes();
+    loop {
+        let (p, q) = (prime(&random, &small)?, prime(&random, &small)?);
+        let (p, q) = if p > q { (p, q) } else { (q, p) };
+        let one = BigUint::from(1u32);
+        let (p1, q1) = (&p - &one, &q - &one);
+        // The least common multiple keeps d as small as the standard wants it.
+        let totient = &p1 * &q1 / gcd(&p1, &q1);
+        let (Some(d), Some(coefficient)) = (exponent.modinv(&totient), q.modinv(&p)) else { continue };
+        let n = &p * &q;
+        if p == q || n.bits() != (PRIME_BITS * 2) as u64 {
+            continue;
+        }
+        let numbers = [
+            BigUint::from(0u32),
+            n,
+            exponent.clone(),
+            d.clone(),
+            p.clone(),
+            q.clone(),
+            &d % &p1,
+            &d % &q1,
+            coefficient,
+        ];
+        return Ok(sequence(&numbers));
+    }
+}
+
+fn gcd(a: &BigUint, b: &BigUint) -> BigUint {
+    let (mut a, mut b) = (a.clone(), b.clone());
+    while b.bits() > 0 {
+        (a, b) = (b.clone(), a % b);
+    }
+    a
+}
+
+fn small_primes() -> Vec<u32> {
+    (3..SIEVE_BELOW).step_by(2).filter(|n| (3..).step_by(2).take_while(|d| d * d <= *n).all(|d| n % d != 0)).collect()
+}
+
+fn fill(random: &SystemRandom, bytes: &mut [u8]) -> Result<()> {
+    random.fill(bytes).map_err(|_| Error::Key("no randomness".into()))
+}
+
+fn prime(random: &SystemRandom, small: &[u32]) -> Result<BigUint> {
+    let mut bytes = [0u8; PRIME_BITS / 8];
+    loop {
+        fill(random, &mut bytes)?;
+        // Both top bits set, so that the product has its full length; odd.
+        bytes[0] |= 0xc0;
+        bytes[PRIME_BITS / 8 - 1] |= 1;
+        let start = BigUint::from_bytes_be(&bytes);
+        let remainders: Vec<(u32, u32)> = small
+            .iter()
+            .map(|prime| (*prime, (&start % *prime).to_u32_digits().first().copied().unwrap_or(0)))
+            .collect();
+        for offset in (0..SPAN).step_by(2) {
+            if remainders.iter().any(|(prime, remainder)| (remainder + offset) % prime == 0) {
+                continue;
+            }
+            let candidate = &start + offset;
+            let fits = (&candidate - 1u32) % EXPONENT != BigUint::from(0u32);
+            if fits && is_prime(random, &candidate)? {
+                return Ok(candidate);
+            }
+        }
+    }
+}
+
+/// Miller-Rabin.
+fn is_prime(random: &SystemRandom, candidate: &BigUint) -> Result<bool> {
+    let one = BigUint::from(1u32);
+    let last = candidate - &one;
+    let twos = last.trailing_zeros().unwrap_or(0);
+    let odd = &last >> twos;
+    'rounds: for _ in 0..ROUNDS {
+        let mut bytes = [0u8; PRIME_BITS / 8];
+        fill(random, &mut bytes)?;
+        let base = BigUint::from_bytes_be(&bytes) % (candidate - 3u32) + 2u32;
+        let mut x = base.modpow(&odd, candidate);
+        if x == one || x == last {
+            continue;
+        }
+        for _ in 1..twos {
+            x = &x * &x % candidate;
+            if x == last {
+                continue 'rounds;
+            }
+        }
+        return Ok(false);
+    }
+    Ok(true)
+}
+
+fn length(out: &mut Vec<u8>, length: usize) {
+    match length {
+        0..0x80 => out.push(length as u8),
+        _ => {
+            let bytes: Vec<u8> = length.to_be_bytes().into_iter().skip_while(|b| *b == 0).collect();
+            out.push(0x80 | bytes.len() as u8);
+            out.extend(bytes);
+        }
+    }
+}
+
+/// A DER sequence of integers.
+fn sequence(numbers: &[BigUint]) -> Vec<u8> {
+    let mut content = Vec::new();
+    for number in numbers {
+        let mut bytes = number.to_bytes_be();
+        if bytes[0] & 0x80 != 0 {
+            bytes.insert(0, 0);
+        }
+        content.push(2);
+        length(&mut content, bytes.len());
+        content.extend(bytes);
+    }
+    let mut out = vec![0x30];
+    length(&mut out, content.len());
+    out.extend(content);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn ring_takes_the_keys() {
+        ring::signature::RsaKeyPair::from_der(&super::generate().unwrap()).unwrap();
+    }
+}

@@ -1,0 +1,240 @@
+//! Signs certificate requests (PKCS #10) with the authority's key, as kube-controller-manager's signers do.
+//!
+//! rcgen creates the certificate, but keeps only one attribute of each type, whereas a user may be in several
+//! organizations. The subject parsed from the request therefore replaces rcgen's, and the certificate is signed again.
+//! Only parsed fields are copied from the request, so the approver and all verifiers see the same identity.
+
+use crowsnest_api::certificate::{AlternativeName, CertificateSubject, RequestSignature, SigningRequest};
+use pem::{EncodeConfig, LineEnding, Pem};
+use rcgen::{
+    CertificateParams, DistinguishedName, ExtendedKeyUsagePurpose, IsCa, KeyUsagePurpose, PublicKeyData, SanType,
+    SerialNumber, SigningKey, SubjectPublicKeyInfo,
+};
+use x509_parser::der_parser::asn1_rs::{Any, BitString, FromDer, Sequence, SerializeError, ToDer};
+use x509_parser::pem::parse_x509_pem;
+
+use super::authority::Authority;
+use crate::error::{Error, Result};
+
+/// Seconds before now from which certificates that others ask for are valid: clocks differ.
+const BACKDATE: i64 = 5 * 60;
+/// Certificates that are valid for less get those seconds back at their end.
+const SHORT: i64 = 8 * 3600;
+/// Where the subject stands in what is signed: version, number, algorithm, issuer and validity come before.
+const SUBJECT: usize = 5;
+
+impl Authority {
+    /// Signs a certificate request (PEM) for the usages of Kubernetes' names; `now` and `ttl` are seconds. Asked-for usages and
+    /// extensions count for nothing, subject and other names are kept.
+    pub fn sign(&self, request: &str, usages: &[&str], now: i64, ttl: i64) -> Result<String> {
+        let ends = self.ends()?;
+        if now >= ends {
+            let why = "refusing to sign a certificate that expired in the past";
+            return Err(Error::Key(format!(
+                "{why}: NotAfter={}",
+                jiff::Timestamp::from_second(ends).unwrap_or_default()
+            )));
+        }
+        let request = SigningRequest::parse(request.as_bytes()).map_err(|error| Error::Key(error.to_string()))?;
+        // Of whatever algorithm: who asks for a key's certificate has to have the key.
+        if request.signature != RequestSignature::Verified {
+            return Err(Error::Key("signature unsupported algorithm".to_owned()));
+        }
+        let mut params = CertificateParams::default();
+        params.distinguished_name = DistinguishedName::new();
+        params.subject_alt_names = names(&request.alternative_names)?;
+        params.is_ca = IsCa::ExplicitNoCa;
+        params.use_authority_key_identifier_extension = true;
+        params.serial_number = Some(SerialNumber::from(rand::random::<[u8; 16]>().to_vec()));
+        (params.key_usages, params.extended_key_usages) = purposes(usages)?;
+        let backdated = if ttl < SHORT { ttl } else { ttl - BACKDATE };
+        let date = |seconds: i64| {
+            rcgen::date_time_ymd(1970, 1, 1) + std::time::Duration::from_secs(seconds.max(0).unsigned_abs())
+        };
+        params.not_before = date(now - BACKDATE);
+        params.not_after = date((now + backdated).min(ends));
+        self.sign_for(&request.subject, params, &SubjectPublicKeyInfo::from_der(&request.public_key)?)
+    }
+
+    /// Signs a certificate (PEM) with this subject, which replaces the subject in `params`.
+    pub(super) fn sign_for(
+        &self,
+        subject: &CertificateSubject,
+        params: CertificateParams,
+        public_key: &impl PublicKeyData,
+    ) -> Result<String> {
+        let certificate = params.signed_by(public_key, &self.issuer)?;
+        let certificate = with_subject(certificate.der(), subject, self.issuer.key())?;
+        let lines = EncodeConfig::new().set_line_ending(LineEnding::LF);
+        Ok(pem::encode_config(&Pem::new("CERTIFICATE", certificate), lines))
+    }
+
+    /// When the authority's own certificate ends, in seconds.
+    fn ends(&self) -> Result<i64> {
+        let pem = parse_x509_pem(self.certificate().as_bytes()).map_err(|error| Error::Key(error.to_string()))?.1;
+        let certificate = pem.parse_x509().map_err(|error| Error::Key(error.to_string()))?;
+        Ok(certificate.validity().not_after.timestamp())
+    }
+}
+
+/// The requested subject alternative names of the types that Go's signer supports.
+fn names(asked: &[AlternativeName]) -> Result<Vec<SanType>> {
+    let mut found = Vec::new();
+    for name in asked {
+        found.push(match name {
+            AlternativeName::Dns(name) => SanType::DnsName(name.as_str().try_into()?),
+            AlternativeName::Email(name) => SanType::Rfc822Name(name.as_str().try_into()?),
+            AlternativeName::Uri(name) => SanType::URI(name.as_str().try_into()?),
+            AlternativeName::Address(address) => SanType::IpAddress(*address),
+            AlternativeName::Other => continue,
+        });
+    }
+    Ok(found)
+}
+
+/// A certificate (DER) with another subject, signed by `key`.
+fn with_subject(certificate: &[u8], subject: &CertificateSubject, key: &impl SigningKey) -> Result<Vec<u8>> {
+    let torn = || Error::Key("a certificate that was just made is none".to_owned());
+    let parts = elements(certificate).ok_or_else(torn)?;
+    let [signed, algorithm, _] = parts.try_into().map_err(|_| torn())?;
+    let mut fields = elements(&signed).ok_or_else(torn)?;
+    *fields.get_mut(SUBJECT).ok_or_else(torn)? = subject.to_der();
+    let signed = sequence(fields.concat())?;
+    let signature = key.sign(&signed)?;
+    let signature = BitString::new(0, &signature).to_der_vec().map_err(encoding)?;
+    sequence([signed, algorithm, signature].concat())
+}
+
+/// What a sequence has in it, each with its tag and length.
+fn elements(sequence: &[u8]) -> Option<Vec<Vec<u8>>> {
+    let (_, sequence) = Sequence::from_der(sequence).ok()?;
+    let (mut rest, mut found) = (sequence.content.as_ref(), Vec::new());
+    while !rest.is_empty() {
+        let (after, _) = Any::from_der(rest).ok()?;
+        found.push(rest[..rest.len() - after.len()].to_vec());
+        rest = after;
+    }
+    Some(found)
+}
+
+fn sequence(elements: Vec<u8>) -> Result<Vec<u8>> {
+    Sequence::new(elements.into()).to_der_vec().map_err(encoding)
+}
+
+fn encoding(error: SerializeError) -> Error {
+    Error::Key(error.to_string())
+}
+
+type Purposes = (Vec<KeyUsagePurpose>, Vec<ExtendedKeyUsagePurpose>);
+
+/// X.509's names of usages, those of extended ones in Go's order.
+fn purposes(usages: &[&str]) -> Result<Purposes> {
+    let mut found = Purposes::default();
+    let mut extended = Vec::new();
+    for usage in usages {
+        let key = match *usage {
+            "signing" | "digital signature" => KeyUsagePurpose::DigitalSignature,
+            "content commitment" => KeyUsagePurpose::ContentCommitment,
+            "key encipherment" => KeyUsagePurpose::KeyEncipherment,
+            "key agreement" => KeyUsagePurpose::KeyAgreement,
+            "data encipherment" => KeyUsagePurpose::DataEncipherment,
+            "cert sign" => KeyUsagePurpose::KeyCertSign,
+            "crl sign" => KeyUsagePurpose::CrlSign,
+            "encipher only" => KeyUsagePurpose::EncipherOnly,
+            "decipher only" => KeyUsagePurpose::DecipherOnly,
+            other => {
+                extended.push(other);
+                continue;
+            }
+        };
+        if !found.0.contains(&key) {
+            found.0.push(key);
+        }
+    }
+    for (name, purpose) in extended_purposes() {
+        if extended.contains(&name) && !found.1.contains(&purpose) {
+            found.1.push(purpose);
+        }
+    }
+    let unknown: Vec<&&str> =
+        extended.iter().filter(|usage| !extended_purposes().iter().any(|(name, _)| name == *usage)).collect();
+    if !unknown.is_empty() {
+        return Err(Error::Key(format!("unrecognized usage values: {unknown:?}")));
+    }
+    Ok(found)
+}
+
+fn extended_purposes() -> [(&'static str, ExtendedKeyUsagePurpose); 13] {
+    use ExtendedKeyUsagePurpose as Purpose;
+    let ipsec = |last: u64| Purpose::Other(vec![1, 3, 6, 1, 5, 5, 7, 3, last]);
+    [
+        ("any", Purpose::Any),
+        ("server auth", Purpose::ServerAuth),
+        ("client auth", Purpose::ClientAuth),
+        ("code signing", Purpose::CodeSigning),
+        ("email protection", Purpose::EmailProtection),
+        ("s/mime", Purpose::EmailProtection),
+        ("ipsec end system", ipsec(5)),
+        ("ipsec tunnel", ipsec(6)),
+        ("ipsec user", ipsec(7)),
+        ("timestamping", Purpose::TimeStamping),
+        ("ocsp signing", Purpose::OcspSigning),
+        ("microsoft sgc", Purpose::Other(vec![1, 3, 6, 1, 4, 1, 311, 10, 3, 3])),
+        ("netscape sgc", Purpose::Other(vec![2, 16, 840, 1, 113_730, 4, 1])),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use x509_parser::prelude::X509Certificate;
+
+    const TWO_ORGANIZATIONS: &str = include_str!("fixtures/two-organizations.csr");
+    const NOW: i64 = 1_800_000_000;
+
+    #[test]
+    fn what_is_signed_is_what_was_asked_for_and_no_more() {
+        let authority = Authority::generate("test").unwrap();
+        let usages = ["digital signature", "key encipherment", "client auth"];
+        for (ttl, until) in
+            [(3600, NOW + 3600), (86_400, NOW + 86_400 - BACKDATE), (i64::from(u32::MAX), authority.ends().unwrap())]
+        {
+            let pem = authority.sign(TWO_ORGANIZATIONS, &usages, NOW, ttl).unwrap();
+            let (rest, block) = parse_x509_pem(pem.as_bytes()).unwrap();
+            assert!(rest.is_empty());
+            let (rest, certificate) = X509Certificate::from_der(&block.contents).unwrap();
+            assert!(rest.is_empty());
+            assert_eq!(certificate.subject().to_string(), "C=CH, O=dev, O=ops, CN=ann");
+            let (_, own) = parse_x509_pem(authority.certificate().as_bytes()).unwrap();
+            let own = own.parse_x509().unwrap();
+            assert_eq!(certificate.issuer(), own.subject());
+            certificate.verify_signature(Some(own.public_key())).unwrap();
+            let validity = certificate.validity();
+            assert_eq!((validity.not_before.timestamp(), validity.not_after.timestamp()), (NOW - BACKDATE, until));
+            let allowed = certificate.key_usage().unwrap().unwrap().value;
+            assert!(allowed.digital_signature() && allowed.key_encipherment() && !allowed.key_cert_sign());
+            let extended = certificate.extended_key_usage().unwrap().unwrap().value;
+            assert!(extended.client_auth && !extended.server_auth && !extended.any);
+            assert!(!certificate.is_ca(), "it asked to be an authority");
+            let names = &certificate.subject_alternative_name().unwrap().unwrap().value.general_names;
+            let names: Vec<String> = names.iter().map(ToString::to_string).collect();
+            assert_eq!(names.len(), 4, "{names:?}");
+            let user = crate::authn::certificate::read_user(&block.contents).unwrap().unwrap();
+            assert_eq!((user.name.as_str(), user.groups), ("ann", vec!["dev".to_owned(), "ops".to_owned()]));
+        }
+    }
+
+    /// The signature's algorithm is one that nobody knows.
+    #[test]
+    fn what_nobody_can_verify_is_not_signed() {
+        let (_, block) = parse_x509_pem(TWO_ORGANIZATIONS.as_bytes()).unwrap();
+        let mut parts = elements(&block.contents).unwrap();
+        let last = parts[1].len() - 1;
+        parts[1][last] ^= 0x40;
+        let request = pem::encode(&Pem::new("CERTIFICATE REQUEST", sequence(parts.concat()).unwrap()));
+        let read = crate::authn::SigningRequest::parse(request.as_bytes()).unwrap();
+        assert_eq!(read.subject.organizations(), ["dev", "ops"]);
+        let refused = Authority::generate("test").unwrap().sign(&request, &["client auth"], NOW, 3600);
+        assert_eq!(refused.unwrap_err().to_string(), "key: signature unsupported algorithm");
+    }
+}

@@ -1,0 +1,17 @@
+//! What any API server over HTTPS needs, whatever it serves: credentials and impersonation, OIDC, certificates, audit, TLS serving, content
+//! negotiation, calls to other servers, and the `Status` of a failed request.
+//!
+//! Knows no kind, no storage and no CRD. `server/kube-apiserver` and its crates serve Kubernetes with it, `server/` the aggregated APIs,
+//! `server/process` and `server/agent` their own listeners.
+
+pub mod audit;
+pub mod authn;
+pub mod error;
+pub mod negotiate;
+pub mod outbound;
+mod read_ahead;
+pub mod regexp;
+pub mod serve;
+pub mod status;
+
+pub use error::{Error, Result};

@@ -1,0 +1,240 @@
+//! Listening sockets: TLS with optional client certificates, HTTP/1.1 and h2 on one port, upgrades, draining.
+
+use std::convert::Infallible;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::body::Body;
+use hyper::body::Incoming;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use parking_lot::Mutex;
+use rustls_pki_types::UnixTime;
+use socket2::{SockRef, TcpKeepalive};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tower::ServiceExt;
+
+use crate::audit::held::Held;
+use crate::authn::Tls;
+
+pub use crate::read_ahead::read_ahead;
+
+/// Where a request's connection comes from.
+#[derive(Debug, Clone, Copy)]
+pub struct PeerAddress(pub IpAddr);
+
+/// Time for a TLS handshake.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+/// Time for running requests once the server drains.
+const DRAIN: Duration = Duration::from_secs(10);
+
+/// A silent peer is probed after this time, then so often and so many times.
+const PROBE_AFTER: Duration = Duration::from_secs(30);
+const PROBE_EVERY: Duration = Duration::from_secs(10);
+const PROBES: u32 = 3;
+
+/// Accepts connections until cancelled, then lets running requests finish. `tls` of `None` serves plain HTTP.
+pub async fn serve(
+    listener: TcpListener,
+    tls: Option<Tls>,
+    router: Router,
+    cancelled: CancellationToken,
+) -> std::io::Result<()> {
+    serve_through(listener, tls, router, cancelled, |stream| stream).await
+}
+
+/// The same with something between each socket and what is served on it.
+pub async fn serve_through<S>(
+    listener: TcpListener,
+    tls: Option<Tls>,
+    router: Router,
+    cancelled: CancellationToken,
+    between: impl Fn(TcpStream) -> S,
+) -> std::io::Result<()>
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let acceptor = tls.map(|tls| (TlsAcceptor::from(tls.config), tls.clients));
+    let connections = TaskTracker::new();
+    loop {
+        let (stream, address) = tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    // Out of file descriptors, or a connection that died in the queue: not a reason to stop.
+                    tracing::warn!(%error, "accept");
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                    continue;
+                }
+            },
+            () = cancelled.cancelled() => break,
+        };
+        prepare(&stream);
+        let stream = between(stream);
+        let (router, acceptor, cancelled) = (router.clone(), acceptor.clone(), cancelled.clone());
+        let mut peer = http::Extensions::new();
+        peer.insert(PeerAddress(address.ip()));
+        connections.spawn(async move {
+            let Some((acceptor, clients)) = acceptor else { return connection(stream, peer, router, cancelled).await };
+            match tokio::time::timeout(HANDSHAKE, acceptor.accept(read_ahead(stream))).await {
+                Ok(Ok(stream)) => {
+                    let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
+                    peer.insert(clients.judge(chain, UnixTime::now()));
+                    connection(stream, peer, router, cancelled).await;
+                }
+                Ok(Err(error)) => tracing::debug!(%error, "TLS handshake"),
+                Err(_) => tracing::debug!("TLS handshake took too long"),
+            }
+        });
+    }
+    connections.close();
+    if tokio::time::timeout(DRAIN, connections.wait()).await.is_err() {
+        tracing::info!(open = connections.len(), "connections left open at the end of the drain");
+    }
+    Ok(())
+}
+
+/// Sets an accepted socket up. Probes keep what lies in between from forgetting a connection that is silent, as sessions in
+/// a terminal are, and end it within a minute when the peer is gone.
+pub fn prepare(stream: &TcpStream) {
+    let keepalive = TcpKeepalive::new().with_time(PROBE_AFTER).with_interval(PROBE_EVERY).with_retries(PROBES);
+    let set = stream.set_nodelay(true).and_then(|()| SockRef::from(stream).set_tcp_keepalive(&keepalive));
+    if let Err(error) = set {
+        tracing::debug!(%error, "a socket's options are refused");
+    }
+}
+
+/// Time in which a connection must send its first request, and may be without one later.
+const FIRST_REQUEST: Duration = Duration::from_secs(30);
+const IDLE: Duration = Duration::from_secs(90);
+/// Interval of checks of a connection.
+const LOOK: Duration = Duration::from_secs(10);
+
+/// Requests of one connection.
+#[derive(Debug)]
+struct Activity {
+    running: AtomicUsize,
+    /// End of the last request, or the beginning of the connection.
+    idle_since: Mutex<Instant>,
+    has_asked: AtomicBool,
+}
+
+/// A request, until its response has been sent.
+struct Running(Arc<Activity>);
+
+impl Activity {
+    fn new() -> Arc<Self> {
+        let idle_since = Mutex::new(Instant::now());
+        Arc::new(Self { running: AtomicUsize::new(0), idle_since, has_asked: AtomicBool::new(false) })
+    }
+
+    fn begin(self: &Arc<Self>) -> Running {
+        self.has_asked.store(true, Ordering::Relaxed);
+        self.running.fetch_add(1, Ordering::Relaxed);
+        Running(Arc::clone(self))
+    }
+
+    /// Ends a request.
+    fn end(&self, now: Instant) {
+        *self.idle_since.lock() = now;
+        self.running.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// True if there was no request for too long.
+    fn is_idle(&self, now: Instant) -> bool {
+        let limit = if self.has_asked.load(Ordering::Relaxed) { IDLE } else { FIRST_REQUEST };
+        let idle_since = *self.idle_since.lock();
+        self.running.load(Ordering::Relaxed) == 0 && now.saturating_duration_since(idle_since) >= limit
+    }
+
+    async fn idle(&self) {
+        while !self.is_idle(Instant::now()) {
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.end(Instant::now());
+    }
+}
+
+/// Serves one connection, upgrades included. What is known of the peer goes with each request. A connection without requests is
+/// closed: any client may open many.
+pub async fn connection<S>(stream: S, peer: http::Extensions, router: Router, cancelled: CancellationToken)
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let activity = Activity::new();
+    let requests = Arc::clone(&activity);
+    let service = hyper::service::service_fn(move |request: hyper::Request<Incoming>| {
+        let running = requests.begin();
+        let mut request = request.map(Body::new);
+        request.extensions_mut().extend(peer.clone());
+        let answered = router.clone().oneshot(request);
+        async move {
+            let response = answered.await?;
+            Ok::<_, Infallible>(response.map(|body| Body::new(Held::new(body, running))))
+        }
+    });
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new());
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(1000)
+        .keep_alive_interval(Some(Duration::from_secs(30)));
+    let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
+    tokio::pin!(connection);
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        () = cancelled.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+        () = activity.idle() => {
+            connection.as_mut().graceful_shutdown();
+            match tokio::time::timeout(HANDSHAKE, connection).await {
+                Ok(ended) => ended,
+                Err(_) => return,
+            }
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "connection");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    /// A connection whose only request begins at its start and ends after some seconds.
+    #[rstest]
+    #[case::asks_nothing(None, 29, false)]
+    #[case::asks_nothing_for_long(None, 30, true)]
+    #[case::asked_once(Some(5), 94, false)]
+    #[case::asked_once_long_ago(Some(5), 95, true)]
+    #[case::request_is_running(Some(500), 300, false)]
+    fn connections_without_requests_end(#[case] request: Option<u64>, #[case] seconds: u64, #[case] expected: bool) {
+        let (began, activity) = (Instant::now(), Activity::new());
+        let at = |seconds: u64| began + Duration::from_secs(seconds);
+        *activity.idle_since.lock() = began;
+        if let Some(ends) = request {
+            std::mem::forget(activity.begin());
+            if ends <= seconds {
+                activity.end(at(ends));
+            }
+        }
+        assert_eq!(activity.is_idle(at(seconds)), expected);
+    }
+}

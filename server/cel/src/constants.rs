@@ -1,0 +1,115 @@
+//! What cel-go evaluates when it makes a program of an expression: conversions of constants, and patterns that are written down.
+
+use crowsnest_schema::patterns;
+use kube::core::cel::cel::common::ast::{CallExpr, EntryExpr, Expr, IdedExpr, LiteralValue, operators};
+
+use super::{Budget, Failure, Program, arm, bounds, deep, parse_within, with_base};
+
+/// Conversions; of types as well, which never fail.
+const CONVERSIONS: &[&str] =
+    &["bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"];
+
+/// Why no program can be made of an expression that compiles.
+pub fn instantiate(source: &str) -> Result<(), String> {
+    let depth = bounds::check(source)?;
+    deep(depth, || constant(&parse_within(source)?).map(drop))
+}
+
+/// Whether it is a constant, once all that is constant in it is evaluated.
+fn constant(expr: &IdedExpr) -> Result<bool, String> {
+    match &expr.expr {
+        Expr::Literal(_) => Ok(true),
+        Expr::Ident(_) | Expr::Unspecified => Ok(false),
+        Expr::Select(select) => constant(&select.operand).map(|_| false),
+        Expr::List(list) => all(list.elements.iter()),
+        Expr::Map(map) => all(map.entries.iter().flat_map(|entry| parts(&entry.expr))),
+        Expr::Struct(object) => all(object.entries.iter().flat_map(|entry| parts(&entry.expr))).map(|_| false),
+        Expr::Comprehension(fold) => {
+            let fold = [&fold.accu_init, &fold.iter_range, &fold.loop_cond, &fold.loop_step, &fold.result];
+            all(fold.into_iter()).map(|_| false)
+        }
+        Expr::Call(called) => of_call(expr, called),
+    }
+}
+
+fn parts(entry: &EntryExpr) -> Vec<&IdedExpr> {
+    match entry {
+        EntryExpr::MapEntry(entry) => vec![&entry.key, &entry.value],
+        EntryExpr::StructField(field) => vec![&field.value],
+    }
+}
+
+fn all<'e>(mut parts: impl Iterator<Item = &'e IdedExpr>) -> Result<bool, String> {
+    parts.try_fold(true, |constants, part| Ok(constant(part)? && constants))
+}
+
+fn of_call(expr: &IdedExpr, called: &CallExpr) -> Result<bool, String> {
+    let target = called.target.as_deref();
+    let constants = all(target.into_iter().chain(&called.args))?;
+    let name = called.func_name.as_str();
+    if matches!(name, "find" | "findAll" | "matches")
+        && target.is_some()
+        && let Some(problem) = called.args.first().and_then(text).and_then(patterns::problem)
+    {
+        return Err(problem);
+    }
+    if !constants || target.is_some() || called.args.len() != 1 {
+        return Ok(false);
+    }
+    if CONVERSIONS.contains(&name) {
+        evaluate(expr)?;
+        return Ok(true);
+    }
+    // The sign of a number that is written down.
+    Ok(name == operators::NEGATE)
+}
+
+/// A text that is written down, whatever it is taken for.
+fn text(expr: &IdedExpr) -> Option<&str> {
+    match &expr.expr {
+        Expr::Literal(LiteralValue::String(text)) => Some(text.inner()),
+        Expr::Call(called) if called.func_name == "dyn" => called.args.first().and_then(text),
+        _ => None,
+    }
+}
+
+fn evaluate(expr: &IdedExpr) -> Result<(), String> {
+    let expression = arm::arm(expr.clone(), false)?;
+    let program = Program { cost: arm::size(expr), expression, depth: 0, kinds: Vec::new() };
+    match with_base(|base| program.execute(base, &mut Budget::rules())) {
+        Err(Failure::Evaluation(why)) => Err(why),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case("int('x') == 1", "type conversion error from 'string' to 'int'")]
+    #[case("[1].all(i, i == int('x'))", "type conversion error from 'string' to 'int'")]
+    #[case("[1, int('x')] == [1]", "type conversion error from 'string' to 'int'")]
+    #[case("int(1e30) == 1", "integer overflow")]
+    #[case("uint(-1) == 1u", "unsigned integer overflow")]
+    #[case("uint('-1') == 1u", "type conversion error from 'string' to 'uint'")]
+    #[case("double('x') == 1.0", "type conversion error from 'string' to 'double'")]
+    #[case("bool('yes')", "type conversion error from 'string' to 'bool'")]
+    #[case("string(b'\\xff') == ''", "invalid UTF-8 in bytes, cannot convert to string")]
+    #[case("self.find('[') == ''", "error parsing regexp: missing closing ]: `[`")]
+    #[case("self.matches(dyn('(')) == ''", "error parsing regexp: missing closing ): `(`")]
+    fn what_no_program_can_be_made_of(#[case] source: &str, #[case] wanted: &str) {
+        assert_eq!(instantiate(source), Err(wanted.to_owned()));
+    }
+
+    #[rstest]
+    #[case("int('12') == 12")]
+    #[case("int(self) == 12")]
+    #[case("1 / 0 == 1")]
+    #[case("quantity('x') == quantity('1')")]
+    #[case("self.find('a') == ''")]
+    fn what_may_fail_later(#[case] source: &str) {
+        assert_eq!(instantiate(source), Ok(()));
+    }
+}

@@ -1,0 +1,263 @@
+//! CEL as kube-apiserver speaks it: rules of definitions, match conditions, policies.
+//! Used by `crowsnest-registry` (expressions of admission), `crowsnest-builtin` (their validation) and the rules of definitions in
+//! `server/kube-apiserver`.
+//!
+//! The `cel` crate parses and evaluates. What it lacks is written into an expression once, when it is compiled: [`macros`] it
+//! does not know, and, by [`arm`], optional selection, object literals of patches, [`turns`] of loops that may fail, and a charge
+//! for each turn, so that no expression takes longer than it may. [`kinds`] compares lists of custom resources that are sets or maps, and [`optionals`].
+//! [`constants`] finds what fails whatever is read.
+//! [`library`] has Kubernetes' functions where the crate's differ. [`bounds`] keeps texts from it that would exhaust the stack. All of it is pure;
+//! [`authorizer`] asks what it is given. What an expression is before it is evaluated, its type and its cost, tells [`typing`].
+
+mod arm;
+pub mod authorizer;
+mod bounds;
+mod budget;
+mod constants;
+mod functions;
+pub mod json;
+mod kinds;
+mod library;
+mod macros;
+mod optionals;
+mod turns;
+pub mod typing;
+mod value;
+mod weave;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use kube::core::cel::KubeCelExt;
+use kube::core::cel::cel::common::ast::IdedExpr;
+use kube::core::cel::cel::parser::{ExpressionReferences, Parser};
+use kube::core::cel::cel::{Context, ExecutionError, Value as Cel};
+
+pub use budget::Budget;
+pub use constants::instantiate;
+pub use kinds::Kind;
+pub use value::to_json;
+
+use crowsnest_schema::patterns;
+
+/// Longest nesting that the parser takes; [`bounds`] has looked before.
+const NESTING: u16 = 251;
+/// Deeper ones are not left to whatever stack the thread has.
+const SHALLOW: usize = 8;
+/// What a level takes in a debug build, with room to spare, and what there is at least. Of it only what is used costs anything.
+const LEVEL: usize = 512 << 10;
+const STACK: usize = 64 << 20;
+
+/// Runs what recurses as deep as an expression is.
+fn deep<T>(depth: usize, run: impl FnOnce() -> T) -> T {
+    if depth > SHALLOW { stacker::grow(STACK.max(depth * LEVEL), run) } else { run() }
+}
+
+/// Lends the scope with all functions that expressions may call; it is made once per thread.
+pub fn with_base<R>(evaluate: impl FnOnce(&Context<'static>) -> R) -> R {
+    thread_local! {
+        static BASE: Context<'static> = base();
+    }
+    BASE.with(evaluate)
+}
+
+/// All functions Kubernetes offers.
+fn base() -> Context<'static> {
+    let mut context = Context::default().with_all();
+    functions::add(&mut context);
+    library::add(&mut context);
+    turns::add(&mut context);
+    kinds::add(&mut context);
+    optionals::add(&mut context);
+    authorizer::add(&mut context);
+    context
+}
+
+/// An expression as it is written, with its macros unfolded.
+fn parse_within(source: &str) -> Result<IdedExpr, String> {
+    let parser = Parser::new().max_recursion_depth(NESTING).enable_optional_syntax(true);
+    let parsed = catch_unwind(AssertUnwindSafe(|| parser.parse(&typing::lexer::single_signs(source))));
+    let unreadable = || syntax_error(source, (1, 1), "Syntax error: expression cannot be parsed");
+    let parsed = parsed.map_err(|_| unreadable())?;
+    let parsed = parsed.map_err(|errors| {
+        // One without a place was nested deeper than the parser goes.
+        let placed = errors.errors.iter().filter(|error| error.pos.0 > 0);
+        let shown: Vec<String> = placed.map(|error| syntax_error(source, error.pos, &error.msg)).collect();
+        if shown.is_empty() { unreadable() } else { shown.join("\n") }
+    })?;
+    macros::unfold(parsed)
+}
+
+/// Whether a text that is written as a function's argument is one that the function takes.
+fn is_literal(function: &str, text: &str) -> bool {
+    if function == "matches" {
+        return patterns::problem(text).is_none();
+    }
+    let Ok(program) = Program::compile(&format!("{function}(v)")) else { return true };
+    with_base(|base| {
+        let mut scope = base.new_inner_scope();
+        scope.add_variable_from_value("v", text);
+        match program.execute(&scope, &mut Budget::conditions()) {
+            // Those that are longer than Go's are cut off.
+            Ok(Cel::Duration(duration)) => duration.num_nanoseconds().is_some_and(|most| most.abs() < i64::MAX),
+            value => value.is_ok(),
+        }
+    })
+}
+
+/// As cel-go shows it: with the line, and a mark below the place.
+fn syntax_error(source: &str, (line, column): (isize, isize), text: &str) -> String {
+    let (line, column) = (usize::try_from(line).unwrap_or(1).max(1), usize::try_from(column).unwrap_or(1).max(1));
+    let shown = source.lines().nth(line - 1).unwrap_or_default();
+    format!("ERROR: <input>:{line}:{column}: {text}\n | {shown}\n | {}^", ".".repeat(column - 1))
+}
+
+/// Why an expression has no value.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Failure {
+    /// In cel-go's words.
+    #[error("{0}")]
+    Evaluation(String),
+    /// It alone took more than one expression may.
+    #[error("operation cancelled: actual cost limit exceeded")]
+    Call,
+    /// All expressions together took more than they may.
+    #[error("validation failed due to running out of cost budget, no further validation rules will be run")]
+    Budget,
+}
+
+/// An expression that can be evaluated.
+#[derive(Debug)]
+pub struct Program {
+    expression: IdedExpr,
+    /// What it costs without its loops.
+    cost: u64,
+    /// How deep it is at most.
+    depth: usize,
+    /// What it reads to know how lists compare.
+    kinds: Vec<Arc<Kind>>,
+}
+
+impl Program {
+    /// What is wrong is told as cel-go does, without kube-apiserver's words before it.
+    pub fn compile(source: &str) -> Result<Self, String> {
+        Self::of(source, false, &[])
+    }
+
+    /// One whose variables have lists that are sets or maps.
+    pub fn compile_over(source: &str, variables: &[(&str, Kind)]) -> Result<Self, String> {
+        Self::of(source, false, variables)
+    }
+
+    /// One that may write `Object{…}` and `JSONPatch{…}`.
+    pub fn compile_patch(source: &str) -> Result<Self, String> {
+        Self::of(source, true, &[])
+    }
+
+    fn of(source: &str, patches: bool, variables: &[(&str, Kind)]) -> Result<Self, String> {
+        let depth = bounds::check(source)?;
+        deep(depth, || {
+            let mut parsed = parse_within(source)?;
+            let mut weaver = weave::Weaver::new(variables);
+            weaver.weave(&mut parsed);
+            let cost = arm::size(&parsed);
+            let kinds = weaver.kinds.into_iter().map(Arc::new).collect();
+            Ok(Self { expression: arm::arm(parsed, patches)?, cost, depth, kinds })
+        })
+    }
+
+    pub fn references(&self) -> ExpressionReferences<'_> {
+        deep(self.depth, || self.expression.references())
+    }
+
+    /// Its value; what it took is taken from the budget.
+    pub fn execute(&self, scope: &Context<'_>, budget: &mut Budget) -> Result<Cel, Failure> {
+        let mut inner;
+        let scope = if self.kinds.is_empty() {
+            scope
+        } else {
+            inner = scope.new_inner_scope();
+            for (index, kind) in self.kinds.iter().enumerate() {
+                inner.add_variable_from_value(weave::variable(index), Cel::Opaque(kind.clone()));
+            }
+            &inner
+        };
+        budget.run(self.cost, || {
+            let resolve = || catch_unwind(AssertUnwindSafe(|| Cel::resolve(&self.expression, scope)));
+            let value = deep(self.depth, resolve);
+            let value =
+                value.map_err(|_| Failure::Evaluation("internal error: expression cannot be evaluated".into()))?;
+            value.map_err(|error| Failure::Evaluation(words(&error)))
+        })
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let expression = std::mem::take(&mut self.expression);
+        deep(self.depth, || drop(expression));
+    }
+}
+
+/// An error in cel-go's words.
+fn words(error: &ExecutionError) -> String {
+    match error {
+        ExecutionError::NoSuchKey(key) => format!("no such key: {key}"),
+        ExecutionError::UndeclaredReference(name) => format!("undeclared reference to '{name}' (in container '')"),
+        ExecutionError::DivisionByZero(_) => "division by zero".into(),
+        ExecutionError::RemainderByZero(_) => "modulus by zero".into(),
+        ExecutionError::Overflow(_, Cel::UInt(_), _) => "unsigned integer overflow".into(),
+        ExecutionError::Overflow(_, Cel::Timestamp(_), _) => "timestamp overflow".into(),
+        ExecutionError::Overflow(..) => "integer overflow".into(),
+        ExecutionError::IndexOutOfBounds(Cel::Int(index)) => format!("index out of bounds: {index}"),
+        ExecutionError::FunctionError { function, .. } if function == "containsIP" => "no such overload".into(),
+        ExecutionError::FunctionError { function, .. } if function == "timestamp" => {
+            "type conversion error from 'string' to 'google.protobuf.Timestamp'".into()
+        }
+        ExecutionError::FunctionError { function, .. } if function == "duration" => {
+            "type conversion error from 'string' to 'google.protobuf.Duration'".into()
+        }
+        ExecutionError::FunctionError { message, .. } if message == "quantity is not an integer" => {
+            "cannot convert value to integer".into()
+        }
+        ExecutionError::FunctionError { message, .. } if message == "depth must be non-negative" => {
+            "level must be non-negative".into()
+        }
+        ExecutionError::FunctionError { function, message }
+            if function == "quantity" && !message.starts_with("expected") =>
+        {
+            "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'".into()
+        }
+        ExecutionError::FunctionError { message, .. } => {
+            let list = message.split_once(" out of range for list of length ");
+            let text = message.split_once(" out of range for string of length ");
+            match (list, text) {
+                (Some((call, _)), _) if call.contains("(-") || call.contains(", -") => {
+                    format!("cannot {call}, negative indexes not supported")
+                }
+                (Some((call, length)), _) => format!("cannot {call}, list is length {length}"),
+                (_, Some((place, _))) => {
+                    format!("index out of range: {}", place.rsplit(' ').next().unwrap_or_default())
+                }
+                _ => message
+                    .strip_prefix("cannot call ")
+                    .map_or_else(|| message.clone(), |call| call.replace(" on empty list", " called on empty list")),
+            }
+        }
+        ExecutionError::NoSuchOverload
+        | ExecutionError::InvalidArgumentCount { .. }
+        | ExecutionError::UnsupportedTargetType { .. }
+        | ExecutionError::NotSupportedAsMethod { .. }
+        | ExecutionError::UnexpectedType { .. }
+        | ExecutionError::ValuesNotComparable(..)
+        | ExecutionError::UnsupportedUnaryOperator(..)
+        | ExecutionError::UnsupportedBinaryOperator(..)
+        | ExecutionError::UnsupportedMapIndex(_)
+        | ExecutionError::UnsupportedListIndex(_)
+        | ExecutionError::UnsupportedIndex(..) => "no such overload".into(),
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,115 @@
+//! Formats by name, `format.dns1123Label()` and `format.named('uuid')`, and what they hold against texts.
+
+use std::sync::Arc;
+
+use crowsnest_apimachinery::names::format::{
+    dns1035_label, dns1123_label, dns1123_subdomain, label_value, qualified_name,
+};
+use crowsnest_schema::formats::fits;
+use kube::core::cel::cel::extractors::This;
+use kube::core::cel::cel::objects::{Opaque, OptionalValue};
+use kube::core::cel::cel::{Context, ExecutionError, Value as Cel};
+
+use super::{Outcome, url};
+
+/// A format, which is the same as another one of its name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Format(&'static str);
+
+impl Opaque for Format {
+    fn runtime_type_name(&self) -> &str {
+        "kubernetes.NamedFormat"
+    }
+}
+
+const NAMES: &[&str] = &[
+    "byte",
+    "date",
+    "datetime",
+    "dns1035Label",
+    "dns1035LabelPrefix",
+    "dns1123Label",
+    "dns1123LabelPrefix",
+    "dns1123Subdomain",
+    "dns1123SubdomainPrefix",
+    "labelValue",
+    "qualifiedName",
+    "uri",
+    "uuid",
+];
+
+pub(super) fn add(context: &mut Context<'_>) {
+    for name in NAMES {
+        context.add_function(&format!("format.{name}"), move || -> Outcome { Ok(Cel::Opaque(Arc::new(Format(name)))) });
+    }
+    context.add_function("format.named", |name: Arc<String>| -> Outcome {
+        let known = NAMES.iter().find(|known| **known == *name);
+        Ok(optional(known.map(|name| Cel::Opaque(Arc::new(Format(name))))))
+    });
+    context.add_function("validate", |This(this): This<Cel>, text: Arc<String>| -> Outcome {
+        let Cel::Opaque(format) = &this else { return Err(ExecutionError::NoSuchOverload) };
+        let Format(name) = format.downcast_ref::<Format>().ok_or(ExecutionError::NoSuchOverload)?;
+        let wrong = wrong(name, &text);
+        Ok(optional((!wrong.is_empty()).then(|| Cel::from(wrong))))
+    });
+}
+
+fn optional(value: Option<Cel>) -> Cel {
+    Cel::Opaque(Arc::new(value.map_or_else(OptionalValue::none, OptionalValue::of)))
+}
+
+/// All that is wrong with a text.
+fn wrong(format: &str, text: &str) -> Vec<String> {
+    let unless = |fits: bool, why: &str| if fits { Vec::new() } else { vec![why.to_owned()] };
+    match format {
+        "dns1123Label" => dns1123_label(text),
+        "dns1123LabelPrefix" => dns1123_label(&prefix(text)),
+        "dns1123Subdomain" => dns1123_subdomain(text),
+        "dns1123SubdomainPrefix" => dns1123_subdomain(&prefix(text)),
+        "dns1035Label" => dns1035_label(text),
+        "dns1035LabelPrefix" => dns1035_label(&prefix(text)),
+        "labelValue" => label_value(text),
+        "qualifiedName" => qualified_name(text),
+        "uri" => url::request(text).err().into_iter().collect(),
+        "uuid" => unless(fits("uuid", text), "does not match the UUID format"),
+        "byte" => unless(fits("byte", text), "invalid base64"),
+        "date" => unless(fits("date", text), "invalid date"),
+        _ => unless(fits("datetime", text), "invalid datetime"),
+    }
+}
+
+/// What is looked at in the place of a name that is still to be continued.
+fn prefix(text: &str) -> String {
+    match text.strip_suffix('-').filter(|rest| !rest.is_empty()) {
+        Some(rest) => {
+            let mut kept = rest.chars();
+            kept.next_back();
+            format!("{}a", kept.as_str())
+        }
+        None => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case("dns1123LabelPrefix", "a-", &[])]
+    #[case("dns1123SubdomainPrefix", "a.b.-", &[])]
+    #[case("dns1123Label", "a.b", &["must not contain dots"])]
+    #[case("qualifiedName", "/b", &["prefix part must be non-empty"])]
+    #[case("uri", "example.com", &["parse \"example.com\": invalid URI for request"])]
+    #[case("uuid", "123e4567e89b12d3a456426614174000", &[])]
+    #[case("uuid", "x", &["does not match the UUID format"])]
+    #[case("byte", "", &["invalid base64"])]
+    #[case("byte", "YR==", &[])]
+    #[case("date", "2024-02-29", &[])]
+    #[case("date", "2021-02-30", &["invalid date"])]
+    #[case("datetime", "2021-01-01t00:00:00z", &[])]
+    #[case("datetime", "2021-01-01T00:00:60Z", &["invalid datetime"])]
+    fn what_formats_hold_against_texts(#[case] format: &str, #[case] text: &str, #[case] wanted: &[&str]) {
+        assert_eq!(wrong(format, text), wanted);
+    }
+}

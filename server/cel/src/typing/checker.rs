@@ -1,0 +1,480 @@
+//! The types of all parts of an expression, and everything that does not fit, as cel-go's checker finds it. Pure.
+
+use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
+
+use super::Names;
+use super::functions::{self, Overload};
+use super::syntax::{Expr, Fold, Issue, Literal, Node};
+use super::types::{Known, Type, most_general};
+use crate::json::is_reserved;
+
+/// What is known of an expression once it is checked; indexed by the ids of nodes.
+#[derive(Debug)]
+pub(super) struct Facts {
+    pub types: Vec<Type>,
+    /// The overloads that a call may turn out to be.
+    pub overloads: Vec<Vec<&'static str>>,
+    /// Calls whose target is no value but the first part of the function's name.
+    pub namespaced: Vec<bool>,
+    /// Selections that are one name.
+    pub whole_names: Vec<bool>,
+    /// Variables that it reads.
+    pub reads: BTreeSet<String>,
+}
+
+/// Its fields that are unknown have a type that nothing is of.
+const JSON_PATCH: &str = "JSONPatch";
+
+/// From the first instant to the last, in seconds.
+const TIMES: RangeInclusive<i64> = -62_135_596_800..=253_402_300_799;
+
+struct Checker<'a> {
+    names: &'a Names,
+    facts: Facts,
+    known: Known,
+    locals: Vec<(String, Type)>,
+    fresh: usize,
+    issues: Vec<Issue>,
+}
+
+pub(super) fn check(node: &Node, count: usize, names: &Names) -> Result<Facts, Vec<Issue>> {
+    let facts = Facts {
+        types: vec![Type::Error; count],
+        overloads: vec![Vec::new(); count],
+        namespaced: vec![false; count],
+        whole_names: vec![false; count],
+        reads: BTreeSet::new(),
+    };
+    let mut checker =
+        Checker { names, facts, known: Known::default(), locals: Vec::new(), fresh: 0, issues: Vec::new() };
+    checker.check(node);
+    if !checker.issues.is_empty() {
+        return Err(checker.issues);
+    }
+    for of in &mut checker.facts.types {
+        *of = checker.known.replace(of, true);
+    }
+    Ok(checker.facts)
+}
+
+impl Checker<'_> {
+    fn issue(&mut self, at: usize, text: String) {
+        self.issues.push(Issue { at, text });
+    }
+
+    fn undeclared(&mut self, at: usize, name: &str) {
+        self.issue(at, format!("undeclared reference to '{name}' (in container '')"));
+    }
+
+    fn set(&mut self, node: &Node, of: Type) {
+        self.facts.types[node.id] = of;
+    }
+
+    fn of(&self, node: &Node) -> Type {
+        self.facts.types[node.id].clone()
+    }
+
+    fn open(&mut self) -> Type {
+        self.fresh += 1;
+        Type::Param(format!("_var{}", self.fresh - 1).into())
+    }
+
+    fn check(&mut self, node: &Node) {
+        let of = match &node.expr {
+            Expr::Literal(literal) => of_literal(literal),
+            Expr::Name(name) => self.name(node, name),
+            Expr::Select { of, field, test } => self.select(node, of, field, *test),
+            Expr::Call { name, target, args } => self.call(node, name, target.as_deref(), args),
+            Expr::List { items, optional } => self.list(items, optional),
+            Expr::Map(_) => self.map(node),
+            Expr::Object { name, .. } => self.object(node, name),
+            Expr::Fold(fold) => self.fold(fold),
+        };
+        self.set(node, of);
+    }
+
+    fn local(&self, name: &str) -> Option<Type> {
+        self.locals.iter().rev().find(|(local, _)| local == name).map(|(_, of)| of.clone())
+    }
+
+    /// What a name stands for outside of loops.
+    fn global(&mut self, name: &str) -> Option<Type> {
+        let name = name.strip_prefix('.').unwrap_or(name);
+        if let Some(of) = self.names.variables.get(name) {
+            self.facts.reads.insert(name.to_owned());
+            return Some(of.clone());
+        }
+        let object = || self.names.objects.contains_key(name).then(|| Type::kind(Type::object(name)));
+        functions::named_type(name).or_else(object)
+    }
+
+    fn name(&mut self, node: &Node, name: &str) -> Type {
+        if let Some(of) = self.local(name).or_else(|| self.global(name)) {
+            return of;
+        }
+        self.undeclared(node.at, name);
+        Type::Error
+    }
+
+    fn select(&mut self, node: &Node, operand: &Node, field: &str, test: bool) -> Type {
+        if !test
+            && let Some(name) = operand.qualified()
+            && self.local(name.split('.').next().unwrap_or_default()).is_none()
+            && let Some(of) = self.global(&format!("{name}.{field}"))
+        {
+            self.facts.whole_names[node.id] = true;
+            return of;
+        }
+        let found = self.field(node, operand, field, false);
+        if test { Type::Bool } else { self.known.replace(&found, false) }
+    }
+
+    fn field(&mut self, node: &Node, operand: &Node, field: &str, optional: bool) -> Type {
+        self.check(operand);
+        let operand = self.known.replace(&self.of(operand), false);
+        let (target, is_optional) = match operand.in_optional() {
+            Some(inner) => (inner.clone(), true),
+            None => (operand, false),
+        };
+        let found = match &target {
+            Type::Map(pair) => pair.1.clone(),
+            Type::Object(name) => self.declared(node.at, name, field),
+            Type::Param(_) => {
+                self.known.fit(&Type::Dyn, &target);
+                Type::Dyn
+            }
+            other if other.is_dyn_or_error() => Type::Dyn,
+            other => {
+                self.issue(node.at, format!("type '{other}' does not support field selection"));
+                Type::Dyn
+            }
+        };
+        if is_optional || optional { Type::optional(found) } else { found }
+    }
+
+    /// Whether an object is one that patches make: of any fields, but for an operation.
+    fn patched(&self, name: &str) -> bool {
+        self.names.patches && (name == "Object" || name.starts_with("Object."))
+    }
+
+    /// The type of a field of an object.
+    fn declared(&mut self, at: usize, name: &str, field: &str) -> Type {
+        if self.patched(name) {
+            return Type::Dyn;
+        }
+        let Some(fields) = self.names.objects.get(name) else {
+            self.issue(at, format!("unexpected failed resolution of '{name}'"));
+            return Type::Error;
+        };
+        // A word that CEL keeps for itself may be written as it is.
+        if let Some(of) =
+            fields.get(field).or_else(|| fields.get(&format!("__{field}__")).filter(|_| is_reserved(field)))
+        {
+            return of.clone();
+        }
+        self.issue(at, format!("undefined field '{field}'"));
+        Type::Error
+    }
+
+    fn call(&mut self, node: &Node, name: &str, target: Option<&Node>, args: &[Node]) -> Type {
+        if name == "_?._"
+            && let [operand, field] = args
+            && let Some(Literal::Text(text)) = field.literal()
+        {
+            let found = self.field(node, operand, text, true);
+            self.facts.types[field.id] = Type::Text;
+            self.facts.overloads[node.id] = vec!["select_optional_field"];
+            return self.known.replace(&found, false);
+        }
+        for one in args {
+            self.check(one);
+        }
+        let Some(target) = target else {
+            return match self.overloads(name) {
+                Some(overloads) => self.resolve(node, name, overloads, None, args),
+                None => {
+                    self.undeclared(node.at, name);
+                    Type::Error
+                }
+            };
+        };
+        if let Some(full) = target.qualified().map(|prefix| format!("{prefix}.{name}"))
+            && let Some(overloads) = self.overloads(&full)
+        {
+            self.facts.namespaced[node.id] = true;
+            return self.resolve(node, &full, overloads, None, args);
+        }
+        self.check(target);
+        match self.overloads(name) {
+            Some(overloads) => self.resolve(node, name, overloads, Some(target), args),
+            None => {
+                self.undeclared(node.at, name);
+                Type::Error
+            }
+        }
+    }
+
+    fn overloads(&self, name: &str) -> Option<&'static [Overload]> {
+        let name = name.strip_prefix('.').unwrap_or(name);
+        functions::overloads(name).filter(|_| self.names.patches || name != functions::ESCAPE_KEY)
+    }
+
+    fn resolve(
+        &mut self,
+        node: &Node,
+        name: &str,
+        overloads: &'static [Overload],
+        target: Option<&Node>,
+        args: &[Node],
+    ) -> Type {
+        let given: Vec<Type> = target.into_iter().chain(args).map(|one| self.of(one)).collect();
+        if let "_&&_" | "_||_" = name {
+            return self.logical(node, overloads, args, &given);
+        }
+        let mut result: Option<Type> = None;
+        for overload in overloads.iter().filter(|overload| overload.method == target.is_some()) {
+            let mut fresh = Known::default();
+            for param in &overload.params {
+                let open = self.open();
+                fresh.put(param.clone(), open);
+            }
+            let takes: Vec<Type> = overload.takes.iter().map(|one| fresh.replace(one, false)).collect();
+            if !self.known.fit_all(&given, &takes) {
+                continue;
+            }
+            self.facts.overloads[node.id].push(overload.id);
+            let gives = self.known.replace(&fresh.replace(&overload.gives, false), false);
+            result = Some(match result {
+                None => gives,
+                Some(before) if before.is_dyn() || before == gives => before,
+                Some(_) => Type::Dyn,
+            });
+        }
+        if let Some(result) = result {
+            return result;
+        }
+        let mut given = given.iter().map(|one| self.known.replace(one, true).to_string());
+        let on = target.and_then(|_| given.next()).map(|on| format!("{on}.")).unwrap_or_default();
+        let given = given.collect::<Vec<_>>().join(", ");
+        self.issue(node.at, format!("found no matching overload for '{name}' applied to '{on}({given})'"));
+        Type::Error
+    }
+
+    fn logical(&mut self, node: &Node, overloads: &'static [Overload], args: &[Node], given: &[Type]) -> Type {
+        let mut fits = true;
+        for (one, of) in args.iter().zip(given) {
+            if !self.known.fit(of, &Type::Bool) {
+                self.issue(one.at, format!("expected type 'bool' but found '{of}'"));
+                fits = false;
+            }
+        }
+        if !fits {
+            return Type::Error;
+        }
+        self.facts.overloads[node.id] = overloads.iter().take(1).map(|overload| overload.id).collect();
+        Type::Bool
+    }
+
+    /// What an optional element adds to a literal.
+    fn unwrapped(&mut self, node: &Node, of: Type, optional: bool) -> Type {
+        if !optional {
+            return of;
+        }
+        match of.in_optional() {
+            Some(inner) => inner.clone(),
+            None => {
+                if !of.is_dyn() {
+                    let wanted = Type::optional(of.clone());
+                    self.issue(node.at, format!("expected type '{wanted}' but found '{of}'"));
+                }
+                of
+            }
+        }
+    }
+
+    /// The type of both; [`literals`] tells where there should be one.
+    fn joined(&mut self, before: Option<Type>, now: Type) -> Type {
+        match before {
+            None => now,
+            Some(before) if self.known.fit(&before, &now) => most_general(&before, &now).clone(),
+            Some(_) => Type::Dyn,
+        }
+    }
+
+    fn list(&mut self, items: &[Node], optional: &[usize]) -> Type {
+        let mut joined = None;
+        for (index, item) in items.iter().enumerate() {
+            self.check(item);
+            let of = self.of(item);
+            let of = self.unwrapped(item, of, optional.contains(&index));
+            joined = Some(self.joined(joined, of));
+        }
+        let item = joined.unwrap_or_else(|| self.open());
+        Type::list(item)
+    }
+
+    fn map(&mut self, node: &Node) -> Type {
+        let Expr::Map(entries) = &node.expr else { return Type::Error };
+        let (mut key, mut value) = (None, None);
+        for entry in entries {
+            self.check(&entry.key);
+            key = Some(self.joined(key, self.of(&entry.key)));
+            self.check(&entry.value);
+            let of = self.of(&entry.value);
+            let of = self.unwrapped(&entry.value, of, entry.optional);
+            value = Some(self.joined(value, of));
+        }
+        match (key, value) {
+            (Some(key), Some(value)) => Type::map(key, value),
+            _ => {
+                let (key, value) = (self.open(), self.open());
+                Type::map(key, value)
+            }
+        }
+    }
+
+    fn object(&mut self, node: &Node, name: &str) -> Type {
+        let Expr::Object { fields, .. } = &node.expr else { return Type::Error };
+        let bare = name.strip_prefix('.').unwrap_or(name);
+        if let Some(Type::Kind(Some(known))) = functions::named_type(bare)
+            && matches!(*known, Type::Timestamp | Type::Duration)
+            && fields.is_empty()
+        {
+            return (*known).clone();
+        }
+        if !self.names.objects.contains_key(bare) && !self.patched(bare) {
+            self.undeclared(node.at, name);
+            return Type::Error;
+        }
+        for field in fields {
+            self.check(&field.value);
+            if bare == JSON_PATCH && !self.names.objects.get(bare).is_some_and(|known| known.contains_key(&field.name))
+            {
+                let (name, given) = (&field.name, self.of(&field.value));
+                self.issue(field.at, format!("expected type of field '{name}' is '' but provided type is '{given}'"));
+                continue;
+            }
+            let wanted = self.declared(field.at, bare, &field.name);
+            let given = self.of(&field.value);
+            let given = self.unwrapped(&field.value, given, field.optional);
+            if !self.known.fit(&wanted, &given) {
+                let name = &field.name;
+                let text = format!("expected type of field '{name}' is '{wanted}' but provided type is '{given}'");
+                self.issue(field.at, text);
+            }
+        }
+        Type::object(bare)
+    }
+
+    fn fold(&mut self, fold: &Fold) -> Type {
+        self.check(&fold.range);
+        self.check(&fold.init);
+        let range = self.known.replace(&self.of(&fold.range), false);
+        let accumulated = self.of(&fold.init);
+        let (first, second) = match &range {
+            Type::List(item) if fold.second.is_some() => (Type::Int, (**item).clone()),
+            Type::List(item) => ((**item).clone(), Type::Error),
+            Type::Map(pair) => (pair.0.clone(), pair.1.clone()),
+            Type::Dyn | Type::Error | Type::Param(_) => {
+                self.known.fit(&Type::Dyn, &range);
+                (Type::Dyn, Type::Dyn)
+            }
+            other => {
+                let text = format!(
+                    "expression of type '{other}' cannot be range of a comprehension (must be list, map, or dynamic)"
+                );
+                self.issue(fold.range.at, text);
+                (Type::Error, Type::Error)
+            }
+        };
+        let outside = self.locals.len();
+        self.locals.push((fold.accumulator.clone(), accumulated.clone()));
+        let inside = self.locals.len();
+        self.locals.push((fold.variable.clone(), first));
+        self.locals.extend(fold.second.iter().map(|name| (name.clone(), second.clone())));
+        self.check(&fold.condition);
+        self.asserted(&fold.condition, &Type::Bool);
+        self.check(&fold.step);
+        self.asserted(&fold.step, &accumulated);
+        self.locals.truncate(inside);
+        self.check(&fold.result);
+        self.locals.truncate(outside);
+        self.known.replace(&self.of(&fold.result), false)
+    }
+
+    fn asserted(&mut self, node: &Node, wanted: &Type) {
+        let given = self.of(node);
+        if !self.known.fit(wanted, &given) {
+            self.issue(node.at, format!("expected type '{wanted}' but found '{given}'"));
+        }
+    }
+}
+
+fn of_literal(literal: &Literal) -> Type {
+    match literal {
+        Literal::Null => Type::Null,
+        Literal::Bool(_) => Type::Bool,
+        Literal::Int(_) => Type::Int,
+        Literal::Uint => Type::Uint,
+        Literal::Double => Type::Double,
+        Literal::Text(_) => Type::Text,
+        Literal::Bytes(_) => Type::Bytes,
+    }
+}
+
+/// Literals that no evaluation would take: times and patterns that are none, and lists and maps of mixed types.
+pub(super) fn literals(node: &Node, facts: &Facts, parses: &dyn Fn(&str, &str) -> bool) -> Vec<Issue> {
+    let mut issues = Vec::new();
+    for function in ["duration", "timestamp", "matches"] {
+        node.walk(false, &mut |node, _| {
+            if let Expr::Call { name, args, .. } = &node.expr
+                && name == function
+                && let Some(arg) = args.first()
+                && let Some(literal) = arg.literal()
+                && match literal {
+                    Literal::Text(text) => !parses(function, text),
+                    Literal::Int(seconds) => function == "timestamp" && !TIMES.contains(seconds),
+                    _ => false,
+                }
+            {
+                issues.push(Issue { at: arg.at, text: format!("invalid {function} argument") });
+            }
+        });
+    }
+    // What is formatted may be of any types.
+    node.walk(false, &mut |node, formatted| {
+        if let Expr::List { items, optional } = &node.expr
+            && !formatted
+        {
+            issues
+                .extend(mixed(items.iter().enumerate().map(|(index, item)| (item, optional.contains(&index))), facts));
+        }
+    });
+    node.walk(false, &mut |node, formatted| {
+        if let Expr::Map(entries) = &node.expr
+            && !formatted
+        {
+            issues.extend(mixed(entries.iter().map(|entry| (&entry.key, false)), facts));
+            issues.extend(mixed(entries.iter().map(|entry| (&entry.value, entry.optional)), facts));
+        }
+    });
+    issues
+}
+
+/// The first element whose type is not that of the first.
+fn mixed<'a>(all: impl Iterator<Item = (&'a Node, bool)>, facts: &Facts) -> Option<Issue> {
+    let mut first: Option<&Type> = None;
+    for (node, optional) in all {
+        let of = &facts.types[node.id];
+        let of = if optional { of.in_optional().unwrap_or(of) } else { of };
+        match first {
+            None => first = Some(of),
+            Some(wanted) if wanted != of => {
+                return Some(Issue { at: node.at, text: format!("expected type '{wanted}' but found '{of}'") });
+            }
+            Some(_) => {}
+        }
+    }
+    None
+}

@@ -1,0 +1,187 @@
+//! What a schema says of the values that an expression reads: their types, and how large they may get. Pure.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::types::Type;
+use crate::json::escape_field;
+
+/// As large as a request may be.
+pub const MAX_REQUEST: i64 = 3 * 1024 * 1024;
+/// The quotes of a text.
+const QUOTES: i64 = 2;
+const MAX_TIME: i64 = 32;
+const DATE: i64 = 12;
+
+/// The values at one place of a schema.
+#[derive(Debug, Clone)]
+pub struct Declared {
+    pub of: Type,
+    /// The most elements of a list or map, letters of a text, bytes of bytes.
+    pub max: i64,
+    /// The fewest bytes that it takes in a request.
+    pub min_size: i64,
+    fields: BTreeMap<String, Declared>,
+    element: Option<Box<Declared>>,
+    map: bool,
+}
+
+/// Fields of objects by the objects' names.
+pub type Objects = BTreeMap<Arc<str>, BTreeMap<String, Type>>;
+
+fn word<'a>(schema: &'a Value, key: &str) -> &'a str {
+    schema.get(key).and_then(Value::as_str).unwrap_or("")
+}
+
+fn flag(schema: &Value, key: &str) -> bool {
+    schema.get(key).and_then(Value::as_bool).unwrap_or(false)
+}
+
+/// A limit, which is at least nothing.
+fn limit(schema: &Value, key: &str) -> Option<i64> {
+    schema.get(key).and_then(Value::as_i64).map(|limit| limit.max(0))
+}
+
+impl Declared {
+    /// What a schema declares; `None` where expressions see nothing of it. A resource has names and a kind whatever its schema
+    /// says. Objects are called by the path to them, which starts with `name`.
+    pub fn of_schema(schema: &Value, resource: bool, name: &str) -> Option<Self> {
+        if flag(schema, "x-kubernetes-int-or-string") {
+            let max = limit(schema, "maxLength").map_or(MAX_REQUEST - QUOTES, |letters| letters.saturating_mul(4));
+            return Some(Self::simple(Type::Dyn, max, 1));
+        }
+        let with_names;
+        let schema = if resource && !names_itself(schema) {
+            with_names = named(schema);
+            &with_names
+        } else {
+            schema
+        };
+        match word(schema, "type") {
+            "array" => Self::list(schema, name),
+            "object" => match schema.get("additionalProperties").filter(|values| values.is_object()) {
+                Some(values) => Self::map(schema, values, name),
+                None => Some(Self::object(schema, name)),
+            },
+            "string" => Some(Self::text(schema)),
+            "boolean" => Some(Self::simple(Type::Bool, 0, 4)),
+            "number" => Some(Self::simple(Type::Double, 0, 1)),
+            "integer" => Some(Self::simple(Type::Int, 0, 1)),
+            _ => None,
+        }
+    }
+
+    fn simple(of: Type, max: i64, min_size: i64) -> Self {
+        Self { of, max, min_size, fields: BTreeMap::new(), element: None, map: false }
+    }
+
+    fn list(schema: &Value, name: &str) -> Option<Self> {
+        let items = schema.get("items").filter(|items| items.is_object())?;
+        let item = Self::of_schema(items, flag(items, "x-kubernetes-embedded-resource"), &format!("{name}.@idx"))?;
+        let max = limit(schema, "maxItems").unwrap_or((MAX_REQUEST - 2) / (item.min_size + 1));
+        let list = Self::simple(Type::list(item.of.clone()), max, 2);
+        Some(Self { element: Some(Box::new(item)), ..list })
+    }
+
+    fn map(schema: &Value, values: &Value, name: &str) -> Option<Self> {
+        let value = Self::of_schema(values, flag(values, "x-kubernetes-embedded-resource"), &format!("{name}.@elem"))?;
+        // Each has a key, two quotes, a colon and a comma besides.
+        let max = limit(schema, "maxProperties").unwrap_or((MAX_REQUEST - 2) / (value.min_size + 6));
+        let map = Self::simple(Type::map(Type::Text, value.of.clone()), max, 2);
+        Some(Self { element: Some(Box::new(value)), map: true, ..map })
+    }
+
+    fn object(schema: &Value, name: &str) -> Self {
+        let required: Vec<&str> =
+            schema.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
+        let mut min_size = 2;
+        let mut fields = BTreeMap::new();
+        for (key, property) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
+            let escaped = escape_field(key);
+            let embedded = flag(property, "x-kubernetes-embedded-resource");
+            let path = format!("{name}.{}", escaped.as_deref().unwrap_or(key));
+            let Some(field) = Self::of_schema(property, embedded, &path) else { continue };
+            let given = property.get("default").is_some_and(|default| !default.is_null());
+            if required.contains(&key.as_str()) && !given {
+                min_size += i64::try_from(key.len()).unwrap_or(i64::MAX / 4) + field.min_size + 4;
+            }
+            fields.extend(escaped.map(|escaped| (escaped, field)));
+        }
+        Self { fields, ..Self::simple(Type::object(name), 0, min_size) }
+    }
+
+    fn text(schema: &Value) -> Self {
+        match word(schema, "format") {
+            "byte" => Self::simple(Type::Bytes, limit(schema, "maxLength").unwrap_or(MAX_REQUEST - QUOTES), QUOTES),
+            "duration" => Self::simple(Type::Duration, MAX_TIME, 3),
+            "date" => Self::simple(Type::Timestamp, DATE, DATE),
+            "date-time" => Self::simple(Type::Timestamp, MAX_TIME, 21),
+            _ => {
+                let listed = schema.get("enum").and_then(Value::as_array).filter(|all| !all.is_empty());
+                let longest = |all: &Vec<Value>| all.iter().filter_map(Value::as_str).map(str::len).max().unwrap_or(0);
+                // A letter takes up to four bytes.
+                let max = match (limit(schema, "maxLength"), listed) {
+                    (Some(letters), _) => letters.saturating_mul(4),
+                    (None, Some(all)) => i64::try_from(longest(all)).unwrap_or(i64::MAX),
+                    (None, None) => MAX_REQUEST - QUOTES,
+                };
+                Self::simple(Type::Text, max, QUOTES)
+            }
+        }
+    }
+
+    /// How often a value of this kind may be in a request.
+    pub fn most_in_a_request(&self) -> u64 {
+        u64::try_from(MAX_REQUEST / (self.min_size + 1)).unwrap_or(0)
+    }
+
+    /// All objects in it with their fields.
+    pub fn objects(&self, all: &mut Objects) {
+        if let Type::Object(name) = &self.of {
+            let fields = self.fields.iter().map(|(field, declared)| (field.clone(), declared.of.clone()));
+            all.insert(name.clone(), fields.collect());
+        }
+        for inner in self.fields.values().chain(self.element.as_deref()) {
+            inner.objects(all);
+        }
+    }
+
+    /// The most that the value at the end of a path has; what is read first does not matter.
+    pub(super) fn size(&self, path: &[String]) -> Option<u64> {
+        let mut here = self;
+        for step in path.get(1..)? {
+            here = match step.as_str() {
+                "@items" | "@values" => here.element.as_deref()?,
+                // Keys have no limit of their own, nor a size.
+                "@keys" if here.map => return Some(0),
+                field => here.fields.get(field)?,
+            };
+        }
+        u64::try_from(here.max).ok()
+    }
+}
+
+/// Whether a resource's schema declares by itself what all resources have.
+fn names_itself(schema: &Value) -> bool {
+    let of = |pointer: &str| schema.pointer(pointer).map_or("", |property| word(property, "type"));
+    of("/properties/kind") == "string"
+        && of("/properties/apiVersion") == "string"
+        && of("/properties/metadata") == "object"
+        && of("/properties/metadata/properties/name") == "string"
+        && of("/properties/metadata/properties/generateName") == "string"
+}
+
+fn named(schema: &Value) -> Value {
+    let text = || serde_json::json!({"type": "string"});
+    let mut schema = schema.clone();
+    if !schema["properties"].is_object() {
+        schema["properties"] = serde_json::json!({});
+    }
+    schema["properties"]["kind"] = text();
+    schema["properties"]["apiVersion"] = text();
+    schema["properties"]["metadata"] =
+        serde_json::json!({"type": "object", "properties": {"name": text(), "generateName": text()}});
+    schema
+}

@@ -1,0 +1,198 @@
+//! Words of an expression and where they stand. Pure; read by [`super::parser`].
+
+use std::borrow::Cow;
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Token {
+    Name(String),
+    /// Without its sign.
+    Int(u64),
+    Uint,
+    Double,
+    Text(String),
+    Bytes(usize),
+    /// An operator or a bracket.
+    Mark(&'static str),
+    End,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Word {
+    pub at: usize,
+    pub token: Token,
+}
+
+/// The longer ones first.
+const MARKS: &[&str] = &[
+    "&&", "||", "==", "!=", "<=", ">=", "<", ">", "[", "]", "{", "}", "(", ")", ".", ",", "-", "+", "*", "/", "%", "!",
+    "?", ":",
+];
+
+/// All words, ended by [`Token::End`]; `None` where one cannot be read.
+pub(super) fn words(source: &str) -> Option<Vec<Word>> {
+    let letters: Vec<char> = source.chars().collect();
+    let mut words = Vec::new();
+    let mut at = 0;
+    while at < letters.len() {
+        let next = letters[at];
+        if next.is_ascii_whitespace() {
+            at += 1;
+        } else if letters[at..].starts_with(&['/', '/']) {
+            at += letters[at..].iter().take_while(|c| **c != '\n').count();
+        } else if let Some((token, length)) = text(&letters[at..])? {
+            words.push(Word { at, token });
+            at += length;
+        } else if next.is_ascii_alphabetic() || next == '_' {
+            let length = letters[at..].iter().take_while(|c| c.is_ascii_alphanumeric() || **c == '_').count();
+            words.push(Word { at, token: Token::Name(letters[at..at + length].iter().collect()) });
+            at += length;
+        } else if next.is_ascii_digit() || (next == '.' && letters.get(at + 1).is_some_and(char::is_ascii_digit)) {
+            let (token, length) = number(&letters[at..])?;
+            words.push(Word { at, token });
+            at += length;
+        } else {
+            let mark = MARKS.iter().find(|mark| mark.chars().eq(letters[at..].iter().copied().take(mark.len())))?;
+            words.push(Word { at, token: Token::Mark(mark) });
+            at += mark.len();
+        }
+    }
+    words.push(Word { at: letters.len(), token: Token::End });
+    Some(words)
+}
+
+/// Signs in a row as the parser that expressions are evaluated by reads them rightly: it takes any number of them for one.
+/// All else stays where it is.
+pub(crate) fn single_signs(source: &str) -> Cow<'_, str> {
+    let Some(words) = words(source).filter(|_| source.contains(['-', '!'])) else { return source.into() };
+    let is = |at: usize, mark: &'static str| matches!(words.get(at), Some(word) if word.token == Token::Mark(mark));
+    let mut taken = Vec::new();
+    let (mut at, mut operand) = (0, false);
+    while at < words.len() {
+        let Token::Mark(mark @ ("-" | "!")) = words[at].token else {
+            operand = match &words[at].token {
+                Token::Mark(mark) => matches!(*mark, ")" | "]" | "}"),
+                Token::Name(name) => name != "in",
+                _ => true,
+            };
+            at += 1;
+            continue;
+        };
+        // After an operand the first one takes away.
+        let from = at + usize::from(operand && mark == "-");
+        at = (from..).find(|at| !is(*at, mark)).unwrap_or(from).max(at + 1);
+        let signs = at.saturating_sub(from);
+        let stays = signs % 2;
+        taken.extend(words[from..from + signs - stays].iter().map(|word| word.at));
+        operand = false;
+    }
+    if taken.is_empty() {
+        return source.into();
+    }
+    let mut letters: Vec<char> = source.chars().collect();
+    taken.into_iter().for_each(|at| letters[at] = ' ');
+    letters.into_iter().collect::<String>().into()
+}
+
+fn number(letters: &[char]) -> Option<(Token, usize)> {
+    let digits = |from: usize, radix: u32| letters[from..].iter().take_while(|c| c.is_digit(radix)).count();
+    if letters.starts_with(&['0', 'x']) {
+        let length = 2 + digits(2, 16);
+        let written: String = letters[2..length].iter().collect();
+        return whole(&written, 16, letters.get(length), length);
+    }
+    let mut length = digits(0, 10);
+    let mut fraction = false;
+    if letters.get(length) == Some(&'.') && letters.get(length + 1).is_some_and(char::is_ascii_digit) {
+        fraction = true;
+        length += 1 + digits(length + 1, 10);
+    }
+    if matches!(letters.get(length), Some('e' | 'E')) {
+        let sign = usize::from(matches!(letters.get(length + 1), Some('+' | '-')));
+        let exponent = digits((length + 1 + sign).min(letters.len()), 10);
+        if exponent > 0 {
+            fraction = true;
+            length += 1 + sign + exponent;
+        }
+    }
+    if fraction {
+        return Some((Token::Double, length));
+    }
+    let written: String = letters[..length].iter().collect();
+    whole(&written, 10, letters.get(length), length)
+}
+
+fn whole(written: &str, radix: u32, next: Option<&char>, length: usize) -> Option<(Token, usize)> {
+    let number = u64::from_str_radix(written, radix).ok()?;
+    Some(if matches!(next, Some('u' | 'U')) { (Token::Uint, length + 1) } else { (Token::Int(number), length) })
+}
+
+/// A text or bytes with their length in the source; `None` within when there is none, `None` when it does not end.
+fn text(letters: &[char]) -> Option<Option<(Token, usize)>> {
+    let prefix = letters.iter().take(2).take_while(|c| matches!(c, 'r' | 'R' | 'b' | 'B')).count();
+    let Some(quote @ ('"' | '\'')) = letters.get(prefix).copied() else { return Some(None) };
+    let has = |wanted: char| letters[..prefix].iter().any(|c| c.eq_ignore_ascii_case(&wanted));
+    let (raw, bytes) = (has('r'), has('b'));
+    let quotes = if letters[prefix..].starts_with(&[quote; 3]) { 3 } else { 1 };
+    let mut at = prefix + quotes;
+    let mut value = String::new();
+    let mut size = 0;
+    loop {
+        let rest = letters.get(at..).filter(|rest| !rest.is_empty())?;
+        if rest.iter().take(quotes).filter(|c| **c == quote).count() == quotes {
+            at += quotes;
+            break;
+        }
+        let (letter, length, byte) = if rest[0] == '\\' && !raw { escaped(rest)? } else { (rest[0], 1, false) };
+        value.push(letter);
+        size += if byte { 1 } else { letter.len_utf8() };
+        at += length;
+    }
+    Some(Some((if bytes { Token::Bytes(size) } else { Token::Text(value) }, at)))
+}
+
+/// A letter that an escape stands for, how long the escape is, and whether it is one byte in bytes.
+fn escaped(letters: &[char]) -> Option<(char, usize, bool)> {
+    let code = |from: usize, count: usize, radix: u32| {
+        let written: String = letters.get(from..from + count)?.iter().collect();
+        char::from_u32(u32::from_str_radix(&written, radix).ok()?)
+    };
+    Some(match letters.get(1)? {
+        'a' => ('\u{7}', 2, false),
+        'b' => ('\u{8}', 2, false),
+        'f' => ('\u{c}', 2, false),
+        'n' => ('\n', 2, false),
+        'r' => ('\r', 2, false),
+        't' => ('\t', 2, false),
+        'v' => ('\u{b}', 2, false),
+        letter @ ('\\' | '\'' | '"' | '`' | '?') => (*letter, 2, false),
+        'x' | 'X' => (code(2, 2, 16)?, 4, true),
+        'u' => (code(2, 4, 16)?, 6, false),
+        'U' => (code(2, 8, 16)?, 10, false),
+        '0'..='3' => (code(1, 3, 8)?, 4, true),
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[rstest::rstest]
+    #[case("- -3", "   3")]
+    #[case("---x", "  -x")]
+    #[case("1 - -3", "1 - -3")]
+    #[case("1---x", "1-  x")]
+    #[case("1 in - -x", "1 in    x")]
+    #[case("f(1)--2 + [3][0]- - -x", "f(1)--2 + [3][0]-    x")]
+    #[case("!!a && !!!b", "  a &&   !b")]
+    #[case("!-!a", "!-!a")]
+    #[case("a != -b", "a != -b")]
+    #[case("'--' + \"- -\" // - -", "'--' + \"- -\" // - -")]
+    #[case("'ä' == --x", "'ä' ==   x")]
+    #[case("-", "-")]
+    #[case("--", "  ")]
+    #[case("'open --", "'open --")]
+    fn signs_in_a_row(#[case] source: &str, #[case] wanted: &str) {
+        assert_eq!(single_signs(source), wanted);
+    }
+}

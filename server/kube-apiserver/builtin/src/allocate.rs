@@ -1,0 +1,246 @@
+//! Service addresses and node ports: handed out when a service is created or changes its type, given back with it.
+//!
+//! Kept in memory and filled from the stored services when the server starts; the store stays the truth.
+
+use std::collections::HashMap;
+use std::net::Ipv4Addr;
+
+use crowsnest_apimachinery::field::FieldError;
+use crowsnest_registry::strategy::{Allocators, RequestContext};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+
+use super::families;
+use super::object::{at, each, inside, items, put, text, unset};
+
+/// As kubeadm chooses; what is below the first handed out is for addresses asked for by name.
+pub const RANGE: &str = "10.96.0.0/12";
+const NETWORK: u32 = u32::from_be_bytes([10, 96, 0, 0]);
+const FIRST: u32 = 256;
+const SIZE: u32 = 1 << 20;
+const PORTS: std::ops::RangeInclusive<i64> = 30000..=32767;
+
+/// What services hold, by the uid of the service.
+#[derive(Debug, Default)]
+struct Held {
+    addresses: HashMap<String, String>,
+    ports: HashMap<(String, i64), String>,
+    /// Where the search for the next free one starts.
+    next_address: u32,
+    next_port: i64,
+}
+
+/// The allocators of `services`.
+#[derive(Debug, Default)]
+pub struct ServiceAllocators {
+    held: Mutex<Held>,
+}
+
+impl ServiceAllocators {
+    /// Takes over what the given services hold.
+    pub fn new<'a>(services: impl IntoIterator<Item = &'a Value>) -> Self {
+        let allocators = Self::default();
+        for service in services {
+            let mut held = allocators.held.lock();
+            let uid = uid(service);
+            for address in addresses(service) {
+                held.addresses.insert(address, uid.clone());
+            }
+            for port in ports(service) {
+                held.ports.insert(port, uid.clone());
+            }
+        }
+        allocators
+    }
+}
+
+fn uid(service: &Value) -> String {
+    text(service, "metadata.uid").to_owned()
+}
+
+/// What a service has of the range.
+pub fn addresses(service: &Value) -> Vec<String> {
+    let list = items(service, "spec.clusterIPs").iter().filter_map(Value::as_str);
+    list.filter(|address| !address.is_empty() && *address != "None").map(str::to_owned).collect()
+}
+
+fn ports(service: &Value) -> Vec<(String, i64)> {
+    let port =
+        |port: &Value| Some((text(port, "protocol").to_owned(), at(port, "nodePort").as_i64().filter(|n| *n != 0)?));
+    let mut out: Vec<(String, i64)> = items(service, "spec.ports").iter().filter_map(port).collect();
+    out.extend(at(service, "spec.healthCheckNodePort").as_i64().filter(|n| *n != 0).map(|n| ("TCP".to_owned(), n)));
+    out
+}
+
+fn needs_address(service: &Value) -> bool {
+    text(service, "spec.type") != "ExternalName"
+}
+
+fn needs_ports(service: &Value) -> bool {
+    match text(service, "spec.type") {
+        "NodePort" => true,
+        "LoadBalancer" => at(service, "spec.allocateLoadBalancerNodePorts") != false,
+        _ => false,
+    }
+}
+
+impl Held {
+    fn free_address(&mut self) -> Option<String> {
+        for _ in 0..SIZE - FIRST - 1 {
+            let offset = FIRST + self.next_address % (SIZE - FIRST - 1);
+            self.next_address = self.next_address.wrapping_add(1);
+            let address = Ipv4Addr::from(NETWORK + offset).to_string();
+            if !self.addresses.contains_key(&address) {
+                return Some(address);
+            }
+        }
+        None
+    }
+
+    fn free_port(&mut self) -> Option<i64> {
+        let count = PORTS.end() - PORTS.start() + 1;
+        for _ in 0..count {
+            let port = PORTS.start() + self.next_port % count;
+            self.next_port += 1;
+            if !self.ports.keys().any(|(_, taken)| *taken == port) {
+                return Some(port);
+            }
+        }
+        None
+    }
+
+    /// The address of a service that has none yet or asks for one.
+    fn address(&mut self, owner: &str, new: &mut Value, keep: bool) -> Result<(), FieldError> {
+        let asked = text(new, "spec.clusterIP").to_owned();
+        // A list without its first address by name is for validation to refuse.
+        let unnamed = asked.is_empty() && !items(new, "spec.clusterIPs").is_empty();
+        if asked != "None" && !unnamed {
+            let address = if asked.is_empty() {
+                let why = "failed to allocate a serviceIP: range is full";
+                self.free_address().ok_or_else(|| FieldError::invalid("spec.clusterIPs", &json!([]), why))?
+            } else {
+                asked
+            };
+            // What is no address, or of another family, is for validation to refuse.
+            if address.parse::<Ipv4Addr>().is_ok() {
+                if keep && self.addresses.get(&address).is_some_and(|holder| holder != owner) {
+                    let why = format!("failed to allocate IP {address}: provided IP is already allocated");
+                    return Err(FieldError::invalid("spec.clusterIPs", &json!([address]), why));
+                }
+                let offset = address.parse::<Ipv4Addr>().map_or(0, |a| u32::from(a).wrapping_sub(NETWORK));
+                if offset == 0 || offset >= SIZE - 1 {
+                    let why = format!(
+                        "failed to allocate IP {address}: the provided IP ({address}) is not in the valid range. The range of valid IPs is {RANGE}"
+                    );
+                    return Err(FieldError::invalid("spec.clusterIPs", &json!([address]), why));
+                }
+                if keep {
+                    self.addresses.insert(address.clone(), owner.to_owned());
+                }
+            }
+            if let Some(spec) = inside(new, "spec") {
+                put(spec, "clusterIP", address.clone());
+                put(spec, "clusterIPs", json!([address]));
+            }
+        }
+        Ok(())
+    }
+
+    fn node_ports(&mut self, owner: &str, new: &mut Value, keep: bool) -> Vec<FieldError> {
+        let (mut errors, mut here) = (Vec::new(), Vec::new());
+        let mut index = 0;
+        let Some(spec) = inside(new, "spec") else { return errors };
+        each(spec, "ports", |port| {
+            let field = format!("spec.ports[{index}].nodePort");
+            index += 1;
+            let protocol = text(port, "protocol").to_owned();
+            let asked = at(port, "nodePort").as_i64().unwrap_or(0);
+            let number = if asked == 0 { self.free_port() } else { Some(asked) };
+            let Some(number) = number else {
+                errors.push(FieldError::invalid(field, &json!(0), "failed to allocate a nodePort: range is full"));
+                return;
+            };
+            let key = (protocol, number);
+            // A dry run does not look at the range, only at what is taken; of addresses it is the other way round.
+            if keep && asked != 0 && !PORTS.contains(&asked) {
+                let why = "provided port is not in the valid range. The range of valid ports is 30000-32767";
+                errors.push(FieldError::invalid(field, &json!(asked), why));
+            } else if here.contains(&key) || self.ports.get(&key).is_some_and(|holder| holder != owner) {
+                errors.push(FieldError::invalid(field, &json!(asked), "provided port is already allocated"));
+            } else {
+                if keep {
+                    self.ports.insert(key.clone(), owner.to_owned());
+                }
+                here.push(key);
+                put(port, "nodePort", number);
+            }
+        });
+        errors
+    }
+
+    fn health_port(&mut self, owner: &str, new: &mut Value, keep: bool) {
+        let wanted = text(new, "spec.type") == "LoadBalancer" && text(new, "spec.externalTrafficPolicy") == "Local";
+        if !wanted || at(new, "spec.healthCheckNodePort").as_i64().unwrap_or(0) != 0 {
+            return;
+        }
+        if let (Some(port), Some(spec)) = (self.free_port(), inside(new, "spec")) {
+            if keep {
+                self.ports.insert(("TCP".into(), port), owner.to_owned());
+            }
+            put(spec, "healthCheckNodePort", port);
+        }
+    }
+
+    fn give_back(&mut self, from: &Value, to: Option<&Value>) {
+        let owner = uid(from);
+        let kept = to.map(|to| (addresses(to), ports(to))).unwrap_or_default();
+        for address in addresses(from).iter().filter(|address| !kept.0.contains(address)) {
+            if self.addresses.get(address) == Some(&owner) {
+                self.addresses.remove(address);
+            }
+        }
+        for port in ports(from).iter().filter(|port| !kept.1.contains(port)) {
+            if self.ports.get(port) == Some(&owner) {
+                self.ports.remove(port);
+            }
+        }
+    }
+}
+
+impl Allocators for ServiceAllocators {
+    fn allocate(&self, ctx: &RequestContext, old: Option<&Value>, new: &mut Value) -> Result<(), Vec<FieldError>> {
+        if !ctx.subresource.is_empty() {
+            return Ok(());
+        }
+        let errors = families::settle(old, new);
+        if !errors.is_empty() {
+            return Err(errors);
+        }
+        let owner = uid(new);
+        let mut held = self.held.lock();
+        let nothing = Value::Null;
+        // An address once given stays; a change of it is refused by validation.
+        let given = old.is_some_and(|old| needs_address(old) && !unset(old, "spec.clusterIP"));
+        let mut errors = Vec::new();
+        if needs_address(new) && !given {
+            errors.extend(held.address(&owner, new, !ctx.dry_run).err());
+        }
+        if needs_ports(new) {
+            errors.extend(held.node_ports(&owner, new, !ctx.dry_run));
+        }
+        held.health_port(&owner, new, !ctx.dry_run);
+        if errors.is_empty() {
+            return Ok(());
+        }
+        held.give_back(new, Some(old.unwrap_or(&nothing)));
+        Err(errors)
+    }
+
+    fn release(&self, object: &Value) {
+        self.held.lock().give_back(object, None);
+    }
+
+    fn replaced(&self, from: &Value, to: &Value) {
+        self.held.lock().give_back(from, Some(to));
+    }
+}

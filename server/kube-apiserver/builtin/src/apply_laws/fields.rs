@@ -1,0 +1,248 @@
+//! How the objects of `objects` divide into fields, and what of that a manager owns.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crowsnest_schema::apply::managed;
+use crowsnest_schema::apply::path::{FieldSet, PathElement};
+use serde_json::{Map, Value, json};
+
+/// What a list is made of.
+enum Division {
+    /// It is one value.
+    Whole,
+    Values,
+    /// Elements by keys, in order of their names, with what a key is when it is left out.
+    Elements(&'static [(&'static str, Option<&'static str>)]),
+}
+
+fn division(kind: &str, field: &str) -> Division {
+    match (kind, field) {
+        ("Service", "ports") => Division::Elements(&[("port", None), ("protocol", Some("TCP"))]),
+        ("Thing", "doors") => Division::Elements(&[("port", None), ("side", Some("left"))]),
+        ("Thing", "locks") => Division::Elements(&[("id", None)]),
+        ("Thing", "colours" | "keys") | (_, "finalizers") => Division::Values,
+        (_, "ports") => Division::Elements(&[("containerPort", None), ("protocol", Some("TCP"))]),
+        (_, "containers" | "env" | "volumes" | "imagePullSecrets") => Division::Elements(&[("name", None)]),
+        (_, "volumeMounts") => Division::Elements(&[("mountPath", None)]),
+        (_, "conditions") => Division::Elements(&[("type", None)]),
+        (_, "hostAliases") => Division::Elements(&[("ip", None)]),
+        (_, "ownerReferences") => Division::Elements(&[("uid", None)]),
+        (_, "topologySpreadConstraints") => Division::Elements(&[("topologyKey", None), ("whenUnsatisfiable", None)]),
+        _ => Division::Whole,
+    }
+}
+
+/// Maps that are one value.
+fn is_whole(field: &str) -> bool {
+    const WHOLE: [&str; 7] =
+        ["selector", "nodeSelector", "labelSelector", "marks", "secretKeyRef", "fieldRef", REFERENCE];
+    WHOLE.contains(&field)
+}
+
+const REFERENCE: &str = "an element of ownerReferences or imagePullSecrets";
+
+/// What the elements of a list are called here.
+fn item(list: &str) -> &'static str {
+    if matches!(list, "ownerReferences" | "imagePullSecrets") { REFERENCE } else { "" }
+}
+
+/// An element's name in its list; `None` when the list has no named elements.
+fn element(kind: &str, field: &str, item: &Value) -> Option<String> {
+    match division(kind, field) {
+        Division::Whole => None,
+        Division::Values => Some(format!("[={item}]")),
+        Division::Elements(keys) => {
+            let key = |(name, otherwise): &(&str, Option<&str>)| {
+                let value = item.get(name).cloned().or_else(|| otherwise.map(Value::from)).unwrap();
+                format!("{name}={value}")
+            };
+            Some(format!("[{}]", keys.iter().map(key).collect::<Vec<_>>().join(",")))
+        }
+    }
+}
+
+fn kind_of(object: &Value) -> &str {
+    object["kind"].as_str().unwrap()
+}
+
+/// What is said of an object beside its name.
+fn content(object: &Value) -> Value {
+    let mut object = object.clone();
+    let fields = object.as_object_mut().unwrap();
+    fields.retain(|name, _| name != "apiVersion" && name != "kind");
+    for name in ["name", "managedFields", "creationTimestamp"] {
+        fields.get_mut("metadata").and_then(Value::as_object_mut).map(|metadata| metadata.remove(name));
+    }
+    fields.retain(|name, value| name != "metadata" || value.as_object().is_some_and(|metadata| !metadata.is_empty()));
+    object
+}
+
+/// All that whoever applies an object has to own: values, elements, and maps without any.
+pub fn named(object: &Value) -> BTreeSet<String> {
+    let mut out = BTreeSet::new();
+    collect(kind_of(object), "", &content(object), "", &mut out);
+    out
+}
+
+fn collect(kind: &str, field: &str, value: &Value, path: &str, out: &mut BTreeSet<String>) {
+    match value {
+        Value::Object(fields) if !is_whole(field) && !fields.is_empty() => {
+            fields.iter().for_each(|(name, value)| collect(kind, name, value, &format!("{path}.{name}"), out));
+        }
+        Value::Array(items) if !matches!(division(kind, field), Division::Whole) => {
+            for value in items {
+                let path = format!("{path}{}", element(kind, field, value).unwrap());
+                collect(kind, item(field), value, &path, out);
+                out.insert(path);
+            }
+        }
+        _ if path.is_empty() => {}
+        _ => drop(out.insert(path.to_owned())),
+    }
+}
+
+/// The object with its elements in one order, without those who manage it.
+pub fn in_order(object: &Value) -> Value {
+    ordered(kind_of(object), "", &content(object))
+}
+
+fn ordered(kind: &str, field: &str, value: &Value) -> Value {
+    match value {
+        Value::Object(fields) => {
+            let kept = fields.iter().map(|(name, value)| (name, value, ordered(kind, name, value)));
+            // A list without elements is nobody's, and stays with whoever comes first; so do maps of such.
+            let kept = kept.filter(|(_, before, after)| **before == json!({}) || !is_empty(after));
+            Value::Object(kept.map(|(name, _, value)| (name.clone(), value)).collect())
+        }
+        Value::Array(items) if !matches!(division(kind, field), Division::Whole) => {
+            let mut items: Vec<(String, Value)> = items
+                .iter()
+                .map(|value| (element(kind, field, value).unwrap(), ordered(kind, item(field), value)))
+                .collect();
+            items.sort_by(|(one, _), (other, _)| one.cmp(other));
+            Value::Array(items.into_iter().map(|(_, item)| item).collect())
+        }
+        other => other.clone(),
+    }
+}
+
+fn is_empty(value: &Value) -> bool {
+    *value == json!([]) || *value == json!({})
+}
+
+/// Whether any list of it has no elements.
+pub fn has_empty_list(value: &Value) -> bool {
+    match value {
+        Value::Array(items) => items.is_empty() || items.iter().any(has_empty_list),
+        Value::Object(fields) => fields.values().any(has_empty_list),
+        _ => false,
+    }
+}
+
+/// An object as two configurations that have no field in common but what names elements.
+pub fn split(object: &Value, mut coin: impl Iterator<Item = bool>) -> (Value, Value) {
+    let parts = parted(kind_of(object), "", &content(object), &mut coin);
+    let (mut one, mut other) = parts.unwrap_or_default();
+    for part in [&mut one, &mut other] {
+        if part.is_null() {
+            *part = Value::Object(Map::new());
+        }
+        for name in ["apiVersion", "kind"] {
+            part[name] = object[name].clone();
+        }
+        part["metadata"]["name"] = object["metadata"]["name"].clone();
+    }
+    (one, other)
+}
+
+/// The two parts of a value; null for a part without any of it.
+fn parted(kind: &str, field: &str, value: &Value, coin: &mut impl Iterator<Item = bool>) -> Option<(Value, Value)> {
+    let (mut one, mut other) = (Value::Null, Value::Null);
+    match value {
+        Value::Object(fields) if !is_whole(field) && !fields.is_empty() => {
+            for (name, value) in fields {
+                let (left, right) = parted(kind, name, value, coin)?;
+                for (part, value) in [(&mut one, left), (&mut other, right)] {
+                    if !value.is_null() {
+                        part[name] = value;
+                    }
+                }
+            }
+        }
+        Value::Array(items) if !items.is_empty() && !matches!(division(kind, field), Division::Whole) => {
+            let (mut left, mut right) = (Vec::new(), Vec::new());
+            for value in items {
+                let is_left = coin.next()?;
+                let fields = value.as_object().filter(|_| !is_whole(item(field))).cloned();
+                let Some(fields) = fields else {
+                    let list = if is_left { &mut left } else { &mut right };
+                    list.push(value.clone());
+                    continue;
+                };
+                let Division::Elements(keys) = division(kind, field) else { return None };
+                let is_key = |name: &str| keys.iter().any(|(key, _)| *key == name);
+                let (keys, rest): (Map<_, _>, Map<_, _>) = fields.into_iter().partition(|(name, _)| is_key(name));
+                let (mut one, mut other) = parted(kind, "", &Value::Object(rest), coin)?;
+                // Somebody has the element, if nobody says more of it.
+                for (part, is_here, list) in [(&mut one, is_left, &mut left), (&mut other, !is_left, &mut right)] {
+                    if is_here || part.is_object() {
+                        keys.iter().for_each(|(name, value)| part[name] = value.clone());
+                        list.push(part.take());
+                    }
+                }
+            }
+            for (part, list) in [(&mut one, left), (&mut other, right)] {
+                if !list.is_empty() {
+                    *part = Value::Array(list);
+                }
+            }
+        }
+        Value::Object(fields) if fields.is_empty() && field.is_empty() => {}
+        whole => {
+            let part = if coin.next()? { &mut one } else { &mut other };
+            *part = whole.clone();
+        }
+    }
+    Some((one, other))
+}
+
+/// Fields by what they are called.
+pub type Owned = BTreeMap<String, Vec<PathElement>>;
+
+/// Who owns what of an object, called as a conflict with them is.
+pub fn owners(object: &Value) -> BTreeMap<String, Owned> {
+    let entries = managed::decode(object).unwrap();
+    let owned = entries.iter().map(|entry| {
+        let mut owned = Owned::new();
+        members(&entry.fields, &mut Vec::new(), &mut owned);
+        (format!("conflict with {}", entry.describe()), owned)
+    });
+    owned.collect()
+}
+
+fn members(set: &FieldSet, path: &mut Vec<PathElement>, out: &mut Owned) {
+    for (element, child) in &set.children {
+        path.push(element.clone());
+        if child.member {
+            out.insert(path.iter().map(ToString::to_string).collect(), path.clone());
+        }
+        members(child, path, out);
+        path.pop();
+    }
+}
+
+/// What an object has at a field.
+pub fn part<'v>(object: &'v Value, path: &[PathElement]) -> Option<&'v Value> {
+    path.iter().try_fold(object, |value, element| match element {
+        PathElement::Field(name) => value.get(&**name),
+        PathElement::Key(keys) => {
+            let is_default = |value: &Value| value == "TCP" || value == "left";
+            let is_it = |item: &&Value| {
+                keys.iter().all(|(name, key)| item.get(&**name).map_or(is_default(key), |found| found == key))
+            };
+            value.as_array()?.iter().find(is_it)
+        }
+        PathElement::Value(wanted) => value.as_array()?.iter().find(|item| *item == wanted),
+        PathElement::Index(index) => value.get(index),
+    })
+}

@@ -1,0 +1,57 @@
+//! Conversion between the served versions of a resource: horizontal pod autoscalers and events have two.
+
+use std::borrow::Cow;
+
+use crowsnest_schema::normalise;
+use crowsnest_schema::set::SchemaSet;
+use serde_json::Value;
+
+use super::autoscaler;
+use super::object::{put, take, text};
+
+/// core/v1 name, events.k8s.io/v1 name.
+const EVENT_FIELDS: [(&str, &str); 7] = [
+    ("involvedObject", "regarding"),
+    ("message", "note"),
+    ("source", "deprecatedSource"),
+    ("firstTimestamp", "deprecatedFirstTimestamp"),
+    ("lastTimestamp", "deprecatedLastTimestamp"),
+    ("count", "deprecatedCount"),
+    ("reportingComponent", "reportingController"),
+];
+
+/// The object as its tables and its metadata alone are made of: of the version that has all fields.
+pub fn internal(object: &Value) -> Cow<'_, Value> {
+    let (kind, version) = (text(object, "kind"), text(object, "apiVersion"));
+    if kind == "HorizontalPodAutoscaler" && version == "autoscaling/v1" {
+        return Cow::Owned(convert(object.clone(), "autoscaling/v2"));
+    }
+    Cow::Borrowed(object)
+}
+
+pub(super) fn convert(mut object: Value, to: &str) -> Value {
+    if text(&object, "apiVersion") == to {
+        return object;
+    }
+    match (text(&object, "kind"), to) {
+        ("HorizontalPodAutoscaler", "autoscaling/v1") => autoscaler::to_v1(&mut object),
+        ("HorizontalPodAutoscaler", "autoscaling/v2") => autoscaler::to_v2(&mut object),
+        ("Event", "events.k8s.io/v1") => {
+            EVENT_FIELDS.iter().for_each(|(core, events)| rename(&mut object, core, events))
+        }
+        ("Event", "v1") => EVENT_FIELDS.iter().for_each(|(core, events)| rename(&mut object, events, core)),
+        _ => {}
+    }
+    put(&mut object, "apiVersion", to);
+    let (group, version) = to.split_once('/').unwrap_or(("", to));
+    if let Some(schema) = SchemaSet::builtin().kind(group, version, text(&object, "kind")) {
+        normalise(&schema, &mut object);
+    }
+    object
+}
+
+fn rename(object: &mut Value, from: &str, to: &str) {
+    if let Some(value) = take(object, from) {
+        put(object, to, value);
+    }
+}

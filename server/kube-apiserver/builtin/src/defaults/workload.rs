@@ -1,0 +1,126 @@
+//! Deployments, replica sets, stateful sets, daemon sets, replication controllers.
+
+use serde_json::{Value, json};
+
+use super::{default, each, inside, pod, put, set, storage, text, unset};
+use crate::object::{at, fields};
+use crate::prepare;
+
+pub(super) fn deployment(object: &mut Value) {
+    let Some(spec) = inside(object, "spec") else { return };
+    default(spec, "replicas", 1);
+    default(spec, "revisionHistoryLimit", 10);
+    default(spec, "progressDeadlineSeconds", 600);
+    if !set(spec, "strategy") {
+        put(spec, "strategy", json!({}));
+    }
+    if let Some(strategy) = inside(spec, "strategy") {
+        default(strategy, "type", "RollingUpdate");
+        if text(strategy, "type") == "RollingUpdate" {
+            if !set(strategy, "rollingUpdate") {
+                put(strategy, "rollingUpdate", json!({}));
+            }
+            if let Some(rolling) = inside(strategy, "rollingUpdate") {
+                default(rolling, "maxUnavailable", "25%");
+                default(rolling, "maxSurge", "25%");
+            }
+        }
+    }
+    if let Some(template) = inside(spec, "template") {
+        pod::template(template);
+    }
+}
+
+pub(super) fn replica_set(object: &mut Value) {
+    let Some(spec) = inside(object, "spec") else { return };
+    default(spec, "replicas", 1);
+    if let Some(template) = inside(spec, "template") {
+        pod::template(template);
+    }
+}
+
+pub(super) fn stateful_set(object: &mut Value) {
+    let Some(spec) = inside(object, "spec") else { return };
+    default(spec, "podManagementPolicy", "OrderedReady");
+    default(spec, "replicas", 1);
+    default(spec, "revisionHistoryLimit", 10);
+    for field in ["updateStrategy", "persistentVolumeClaimRetentionPolicy"] {
+        if !set(spec, field) {
+            put(spec, field, json!({}));
+        }
+    }
+    if let Some(strategy) = inside(spec, "updateStrategy") {
+        if unset(strategy, "type") {
+            put(strategy, "type", "RollingUpdate");
+            if !set(strategy, "rollingUpdate") {
+                put(strategy, "rollingUpdate", json!({}));
+            }
+        }
+        if text(strategy, "type") == "RollingUpdate"
+            && let Some(rolling) = inside(strategy, "rollingUpdate")
+        {
+            default(rolling, "partition", 0);
+        }
+    }
+    if let Some(policy) = inside(spec, "persistentVolumeClaimRetentionPolicy") {
+        default(policy, "whenDeleted", "Retain");
+        default(policy, "whenScaled", "Retain");
+    }
+    each(spec, "volumeClaimTemplates", |claim| {
+        default(claim, "apiVersion", "v1");
+        default(claim, "kind", "PersistentVolumeClaim");
+        storage::claim(claim);
+    });
+    if let Some(template) = inside(spec, "template") {
+        pod::template(template);
+    }
+}
+
+pub(super) fn daemon_set(object: &mut Value) {
+    // A field of older versions, which an annotation stands for.
+    if let Some(metadata) = inside(object, "metadata") {
+        if !set(metadata, "annotations") {
+            put(metadata, "annotations", json!({}));
+        }
+        default(&mut metadata["annotations"], prepare::TEMPLATE_GENERATION, "0");
+    }
+    let Some(spec) = inside(object, "spec") else { return };
+    default(spec, "revisionHistoryLimit", 10);
+    if !set(spec, "updateStrategy") {
+        put(spec, "updateStrategy", json!({}));
+    }
+    if let Some(strategy) = inside(spec, "updateStrategy") {
+        default(strategy, "type", "RollingUpdate");
+        if text(strategy, "type") == "RollingUpdate" {
+            if !set(strategy, "rollingUpdate") {
+                put(strategy, "rollingUpdate", json!({}));
+            }
+            if let Some(rolling) = inside(strategy, "rollingUpdate") {
+                default(rolling, "maxUnavailable", 1);
+                default(rolling, "maxSurge", 0);
+            }
+        }
+    }
+    if let Some(template) = inside(spec, "template") {
+        pod::template(template);
+    }
+}
+
+pub(super) fn replication_controller(object: &mut Value) {
+    let labels = fields(object, "spec.template.metadata.labels").clone();
+    if !labels.is_empty() {
+        if fields(object, "spec.selector").is_empty()
+            && let Some(spec) = inside(object, "spec")
+        {
+            put(spec, "selector", labels.clone());
+        }
+        if fields(object, "metadata.labels").is_empty() && !at(object, "metadata").is_null() {
+            put(&mut object["metadata"], "labels", labels);
+        }
+    }
+    let Some(spec) = inside(object, "spec") else { return };
+    default(spec, "replicas", 1);
+    if let Some(template) = inside(spec, "template") {
+        pod::template(template);
+    }
+}

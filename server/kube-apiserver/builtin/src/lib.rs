@@ -1,0 +1,108 @@
+//! The built-in kinds of Kubernetes: the table discovery prints, defaults, status/spec separation and validation.
+//!
+//! Strategies of `crowsnest-registry`, which `server/kube-apiserver` serves; its discovery and OpenAPI read the table. Schemas come from
+//! `crowsnest-schema`. Knows no HTTP.
+
+use std::sync::Arc;
+
+use crowsnest_registry::resource::{Gvr, ResourceInfo, ScalePaths, Subresource};
+use crowsnest_schema::table::Printer;
+
+mod allocate;
+mod apparmor;
+#[cfg(test)]
+mod apply_laws;
+mod autoscaler;
+mod convert;
+mod defaults;
+mod families;
+mod gated;
+mod kinds;
+mod object;
+mod pod;
+mod prepare;
+mod select;
+mod service;
+mod strategy;
+pub mod validate;
+mod warnings;
+
+pub use allocate::ServiceAllocators;
+pub use allocate::{RANGE, addresses};
+pub use convert::internal;
+pub use strategy::BuiltinStrategy;
+pub(crate) use validate::selector::wrong_selector;
+
+const ALL_VERBS: &[&str] = &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+
+/// Every built-in resource, groups by name, versions in their order of preference.
+pub fn resources() -> Vec<ResourceInfo> {
+    let mut all: Vec<ResourceInfo> = Vec::new();
+    for (group, version, lines) in kinds::KINDS {
+        for line in lines.lines() {
+            match line.strip_prefix("  ") {
+                Some(line) => {
+                    if let Some(parent) = all.last_mut() {
+                        add_subresource(parent, line);
+                    }
+                }
+                None => all.extend(resource(group, version, line)),
+            }
+        }
+    }
+    all
+}
+
+fn list(text: &str) -> Vec<String> {
+    if text == "-" { Vec::new() } else { text.split(',').map(str::to_owned).collect() }
+}
+
+fn verbs(text: &'static str) -> Vec<&'static str> {
+    match text {
+        "all" => ALL_VERBS.to_vec(),
+        "nodc" => ALL_VERBS.iter().copied().filter(|verb| *verb != "deletecollection").collect(),
+        some => some.split(',').collect(),
+    }
+}
+
+fn resource(group: &'static str, version: &'static str, line: &'static str) -> Option<ResourceInfo> {
+    let mut words = line.split_whitespace();
+    let (plural, kind, scope) = (words.next()?, words.next()?, words.next()?);
+    let (short, categories, verb_list) = (words.next()?, words.next()?, words.next()?);
+    Some(ResourceInfo {
+        gvr: Gvr::new(group, version, plural),
+        kind: kind.to_owned(),
+        list_kind: format!("{kind}List"),
+        singular: kind.to_lowercase(),
+        namespaced: scope == "ns",
+        short_names: list(short),
+        categories: list(categories),
+        verbs: verbs(verb_list),
+        subresources: Vec::new(),
+        scale: None,
+        storage_version: if group == "autoscaling" { "v2".into() } else { version.to_owned() },
+        storage_group: if group == "events.k8s.io" { String::new() } else { group.to_owned() },
+        printer: Printer::built_in(group, kind),
+        strategy: Arc::new(BuiltinStrategy::new(group, version, kind)),
+    })
+}
+
+fn add_subresource(parent: &mut ResourceInfo, line: &'static str) {
+    let mut words = line.split_whitespace();
+    let (Some(name), Some(kind), Some(verb_list)) = (words.next(), words.next(), words.next()) else { return };
+    let (group, version, kind) = match kind.split_once(':') {
+        Some((api, kind)) => {
+            let (group, version) = api.split_once('/').unwrap_or(("", api));
+            (group.to_owned(), version.to_owned(), kind)
+        }
+        None => (parent.gvr.group.clone(), parent.gvr.version.clone(), kind),
+    };
+    if name == "scale" {
+        parent.scale = Some(ScalePaths {
+            spec_replicas: ".spec.replicas".into(),
+            status_replicas: ".status.replicas".into(),
+            selector: Some(".spec.selector".into()),
+        });
+    }
+    parent.subresources.push(Subresource { name, kind: kind.to_owned(), group, version, verbs: verbs(verb_list) });
+}

@@ -1,0 +1,329 @@
+//! What a kind's strategy does to an object before it is stored, beyond the rules all kinds share.
+
+use crowsnest_registry::object::time;
+use crowsnest_registry::strategy::RequestContext;
+use serde_json::{Value, json};
+
+use super::object::{at, copy, default, each, fields, inside, items, put, set, take, text, unset};
+use super::{apparmor, autoscaler, gated, pod, service};
+
+pub(super) const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
+
+pub(super) fn create(ctx: &RequestContext, kind: &str, object: &mut Value) {
+    gated::drop_fields(kind, &Value::Null, object);
+    match kind {
+        "Pod" => {
+            apparmor::settle(object);
+            pod::create(ctx, object);
+        }
+        "DaemonSet" => {
+            let generation = template_generation(object).max(1);
+            annotate(object, TEMPLATE_GENERATION, &generation.to_string());
+        }
+        "Job" => job(object),
+        "HorizontalPodAutoscaler" => autoscaler::without_status(&Value::Null, object),
+        "Namespace" => {
+            put(object, "status", json!({"phase": "Active"}));
+            finalizer(object);
+        }
+        "PersistentVolume" => {
+            let now = ctx.now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+            put(object, "status", json!({"phase": "Pending", "lastPhaseTransitionTime": now}));
+        }
+        "PersistentVolumeClaim" => {
+            put(object, "status", json!({"phase": "Pending"}));
+            data_sources(&Value::Null, object);
+        }
+        "ServiceAccount" => names_alone(object),
+        "EndpointSlice" => without_topology(&Value::Null, object),
+        "Lease" => without_strategy(object),
+        // Nobody asks for them by name.
+        "LimitRange" if unset(object, "metadata.name") => {
+            let name = uuid::Uuid::new_v4().to_string();
+            object["metadata"]["name"] = name.into();
+        }
+        "Service" => service::settle(object),
+        "Node" => without_config(object),
+        "StatefulSet" => without_unavailable(object),
+        "CertificateSigningRequest" => requester(ctx, object),
+        "CustomResourceDefinition" => stored_versions(object, Vec::new()),
+        _ => {}
+    }
+}
+
+pub(super) fn update(ctx: &RequestContext, kind: &str, old: &Value, new: &mut Value) {
+    let subresource = ctx.subresource.as_str();
+    if subresource.is_empty() {
+        gated::drop_fields(kind, old, new);
+    }
+    match (kind, subresource) {
+        ("Deployment", "status") => copy_below(old, new, "metadata", "labels"),
+        ("Pod", _) => pod::update(subresource, old, new),
+        ("DaemonSet", "") => {
+            let generation = template_generation(old).max(1);
+            let changed = at(old, "spec.template") != at(new, "spec.template");
+            annotate(new, TEMPLATE_GENERATION, &(generation + i64::from(changed)).to_string());
+        }
+        // It is a part of the spec, which whoever writes the status does not say.
+        ("DaemonSet", "status") => annotate(new, TEMPLATE_GENERATION, &template_generation(old).to_string()),
+        ("HorizontalPodAutoscaler", "") => autoscaler::without_status(old, new),
+        ("Namespace", "") => {
+            copy(old, new, "spec");
+        }
+        ("Namespace", "finalize") => {
+            let finalizers = at(new, "spec.finalizers").clone();
+            *new = old.clone();
+            put(&mut new["spec"], "finalizers", finalizers);
+        }
+        ("PersistentVolumeClaim", "") => data_sources(old, new),
+        ("ServiceAccount", "") => names_alone(new),
+        ("EndpointSlice", "") => without_topology(old, new),
+        ("Lease", "") if unset(old, "spec.strategy") && unset(old, "spec.preferredHolder") => without_strategy(new),
+        ("StatefulSet", "") if unset(old, "spec.updateStrategy.rollingUpdate.maxUnavailable") => {
+            without_unavailable(new)
+        }
+        ("Node", "") if unset(old, "spec.configSource") => without_config(new),
+        ("CertificateSigningRequest", "") => copy(old, new, "spec"),
+        ("CertificateSigningRequest", "approval") => {
+            condition_times(ctx, old, new);
+            let conditions = at(new, "status.conditions").clone();
+            *new = keep(old, new, &["metadata"]);
+            if !set(new, "status") {
+                put(new, "status", json!({}));
+            }
+            put(&mut new["status"], "conditions", conditions);
+        }
+        ("CertificateSigningRequest", "status") => {
+            copy(old, new, "spec");
+            ["Approved", "Denied"].iter().for_each(|kind| keep_conditions(kind, old, new));
+            condition_times(ctx, old, new);
+        }
+        ("Service", "") => {
+            service::settle(new);
+            service::update(old, new);
+        }
+        ("CustomResourceDefinition", "") => {
+            let before = items(old, "status.storedVersions").to_vec();
+            stored_versions(new, before);
+        }
+        ("PersistentVolume", "status") => phase_time(old, new, ctx),
+        ("Secret", _) if unset(new, "type") => copy(old, new, "type"),
+        _ => {}
+    }
+}
+
+/// Kubelets are no longer configured by what is in the cluster.
+fn without_config(node: &mut Value) {
+    if let Some(spec) = inside(node, "spec") {
+        take(spec, "configSource");
+    }
+}
+
+/// Where a claim's first content comes from is told in two ways, which say the same: the older one knows claims and snapshots.
+fn data_sources(old: &Value, claim: &mut Value) {
+    const SNAPSHOTS: &str = "snapshot.storage.k8s.io";
+    let known = set(old, "spec.dataSource") || set(old, "spec.dataSourceRef");
+    let Some(spec) = inside(claim, "spec") else { return };
+    // Sources in other namespaces are behind a gate, which is off.
+    if !text(spec, "dataSourceRef.namespace").is_empty() && !set(old, "spec.dataSourceRef") {
+        take(spec, "dataSourceRef");
+    }
+    let (kind, group) = (text(spec, "dataSource.kind"), text(spec, "dataSource.apiGroup"));
+    let of_old = matches!((kind, group), ("PersistentVolumeClaim", "") | ("VolumeSnapshot", SNAPSHOTS));
+    if !known && !set(spec, "dataSourceRef") && !of_old {
+        take(spec, "dataSource");
+    }
+    // Claims that were made before had one of them only.
+    if known && set(old, "spec.dataSource") != set(old, "spec.dataSourceRef") {
+        return;
+    }
+    let copy = |from: &Value| {
+        let mut to = json!({"apiGroup": at(from, "apiGroup")});
+        ["kind", "name"].iter().for_each(|field| copy(from, &mut to, field));
+        to
+    };
+    match (set(spec, "dataSource"), set(spec, "dataSourceRef")) {
+        (true, false) => put(spec, "dataSourceRef", copy(at(spec, "dataSource"))),
+        (false, true) if text(spec, "dataSourceRef.namespace").is_empty() => {
+            put(spec, "dataSource", copy(at(spec, "dataSourceRef")));
+        }
+        _ => {}
+    }
+}
+
+/// Secrets of an account are those of its namespace.
+fn names_alone(account: &mut Value) {
+    each(account, "secrets", |secret| *secret = json!({"name": text(secret, "name")}));
+}
+
+/// Topology of older versions is kept and not taken.
+fn without_topology(old: &Value, slice: &mut Value) {
+    const FIELD: &str = "deprecatedTopology";
+    let known: Vec<&Value> = items(old, "endpoints").iter().map(|endpoint| at(endpoint, FIELD)).collect();
+    each(slice, "endpoints", |endpoint| {
+        if !known.contains(&at(endpoint, FIELD)) {
+            take(endpoint, FIELD);
+        }
+    });
+}
+
+/// Who holds a lease by a strategy is behind a gate, which is off unless somebody turns it on.
+fn without_strategy(lease: &mut Value) {
+    if let Some(spec) = inside(lease, "spec") {
+        ["strategy", "preferredHolder"].iter().for_each(|field| drop(take(spec, field)));
+    }
+}
+
+/// A field that is behind a gate, which is off unless somebody turns it on.
+fn without_unavailable(set: &mut Value) {
+    if let Some(rolling) = inside(set, "spec.updateStrategy.rollingUpdate") {
+        take(rolling, "maxUnavailable");
+    }
+}
+
+/// `old` with the named fields of `new`.
+pub(super) fn keep(old: &Value, new: &Value, from_new: &[&str]) -> Value {
+    let mut out = old.clone();
+    for field in from_new {
+        copy(new, &mut out, field);
+    }
+    out
+}
+
+pub(super) fn copy_below(old: &Value, new: &mut Value, parent: &str, field: &str) {
+    let source = at(old, parent).clone();
+    if let Some(target) = inside(new, parent) {
+        copy(&source, target, field);
+    }
+}
+
+fn annotate(object: &mut Value, key: &str, value: &str) {
+    let Some(metadata) = inside(object, "metadata") else { return };
+    if !set(metadata, "annotations") {
+        put(metadata, "annotations", json!({}));
+    }
+    put(&mut metadata["annotations"], key, value);
+}
+
+fn template_generation(object: &Value) -> i64 {
+    let annotation = fields(object, "metadata.annotations").get(TEMPLATE_GENERATION);
+    annotation.and_then(Value::as_str).and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
+/// The selector of a job and the labels it finds its pods by.
+fn job(object: &mut Value) {
+    if at(object, "spec.manualSelector") != true {
+        let (uid, name) = (text(object, "metadata.uid").to_owned(), text(object, "metadata.name").to_owned());
+        if let Some(spec) = inside(object, "spec") {
+            for field in ["template", "selector"] {
+                if !set(spec, field) {
+                    put(spec, field, json!({}));
+                }
+            }
+            if let Some(template) = inside(spec, "template") {
+                if !set(template, "metadata") {
+                    put(template, "metadata", json!({}));
+                }
+                if !set(template, "metadata.labels") {
+                    put(&mut template["metadata"], "labels", json!({}));
+                }
+                let labels = &mut template["metadata"]["labels"];
+                for (key, value) in [("controller-uid", &uid), ("job-name", &name)] {
+                    default(labels, key, value.clone());
+                    default(labels, &format!("batch.kubernetes.io/{key}"), value.clone());
+                }
+            }
+            if !set(spec, "selector.matchLabels") {
+                put(&mut spec["selector"], "matchLabels", json!({}));
+            }
+            default(&mut spec["selector"]["matchLabels"], "batch.kubernetes.io/controller-uid", uid);
+        }
+    }
+    // Labels of the template stand in for the job's own.
+    let labels = fields(object, "spec.template.metadata.labels").clone();
+    if !labels.is_empty() && fields(object, "metadata.labels").is_empty() {
+        put(&mut object["metadata"], "labels", labels);
+    }
+}
+
+fn finalizer(object: &mut Value) {
+    if !set(object, "spec") {
+        put(object, "spec", json!({}));
+    }
+    let mut finalizers = items(object, "spec.finalizers").to_vec();
+    if !finalizers.iter().any(|name| name == "kubernetes") {
+        finalizers.push(json!("kubernetes"));
+    }
+    put(&mut object["spec"], "finalizers", finalizers);
+}
+
+/// Who asks is part of a signing request, whatever the request says.
+fn requester(ctx: &RequestContext, object: &mut Value) {
+    let Some(spec) = inside(object, "spec") else { return };
+    put(spec, "username", ctx.user.name.clone());
+    put(spec, "uid", ctx.user.uid.clone());
+    put(spec, "groups", ctx.user.groups.clone());
+    put(spec, "extra", json!(ctx.user.extra));
+}
+
+fn stored_versions(object: &mut Value, mut stored: Vec<Value>) {
+    for version in items(object, "spec.versions") {
+        let name = at(version, "name");
+        if at(version, "storage") == true && !stored.contains(name) {
+            stored.push(name.clone());
+        }
+    }
+    if !set(object, "status") {
+        put(object, "status", json!({}));
+    }
+    put(&mut object["status"], "storedVersions", stored);
+}
+
+/// Conditions of a type stay what they were where there are as many: they are changed elsewhere.
+fn keep_conditions(kind: &str, old: &Value, new: &mut Value) {
+    const LIST: &str = "status.conditions";
+    let is_kind = |condition: &&Value| text(condition, "type") == kind;
+    let before: Vec<Value> = items(old, LIST).iter().filter(is_kind).cloned().collect();
+    if items(new, LIST).iter().filter(is_kind).count() != before.len() {
+        return;
+    }
+    let mut before = before.into_iter();
+    each(new, LIST, |condition| {
+        if text(condition, "type") == kind
+            && let Some(kept) = before.next()
+        {
+            *condition = kept;
+        }
+    });
+}
+
+/// When conditions were written, and since when they hold, where nobody says.
+fn condition_times(ctx: &RequestContext, old: &Value, new: &mut Value) {
+    const LIST: &str = "status.conditions";
+    let now = Value::from(time(ctx.now));
+    each(new, LIST, |condition| {
+        if !set(condition, "lastUpdateTime") {
+            put(condition, "lastUpdateTime", now.clone());
+        }
+        if set(condition, "lastTransitionTime") {
+            return;
+        }
+        let same = |before: &&Value| ["type", "status"].iter().all(|field| at(before, field) == at(condition, field));
+        let mut before = items(old, LIST).iter().filter(same).map(|before| at(before, "lastTransitionTime"));
+        let since = before.find(|time| !time.is_null()).cloned().unwrap_or_else(|| now.clone());
+        put(condition, "lastTransitionTime", since);
+    });
+}
+
+/// Since when a volume is in its phase: whoever writes the same phase need not know it.
+fn phase_time(old: &Value, new: &mut Value, ctx: &RequestContext) {
+    const TIME: &str = "status.lastPhaseTransitionTime";
+    if at(old, "status.phase") == at(new, "status.phase") {
+        if unset(new, TIME) {
+            copy_below(old, new, "status", "lastPhaseTransitionTime");
+        }
+    } else if unset(new, TIME) || at(old, TIME) == at(new, TIME) {
+        let now = ctx.now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        put(&mut new["status"], "lastPhaseTransitionTime", now);
+    }
+}

@@ -1,0 +1,307 @@
+//! The strategy of every built-in kind: the rules they share, dispatching to the modules that hold a kind's own.
+
+use std::sync::OnceLock;
+
+use crowsnest_apimachinery::field::FieldError;
+use crowsnest_apimachinery::names::format::qualified_name;
+use crowsnest_apiserver::status::ApiResult;
+use crowsnest_registry::object::Object;
+use crowsnest_registry::strategy::{RequestContext, Strategy};
+use crowsnest_registry::validation::{kubernetes_finalizers, object_meta};
+use crowsnest_schema::apply::{Version, VersionSchemas};
+use crowsnest_schema::decode::decode_value;
+use crowsnest_schema::set::SchemaSet;
+use crowsnest_schema::{SchemaRef, normalise};
+use futures::future::BoxFuture;
+use serde_json::{Value, json};
+
+use super::object::{at, copy, inside, put, same, take};
+use super::{convert, defaults, prepare, select, validate, warnings};
+
+/// Behaviour of one built-in (group, version, resource).
+#[derive(Debug)]
+pub struct BuiltinStrategy {
+    pub(super) group: &'static str,
+    pub(super) version: &'static str,
+    pub(super) kind: &'static str,
+    schema: OnceLock<Option<SchemaRef>>,
+}
+
+/// Kinds whose changes are judged with their whole metadata, as new ones are.
+const WHOLE: [&str; 20] = [
+    "ClusterRole",
+    "ClusterRoleBinding",
+    "ConfigMap",
+    "ControllerRevision",
+    "Endpoints",
+    "Ingress",
+    "IngressClass",
+    "Job",
+    "LimitRange",
+    "Namespace",
+    "Node",
+    "PersistentVolume",
+    "PersistentVolumeClaim",
+    "Pod",
+    "Role",
+    "RoleBinding",
+    "RuntimeClass",
+    "Secret",
+    "ServiceAccount",
+    "StorageClass",
+];
+
+/// What counts as a change of the spec.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Generation {
+    /// The kind has none.
+    None,
+    Spec,
+    SpecAndAnnotations,
+    /// Everything but metadata and status.
+    Content,
+}
+
+impl BuiltinStrategy {
+    pub fn new(group: &'static str, version: &'static str, kind: &'static str) -> Self {
+        Self { group, version, kind, schema: OnceLock::new() }
+    }
+
+    /// Kinds whose `status` is written through the status subresource only.
+    fn has_status(&self) -> bool {
+        let review = matches!(self.group, "authentication.k8s.io" | "authorization.k8s.io");
+        !review && self.schema().is_some_and(|schema| schema.field("status").is_some())
+    }
+
+    fn generation(&self) -> Generation {
+        match (self.group, self.kind) {
+            ("apps", "Deployment") => Generation::SpecAndAnnotations,
+            ("apps", "DaemonSet" | "ReplicaSet" | "StatefulSet")
+            | ("batch", _)
+            | ("", "ReplicationController" | "Pod")
+            | ("networking.k8s.io", "Ingress" | "IngressClass" | "NetworkPolicy")
+            | ("policy", "PodDisruptionBudget")
+            | ("storage.k8s.io", "CSIDriver")
+            | ("apiextensions.k8s.io" | "flowcontrol.apiserver.k8s.io", _) => Generation::Spec,
+            ("admissionregistration.k8s.io", _)
+            | ("discovery.k8s.io", _)
+            | ("scheduling.k8s.io", _)
+            | ("", "PodTemplate") => Generation::Content,
+            _ => Generation::None,
+        }
+    }
+
+    fn changed(&self, old: &Value, new: &Value) -> bool {
+        match self.generation() {
+            Generation::None => false,
+            Generation::Spec => !same(at(old, "spec"), at(new, "spec")),
+            Generation::SpecAndAnnotations => {
+                !same(at(old, "spec"), at(new, "spec"))
+                    || at(old, "metadata.annotations") != at(new, "metadata.annotations")
+            }
+            Generation::Content => {
+                let content = |object: &Value| {
+                    let mut copy = object.clone();
+                    take(&mut copy, "metadata");
+                    take(&mut copy, "status");
+                    copy
+                };
+                !same(&content(old), &content(new))
+                    || (self.kind == "EndpointSlice" && at(old, "metadata.labels") != at(new, "metadata.labels"))
+            }
+        }
+    }
+
+    fn normalise(&self, object: &mut Value) {
+        if let Some(schema) = self.schema() {
+            normalise(&schema, object);
+        }
+    }
+}
+
+/// What must be done before a namespace goes is said in qualified names, but for Kubernetes' own.
+fn finalizers(namespace: &Value) -> Vec<FieldError> {
+    const OWN: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
+    let listed = at(namespace, "spec.finalizers").as_array().cloned().unwrap_or_default();
+    let mut errors = Vec::new();
+    for (index, name) in listed.iter().enumerate() {
+        let (field, name) = (format!("spec.finalizers[{index}]"), name.as_str().unwrap_or_default());
+        let wrong = qualified_name(name).into_iter();
+        errors.extend(wrong.map(|why| FieldError::invalid(field.as_str(), name, why)));
+        if !name.contains('/') && !OWN.contains(&name) {
+            let why = "name is neither a standard finalizer name nor is it fully qualified";
+            errors.push(FieldError::invalid(field, name, why));
+        }
+    }
+    errors
+}
+
+impl VersionSchemas for BuiltinStrategy {
+    fn version(&self, api_version: &str) -> Version {
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        SchemaSet::builtin().kind(group, version, self.kind).map_or(Version::Gone, Version::Known)
+    }
+}
+
+impl Strategy for BuiltinStrategy {
+    fn default(&self, object: &mut Value) {
+        self.normalise(object);
+        defaults::apply(self.group, self.version, self.kind, object);
+        self.normalise(object);
+    }
+
+    fn prepare_create(&self, ctx: &RequestContext, object: &mut Value) {
+        if self.has_status() && self.kind != "Node" {
+            take(object, "status");
+        }
+        // The first change of a driver is its first generation.
+        if self.generation() != Generation::None
+            && self.kind != "CSIDriver"
+            && let Some(metadata) = inside(object, "metadata")
+        {
+            put(metadata, "generation", 1);
+        }
+        prepare::create(ctx, self.kind, object);
+        self.normalise(object);
+    }
+
+    fn prepare_update(&self, ctx: &RequestContext, old: &Value, new: &mut Value) {
+        match ctx.subresource.as_str() {
+            "status" => {
+                // Only status and most of metadata come from the request.
+                let (status, metadata) = (take(new, "status"), take(new, "metadata"));
+                *new = old.clone();
+                for (field, value) in [("status", status), ("metadata", metadata)] {
+                    match value {
+                        Some(value) => put(new, field, value),
+                        None => drop(take(new, field)),
+                    }
+                }
+            }
+            // Its conditions are taken below, and nothing else.
+            "approval" => {}
+            // The server itself tells that the pod is scheduled, or goes.
+            "binding" | "eviction" => {}
+            _ if self.has_status() => copy(old, new, "status"),
+            _ => {}
+        }
+        prepare::update(ctx, self.kind, old, new);
+        let main = matches!(ctx.subresource.as_str(), "" | "scale" | "ephemeralcontainers" | "resize");
+        let before = at(old, "metadata.generation").as_i64();
+        if let Some(metadata) = inside(new, "metadata") {
+            match before {
+                Some(generation) => put(metadata, "generation", generation),
+                None => drop(take(metadata, "generation")),
+            }
+        }
+        self.normalise(new);
+        if main && self.changed(old, new) {
+            new["metadata"]["generation"] = json!(before.unwrap_or(0) + 1);
+        }
+    }
+
+    fn validate_create(&self, ctx: &RequestContext, object: &Value) -> Vec<FieldError> {
+        let mut errors = kubernetes_finalizers(object);
+        errors.extend(validate::create(ctx, self.group, self.kind, object));
+        errors
+    }
+
+    fn validate_update(&self, ctx: &RequestContext, old: &Value, new: &Value) -> Vec<FieldError> {
+        let mut errors = kubernetes_finalizers(new);
+        if WHOLE.contains(&self.kind)
+            && ctx.subresource.is_empty()
+            && let Some(metadata) = new.metadata()
+        {
+            let namespaced = !new.namespace().is_empty();
+            errors.extend(object_meta(metadata, namespaced, &|name, prefix| self.validate_name(name, prefix)));
+            errors.extend(kubernetes_finalizers(new));
+        }
+        errors.extend(validate::update(ctx, self.group, self.kind, old, new));
+        if (self.group, self.kind, ctx.subresource.as_str()) == ("", "Namespace", "finalize") {
+            errors.extend(finalizers(new));
+        }
+        errors
+    }
+
+    fn warnings(&self, ctx: &RequestContext, old: Option<&Value>, new: &Value) -> Vec<String> {
+        match ctx.subresource.as_str() {
+            "" => warnings::of(self.group, self.kind, old, new),
+            _ => Vec::new(),
+        }
+    }
+
+    fn validates_metadata(&self) -> bool {
+        !matches!((self.group, self.kind), ("", "Event") | ("policy", "PodDisruptionBudget"))
+    }
+
+    fn deprecation(&self) -> Option<&str> {
+        match (self.group, self.kind) {
+            ("", "Endpoints") => Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"),
+            ("", "ComponentStatus") => Some("v1 ComponentStatus is deprecated in v1.19+"),
+            _ => None,
+        }
+    }
+
+    fn validate_name(&self, name: &str, prefix: bool) -> Vec<String> {
+        validate::name(self.group, self.kind, name, prefix)
+    }
+
+    fn schema(&self) -> Option<SchemaRef> {
+        self.schema.get_or_init(|| SchemaSet::builtin().kind(self.group, self.version, self.kind)).clone()
+    }
+
+    fn reset_fields(&self, subresource: &str) -> &'static [&'static [&'static str]] {
+        match (subresource, self.kind) {
+            ("", _) if self.has_status() => &[&["status"]],
+            ("status", "Deployment") => &[&["spec"], &["metadata", "labels"]],
+            ("status", "Pod") => &[&["spec"], &["metadata", "deletionTimestamp"], &["metadata", "ownerReferences"]],
+            ("status", _) => &[&["spec"]],
+            _ => &[],
+        }
+    }
+
+    fn allow_unconditional_update(&self) -> bool {
+        !matches!(
+            (self.group, self.kind),
+            ("coordination.k8s.io", "Lease")
+                | ("apiregistration.k8s.io", _)
+                | ("apiextensions.k8s.io", _)
+                | ("policy", _)
+                | ("networking.k8s.io", "IPAddress")
+                | ("node.k8s.io", "RuntimeClass")
+                | ("storage.k8s.io", "CSIDriver" | "CSINode" | "CSIStorageCapacity" | "VolumeAttachment")
+                | ("admissionregistration.k8s.io", _)
+        )
+    }
+
+    fn allow_create_on_update(&self) -> bool {
+        matches!(
+            (self.group, self.kind),
+            ("coordination.k8s.io", "Lease")
+                | ("", "Endpoints" | "Event" | "LimitRange")
+                | ("rbac.authorization.k8s.io", _)
+                | ("events.k8s.io", "Event")
+                | ("networking.k8s.io", "IPAddress")
+                | ("node.k8s.io", "RuntimeClass")
+                | ("storage.k8s.io", "CSIDriver" | "CSINode" | "CSIStorageCapacity" | "VolumeAttachment")
+        )
+    }
+
+    fn prune(&self, object: &mut Value) {
+        if let Some(schema) = self.schema() {
+            let decoded = decode_value(object.clone(), &schema);
+            if decoded.wrong.is_none() {
+                *object = decoded.object;
+            }
+        }
+    }
+
+    fn selectable_fields(&self, object: &Value) -> Vec<(String, String)> {
+        select::fields(self.group, self.kind, object)
+    }
+
+    fn convert(&self, objects: Vec<Value>, to_api_version: &str) -> BoxFuture<'_, ApiResult<Vec<Value>>> {
+        let converted = objects.into_iter().map(|object| convert::convert(object, to_api_version)).collect();
+        Box::pin(async move { Ok(converted) })
+    }
+}

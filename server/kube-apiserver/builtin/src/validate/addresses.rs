@@ -1,0 +1,159 @@
+//! Addresses that are allocated to services, and the ranges they come from: values that are compared as texts, so each has one
+//! form only (`IsValidIP` and `IsValidCIDR` of apimachinery). Called by the strategy; pure.
+
+use std::net::IpAddr;
+
+use crowsnest_schema::formats::without_zeros;
+
+use super::network::{BAD_CIDR, BAD_IP, is_cidr};
+use super::{Errors, Value, at, dns1123_subdomain, items, json, path_segment, text};
+
+const IMMUTABLE: &str = "field is immutable";
+
+/// What is wrong with an address.
+pub(super) fn wrong_address(text: &str) -> Option<String> {
+    ambiguous_address(text).or_else(|| {
+        let canonical = text.parse::<IpAddr>().ok()?.to_string();
+        (canonical != text).then(|| format!("must be in canonical form ({canonical:?})"))
+    })
+}
+
+/// What is wrong with an address in a field of old, which may be written in several forms (`IsValidIPForLegacyField`).
+pub(super) fn ambiguous_address(text: &str) -> Option<String> {
+    match text.parse::<IpAddr>() {
+        Ok(IpAddr::V6(v6)) if v6.to_ipv4_mapped().is_some() => {
+            Some("must not be an IPv4-mapped IPv6 address".to_owned())
+        }
+        Ok(_) => None,
+        Err(_) if without_zeros(text).parse::<IpAddr>().is_ok() => Some("must not have leading 0s".to_owned()),
+        Err(_) => Some(BAD_IP.to_owned()),
+    }
+}
+
+/// What is wrong with a range of addresses.
+fn wrong_range(range: &str) -> Option<String> {
+    ambiguous_range(range).or_else(|| {
+        let (address, length) = range.split_once('/')?;
+        let canonical = format!("{}/{}", address.parse::<IpAddr>().ok()?, length.parse::<u32>().ok()?);
+        (canonical != range).then(|| format!("must be in canonical form ({canonical:?})"))
+    })
+}
+
+/// What is wrong with a range in a field of old (`IsValidCIDRForLegacyField`).
+pub(super) fn ambiguous_range(range: &str) -> Option<String> {
+    let (address, length) = range.split_once('/').unwrap_or((range, ""));
+    let plain = || {
+        let length = length.trim_start_matches('0');
+        format!("{}/{}", without_zeros(address), if length.is_empty() { "0" } else { length })
+    };
+    if !is_cidr(range) || (length.starts_with('0') && length != "0") {
+        let sloppy = !length.is_empty() && is_cidr(&plain());
+        return Some(if sloppy { "must not have leading 0s in IP or prefix length" } else { BAD_CIDR }.to_owned());
+    }
+    let (Ok(address), Ok(length)) = (address.parse::<IpAddr>(), length.parse::<u32>()) else {
+        return Some(BAD_CIDR.to_owned());
+    };
+    let (number, width) = match address {
+        IpAddr::V4(v4) => (u128::from(u32::from(v4)), 32),
+        IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some() => {
+            return Some("must not have an IPv4-mapped IPv6 address".to_owned());
+        }
+        IpAddr::V6(v6) => (u128::from(v6), 128_u32),
+    };
+    let behind = u128::MAX.checked_shl(width - length).map_or(u128::MAX, |mask| !mask);
+    (number & behind != 0).then(|| "must not have bits set beyond the prefix length".to_owned())
+}
+
+/// `ValidateIPAddress`: whose address it is.
+pub(super) fn address(e: &mut Errors, object: &Value) {
+    let (owner, path) = (at(object, "spec.parentRef"), "spec.parentRef");
+    if owner.is_null() {
+        return e.required(path, "");
+    }
+    let group = text(owner, "group");
+    if !group.is_empty() {
+        e.names(&format!("{path}.group"), group, dns1123_subdomain(group));
+    }
+    for field in ["resource", "name", "namespace"] {
+        let (value, field_path) = (text(owner, field), format!("{path}.{field}"));
+        if !value.is_empty() {
+            e.names(&field_path, value, path_segment(value, false));
+        } else if field != "namespace" {
+            e.required(field_path, "");
+        }
+    }
+}
+
+/// `ValidateServiceCIDR`.
+pub(super) fn service_cidr(e: &mut Errors, object: &Value) {
+    let (field, ranges) = ("spec.cidrs", items(object, "spec.cidrs"));
+    if ranges.is_empty() {
+        return e.required(field, "at least one CIDR required");
+    }
+    if ranges.len() > 2 {
+        let shown = json!({"CIDRs": ranges});
+        return e.invalid(field, &shown, "may only hold up to 2 values");
+    }
+    for (index, range) in ranges.iter().enumerate() {
+        if let Some(why) = wrong_range(range.as_str().unwrap_or_default()) {
+            e.invalid(format!("{field}[{index}]"), range, why);
+        }
+    }
+    let family = |range: &Value| range.as_str().filter(|range| is_cidr(range)).map(|range| range.contains(':'));
+    if let [first, second] = ranges
+        && family(first).is_some()
+        && family(first) == family(second)
+    {
+        let why = "may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and 2001:db8::/64";
+        e.invalid(field, &json!(ranges), why);
+    }
+}
+
+/// `ValidateServiceCIDRUpdate`: a second range may come, nothing else.
+pub(super) fn service_cidr_update(e: &mut Errors, old: &Value, new: &Value) {
+    let (field, before, after) = ("spec.cidrs", items(old, "spec.cidrs"), items(new, "spec.cidrs"));
+    let grows = before.len() == 1 && after.len() == 2;
+    if before.len() != after.len() && !grows {
+        return e.invalid(field, &json!(after), IMMUTABLE);
+    }
+    for (index, (_, range)) in before.iter().zip(after).enumerate().filter(|(_, (old, new))| old != new) {
+        e.invalid(format!("{field}[{index}]"), range, IMMUTABLE);
+    }
+    if grows {
+        service_cidr(e, new);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_have_one_form() {
+        let addresses = [
+            ("10.0.0.1", None),
+            ("2001:db8::1", None),
+            ("010.0.0.1", Some("must not have leading 0s")),
+            ("::ffff:10.0.0.1", Some("must not be an IPv4-mapped IPv6 address")),
+            ("2001:DB8::1", Some("must be in canonical form (\"2001:db8::1\")")),
+            ("x", Some(BAD_IP)),
+        ];
+        for (text, wrong) in addresses {
+            assert_eq!(wrong_address(text).as_deref(), wrong, "{text}");
+        }
+        let ranges = [
+            ("10.0.0.0/8", None),
+            ("::/0", None),
+            ("10.0.0.0/08", Some("must not have leading 0s in IP or prefix length")),
+            ("10.00.0.0/8", Some("must not have leading 0s in IP or prefix length")),
+            ("10.0.0.1/8", Some("must not have bits set beyond the prefix length")),
+            ("2001:DB8::/32", Some("must be in canonical form (\"2001:db8::/32\")")),
+            ("::ffff:10.0.0.0/104", Some("must not have an IPv4-mapped IPv6 address")),
+            ("10.0.0.0", Some(BAD_CIDR)),
+            ("10.0.0.0/33", Some(BAD_CIDR)),
+        ];
+        for (text, wrong) in ranges {
+            assert_eq!(wrong_range(text).as_deref(), wrong, "{text}");
+        }
+    }
+}

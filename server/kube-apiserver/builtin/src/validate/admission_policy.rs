@@ -1,0 +1,347 @@
+//! Validation of admission policies and their bindings, in kube-apiserver's order and wording.
+
+use std::collections::BTreeSet;
+
+use crowsnest_apimachinery::field::FieldError;
+use crowsnest_apimachinery::names::format::{dns1035_label, dns1123_subdomain, path_segment, qualified_name};
+use crowsnest_apimachinery::unstructured::{list, text};
+use crowsnest_cel::typing::Type;
+use crowsnest_registry::admission::expression::{Reads, Wanted, checked, instantiated};
+use serde_json::Value;
+
+use crate::validate::webhook::{conditions, rule};
+use crate::wrong_selector;
+
+const REASONS: &[&str] = &["Forbidden", "Invalid", "RequestEntityTooLarge"];
+
+fn given<'a>(value: &'a Value, key: &str) -> Option<&'a Value> {
+    value.get(key).filter(|given| !given.is_null())
+}
+
+fn choice(value: &Value, key: &str, path: &str, known: &[&str], errors: &mut Vec<FieldError>) {
+    match given(value, key) {
+        None => errors.push(FieldError::required(format!("{path}.{key}"), "")),
+        Some(one) if !known.iter().any(|k| one == k) => {
+            errors.push(FieldError::not_supported_sorted(format!("{path}.{key}"), one, known));
+        }
+        Some(_) => {}
+    }
+}
+
+/// Everything wrong with a ValidatingAdmissionPolicy.
+pub fn validating_policy(object: &Value) -> Vec<FieldError> {
+    let (spec, mut errors) = (&object["spec"], Vec::new());
+    let variables = common(spec, &[], &mut errors);
+    let params = given(spec, "paramKind").is_some();
+    let variables = (!variables.is_empty()).then_some(variables.as_slice());
+    let reads = Reads { params, authorizer: true, variables };
+    let (validations, annotations) = (list(spec, "validations"), list(spec, "auditAnnotations"));
+    if validations.is_empty() && annotations.is_empty() {
+        for key in ["validations", "auditAnnotations"] {
+            let why = "validations or auditAnnotations must contain at least one item";
+            errors.push(FieldError::required(format!("spec.{key}"), why));
+        }
+    }
+    for (index, validation) in validations.iter().enumerate() {
+        self::validation(validation, &format!("spec.validations[{index}]"), reads, &mut errors);
+    }
+    let policy = object["metadata"]["name"].as_str().unwrap_or_default();
+    let mut seen = BTreeSet::new();
+    for (index, annotation) in annotations.iter().enumerate() {
+        let at = format!("spec.auditAnnotations[{index}]");
+        let (field, key) = (format!("{at}.key"), text(annotation, "key"));
+        let wrong = qualified_name(&format!("{policy}/{key}"));
+        let whole = format!("{policy}/{key}");
+        errors.extend(wrong.into_iter().map(|why| FieldError::invalid(field.as_str(), &whole, why)));
+        if !seen.insert(key) {
+            errors.push(FieldError::duplicate(field, key));
+        }
+        let missing = "valueExpression is not specified";
+        expression(annotation, "valueExpression", &at, missing, reads, Wanted::TextOrNull, &mut errors);
+    }
+    errors
+}
+
+/// Everything wrong with a MutatingAdmissionPolicy.
+pub fn mutating_policy(object: &Value) -> Vec<FieldError> {
+    let (spec, mut errors) = (&object["spec"], Vec::new());
+    let variables = common(spec, &["*", "CONNECT", "CREATE", "UPDATE"], &mut errors);
+    let params = given(spec, "paramKind").is_some();
+    let reads = Reads { params, authorizer: true, variables: Some(&variables) };
+    let mutations = list(spec, "mutations");
+    if mutations.is_empty() {
+        errors.push(FieldError::required("spec.mutations", "mutations must contain at least one item"));
+    }
+    for (index, mutation) in mutations.iter().enumerate() {
+        self::mutation(mutation, &format!("spec.mutations[{index}]"), reads, &mut errors);
+    }
+    match text(spec, "reinvocationPolicy") {
+        "" => errors.push(FieldError::required("spec.reinvocationPolicy", "")),
+        _ => choice(spec, "reinvocationPolicy", "spec", &["IfNeeded", "Never"], &mut errors),
+    }
+    errors
+}
+
+/// What policies of both kinds have; the variables with their types. No operations: any is allowed.
+fn common(spec: &Value, operations: &[&str], errors: &mut Vec<FieldError>) -> Vec<(String, Type)> {
+    choice(spec, "failurePolicy", "spec", &["Fail", "Ignore"], errors);
+    let kind = given(spec, "paramKind");
+    if let Some(kind) = kind {
+        param_kind(kind, "spec.paramKind", errors);
+    }
+    match given(spec, "matchConstraints") {
+        None => errors.push(FieldError::required("spec.matchConstraints", "")),
+        Some(constraints) => {
+            matching(constraints, "spec.matchConstraints", errors);
+            if list(constraints, "resourceRules").is_empty() {
+                errors.push(FieldError::required("spec.matchConstraints.resourceRules", ""));
+            }
+            if !operations.is_empty() {
+                self::operations(constraints, operations, errors);
+            }
+        }
+    }
+    conditions(spec, "spec.matchConditions", kind.is_some(), errors);
+    self::variables(list(spec, "variables"), kind.is_some(), errors)
+}
+
+/// Operations that a policy can't have.
+fn operations(constraints: &Value, known: &[&str], errors: &mut Vec<FieldError>) {
+    for rule in list(constraints, "resourceRules") {
+        for operation in list(rule, "operations") {
+            if !known.iter().any(|known| operation == *known) {
+                let field = "spec.matchConstraints.resourceRules.operations";
+                errors.push(FieldError::not_supported_sorted(field, operation, known));
+            }
+        }
+    }
+}
+
+fn mutation(mutation: &Value, path: &str, reads: Reads<'_>, errors: &mut Vec<FieldError>) {
+    let kinds = [
+        ("JSONPatch", "jsonPatch", Wanted::JsonPatch),
+        ("ApplyConfiguration", "applyConfiguration", Wanted::ApplyConfiguration),
+    ];
+    let patch_type = text(mutation, "patchType");
+    if patch_type.is_empty() {
+        return errors.push(FieldError::required(format!("{path}.patchType"), ""));
+    }
+    if !kinds.iter().any(|(name, _, _)| *name == patch_type) {
+        return choice(mutation, "patchType", path, &["ApplyConfiguration", "JSONPatch"], errors);
+    }
+    for (name, key, wanted) in kinds {
+        let at = format!("{path}.{key}");
+        match (name == patch_type, given(mutation, key)) {
+            (true, None) => {
+                errors.push(FieldError::required(at, format!("must be specified when patchType is {patch_type}")));
+            }
+            (true, Some(patch)) => {
+                expression(patch, "expression", &at, "", reads, wanted, errors);
+            }
+            (false, Some(_)) => {
+                let why = format!("must not be specified when patchType is {patch_type}");
+                errors.push(FieldError::invalid(at, &format!("{{{key}}}"), why));
+            }
+            (false, None) => {}
+        }
+    }
+}
+
+fn matching(resources: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    for key in ["namespaceSelector", "objectSelector"] {
+        errors.extend(wrong_selector(&resources[key], &format!("{path}.{key}")));
+    }
+    for key in ["resourceRules", "excludeResourceRules"] {
+        for (index, one) in list(resources, key).iter().enumerate() {
+            rule(one, &format!("{path}.{key}[{index}]"), errors);
+        }
+    }
+    choice(resources, "matchPolicy", path, &["Equivalent", "Exact"], errors);
+}
+
+/// An expression that must be there and compile; the type of what it gives if it does.
+fn expression(
+    value: &Value,
+    key: &str,
+    path: &str,
+    missing: &str,
+    reads: Reads<'_>,
+    wanted: Wanted,
+    errors: &mut Vec<FieldError>,
+) -> Option<Type> {
+    let field = format!("{path}.{key}");
+    let source = text(value, key);
+    if source.trim().is_empty() {
+        errors.push(FieldError::required(field, missing));
+        return None;
+    }
+    match checked(source, reads, wanted) {
+        Ok(given) => {
+            errors.extend(instantiated(source, &field));
+            Some(given)
+        }
+        Err(problem) => {
+            errors.push(FieldError::invalid(field, source, problem));
+            None
+        }
+    }
+}
+
+/// Variables: names once, with an expression each, which may use those before it.
+fn variables(list: &[Value], params: bool, errors: &mut Vec<FieldError>) -> Vec<(String, Type)> {
+    let mut known: Vec<(String, Type)> = Vec::new();
+    for (index, entry) in list.iter().enumerate() {
+        let at = format!("spec.variables[{index}]");
+        let (field, name) = (format!("{at}.name"), text(entry, "name"));
+        if name.is_empty() {
+            errors.push(FieldError::required(field, "name is not specified"));
+        } else if !is_identifier(name) {
+            errors.push(FieldError::invalid(field, name, "must be a valid CEL identifier"));
+        } else if known.iter().any(|(one, _)| one == name) {
+            errors.push(FieldError::duplicate(field, name));
+        }
+        let reads = Reads { params, authorizer: true, variables: Some(&known) };
+        let missing = "expression is not specified";
+        let given = expression(entry, "expression", &at, missing, reads, Wanted::Anything, errors);
+        known.push((name.to_owned(), given.unwrap_or(Type::Dyn)));
+    }
+    known
+}
+
+fn is_identifier(name: &str) -> bool {
+    let mut chars = name.chars();
+    chars.next().is_some_and(|first| first.is_ascii_alphabetic() || first == '_')
+        && chars.all(|next| next.is_ascii_alphanumeric() || next == '_')
+}
+
+fn validation(validation: &Value, path: &str, reads: Reads<'_>, errors: &mut Vec<FieldError>) {
+    expression(validation, "expression", path, "expression is not specified", reads, Wanted::Bool, errors);
+    if given(validation, "messageExpression").is_some() {
+        let (missing, reads) = ("must be non-empty if specified", Reads { authorizer: false, ..reads });
+        expression(validation, "messageExpression", path, missing, reads, Wanted::Text, errors);
+    }
+    if let Some(message) = given(validation, "message").and_then(Value::as_str) {
+        let field = format!("{path}.message");
+        if !message.is_empty() && message.trim().is_empty() {
+            errors.push(FieldError::invalid(field, message, "message must be non-empty if specified"));
+        } else if message.trim().contains('\n') {
+            errors.push(FieldError::invalid(field, message, "must not contain line breaks"));
+        }
+    }
+    if given(validation, "reason").is_some() {
+        choice(validation, "reason", path, REASONS, errors);
+    }
+}
+
+/// Everything wrong with a MutatingAdmissionPolicyBinding.
+pub fn mutating_binding(object: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    binding(&object["spec"], &mut errors);
+    errors
+}
+
+/// Everything wrong with a ValidatingAdmissionPolicyBinding.
+pub fn validating_binding(object: &Value) -> Vec<FieldError> {
+    let (spec, mut errors) = (&object["spec"], Vec::new());
+    binding(spec, &mut errors);
+    let actions = list(spec, "validationActions");
+    if actions.is_empty() {
+        errors.push(FieldError::required("spec.validationActions", "at least one validation action is required"));
+    }
+    let mut seen = Vec::new();
+    for (index, action) in actions.iter().enumerate() {
+        let field = format!("spec.validationActions[{index}]");
+        if !["Audit", "Deny", "Warn"].iter().any(|known| action == known) {
+            errors.push(FieldError::not_supported_sorted(field.as_str(), action, &["Audit", "Deny", "Warn"]));
+        }
+        if seen.contains(&action) {
+            errors.push(FieldError::duplicate(field, action));
+        }
+        seen.push(action);
+    }
+    if ["Deny", "Warn"].iter().all(|one| actions.iter().any(|action| action == one)) {
+        let why = "must not contain both Deny and Warn (repeating the same validation failure information in the API response and headers serves no purpose)";
+        errors.push(FieldError::invalid("spec.validationActions", &spec["validationActions"], why));
+    }
+    errors
+}
+
+/// What bindings of both kinds have.
+fn binding(spec: &Value, errors: &mut Vec<FieldError>) {
+    let policy = text(spec, "policyName");
+    if policy.is_empty() {
+        errors.push(FieldError::required("spec.policyName", ""));
+    }
+    for why in Some(dns1123_subdomain(policy)).filter(|_| !policy.is_empty()).into_iter().flatten() {
+        errors.push(FieldError::invalid("spec.policyName", policy, why));
+    }
+    if let Some(param_ref) = given(spec, "paramRef") {
+        self::param_ref(param_ref, "spec.paramRef", errors);
+    }
+    if let Some(resources) = given(spec, "matchResources") {
+        matching(resources, "spec.matchResources", errors);
+    }
+}
+
+/// `validateParamRef`.
+fn param_ref(param_ref: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    const EXCLUSIVE: &str = "name and selector are mutually exclusive";
+    let (name, selector) = (text(param_ref, "name"), given(param_ref, "selector"));
+    if !name.is_empty() {
+        let field = format!("{path}.name");
+        errors.extend(path_segment(name, false).into_iter().map(|why| FieldError::invalid(field.as_str(), name, why)));
+        if selector.is_some() {
+            errors.push(FieldError::forbidden(field, EXCLUSIVE));
+        }
+    }
+    if let Some(selector) = selector {
+        let field = format!("{path}.selector");
+        errors.extend(wrong_selector(selector, &field));
+        if !name.is_empty() {
+            errors.push(FieldError::forbidden(field, EXCLUSIVE));
+        }
+    } else if name.is_empty() {
+        errors.push(FieldError::required(path, "one of name or selector must be specified"));
+    }
+    let (known, field) = (["Deny", "Allow"], format!("{path}.parameterNotFoundAction"));
+    match text(param_ref, "parameterNotFoundAction") {
+        "" => errors.push(FieldError::required(field, "")),
+        action if known.contains(&action) => {}
+        action => errors.push(FieldError::not_supported(field, action, &known)),
+    }
+}
+
+/// `validateParamKind`.
+fn param_kind(kind: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    let (field, api_version) = (format!("{path}.apiVersion"), text(kind, "apiVersion"));
+    let mut invalid = |value: &str, why: Vec<String>| {
+        if !why.is_empty() {
+            errors.push(FieldError::invalid(field.as_str(), value, why.join(",")));
+        }
+    };
+    match api_version.split('/').collect::<Vec<_>>().as_slice() {
+        [""] => errors.push(FieldError::required(field, "")),
+        ["", ""] => invalid(api_version, vec!["version must be specified".into()]),
+        [version] => invalid(version, dns1035_label(version)),
+        [group, version] => {
+            if !group.is_empty() {
+                invalid(group, dns1123_subdomain(group));
+            }
+            match *version {
+                "" => invalid(api_version, vec!["version must be specified".into()]),
+                version => invalid(version, dns1035_label(version)),
+            }
+        }
+        _ => invalid(api_version, vec![format!("unexpected GroupVersion string: {api_version}")]),
+    }
+    let (field, name) = (format!("{path}.kind"), text(kind, "kind"));
+    if name.is_empty() {
+        errors.push(FieldError::required(field, ""));
+    } else {
+        let why = dns1035_label(&name.to_lowercase());
+        if !why.is_empty() {
+            let why = format!("may have mixed case, but should otherwise match: {}", why.join(","));
+            errors.push(FieldError::invalid(field, name, why));
+        }
+    }
+}

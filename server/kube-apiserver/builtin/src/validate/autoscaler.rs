@@ -1,0 +1,243 @@
+//! Horizontal pod autoscalers, as `autoscaling/v2` describes them. Called by the strategy; pure.
+
+use super::resources::{amount, container_resource_name};
+use super::{Errors, Value, at, dns1123_label, items, json, number, path_segment, set, text};
+use crate::convert::convert;
+
+/// `kind` of a metric, the field that describes it, in the order they are looked at.
+const SOURCES: [(&str, &str); 5] = [
+    ("Object", "object"),
+    ("External", "external"),
+    ("Pods", "pods"),
+    ("Resource", "resource"),
+    ("ContainerResource", "containerResource"),
+];
+const KINDS: [&str; 5] = ["ContainerResource", "External", "Object", "Pods", "Resource"];
+
+/// A new autoscaler, or a change of the old one. Both are looked at as `autoscaling/v2` has them.
+pub(super) fn autoscaler(e: &mut Errors, old: Option<&Value>, object: &Value) {
+    let v2 = |object: &Value| convert(object.clone(), "autoscaling/v2");
+    let (old, object) = (old.map(v2), v2(object));
+    let (before, spec) = (old.as_ref().map(|old| at(old, "spec")), at(&object, "spec"));
+    let minimum = number(spec, "minReplicas");
+    let least = if before.is_some_and(|before| number(before, "minReplicas") == Some(0)) { 0 } else { 1 };
+    if let Some(count) = minimum.filter(|n| *n < least) {
+        e.invalid("spec.minReplicas", &json!(count), format!("must be greater than or equal to {least}"));
+    }
+    let maximum = number(spec, "maxReplicas").unwrap_or(0);
+    if maximum == 0 {
+        e.required("spec.maxReplicas", "must be set and greater than 0");
+    } else if maximum < 0 {
+        e.invalid("spec.maxReplicas", &json!(maximum), "must be greater than or equal to 1");
+    }
+    if minimum.is_some_and(|minimum| maximum < minimum) {
+        e.invalid("spec.maxReplicas", &json!(maximum), "must be greater than or equal to `minReplicas`");
+    }
+    let (target, path) = (at(spec, "scaleTargetRef"), "spec.scaleTargetRef");
+    reference(e, target, path);
+    let same =
+        |field: &str| before.is_some_and(|before| text(at(before, "scaleTargetRef"), field) == text(target, field));
+    if !(same("apiVersion") && same("kind")) {
+        let core = text(target, "kind") == "ReplicationController";
+        api_version(e, target, path, core);
+    }
+    // Objects of metrics that were wrong before stay as wrong as they were.
+    let wrong = |metric: &Value| wrong_version(text(metric, "object.describedObject.apiVersion"), true).is_some();
+    let lenient = before.is_some_and(|before| items(before, "metrics").iter().any(|m| set(m, "object") && wrong(m)));
+    let metrics = items(spec, "metrics");
+    for (index, metric) in metrics.iter().enumerate() {
+        self::metric(e, metric, &format!("spec.metrics[{index}]"), lenient);
+    }
+    let scales_to_zero = |metric: &Value| matches!(text(metric, "type"), "Object" | "External");
+    if minimum == Some(0) && !metrics.iter().any(scales_to_zero) {
+        let why = "must specify at least one Object or External metric to support scaling to zero replicas";
+        e.forbidden("spec.metrics", why);
+    }
+    for direction in ["scaleUp", "scaleDown"] {
+        let rules = at(spec, &format!("behavior.{direction}"));
+        if !rules.is_null() {
+            self::rules(e, rules, &format!("spec.behavior.{direction}"));
+        }
+    }
+}
+
+fn reference(e: &mut Errors, reference: &Value, path: &str) {
+    for field in ["kind", "name"] {
+        let value = text(reference, field);
+        if value.is_empty() {
+            e.required(format!("{path}.{field}"), "");
+        } else {
+            e.names(&format!("{path}.{field}"), value, path_segment(value, false));
+        }
+    }
+}
+
+/// What is wrong with the API version of what is referred to.
+fn wrong_version(version: &str, core: bool) -> Option<String> {
+    match version.matches('/').count() {
+        2.. => Some(format!("unexpected GroupVersion string: {version}")),
+        1 if !version.starts_with('/') => None,
+        _ if core => None,
+        _ => Some("apiVersion must specify API group".to_owned()),
+    }
+}
+
+fn api_version(e: &mut Errors, reference: &Value, path: &str, core: bool) {
+    let version = text(reference, "apiVersion");
+    if let Some(why) = wrong_version(version, core) {
+        e.invalid(format!("{path}.apiVersion"), &json!(version), why);
+    }
+}
+
+fn rules(e: &mut Errors, rules: &Value, path: &str) {
+    let window = number(rules, "stabilizationWindowSeconds").unwrap_or(0);
+    let at_window = format!("{path}.stabilizationWindowSeconds");
+    if window < 0 {
+        e.invalid(&at_window, &json!(window), "must be greater than or equal to zero");
+    }
+    if window > 3600 {
+        e.invalid(at_window, &json!(window), "must be less than or equal to 3600");
+    }
+    let select = at(rules, "selectPolicy");
+    if !select.is_null() && select != "Max" && select != "Min" && select != "Disabled" {
+        e.unsupported(format!("{path}.selectPolicy"), select, &["Disabled", "Max", "Min"]);
+    }
+    let policies = items(rules, "policies");
+    if policies.is_empty() {
+        e.required(format!("{path}.policies"), "must specify at least one Policy");
+    }
+    for (index, policy) in policies.iter().enumerate() {
+        let path = format!("{path}.policies[{index}]");
+        let kind = text(policy, "type");
+        if kind != "Pods" && kind != "Percent" {
+            e.unsupported(format!("{path}.type"), &json!(kind), &["Percent", "Pods"]);
+        }
+        for (field, most) in [("value", i64::MAX), ("periodSeconds", 1800)] {
+            let value = number(policy, field).unwrap_or(0);
+            if value <= 0 {
+                e.invalid(format!("{path}.{field}"), &json!(value), "must be greater than zero");
+            }
+            if value > most {
+                e.invalid(format!("{path}.{field}"), &json!(value), format!("must be less than or equal to {most}"));
+            }
+        }
+    }
+    if let Some(tolerance) = amount(at(rules, "tolerance")).filter(|tolerance| tolerance.sign() < 0) {
+        let why = "must be greater than or equal to 0";
+        e.invalid(format!("{path}.tolerance"), &json!(tolerance.to_string()), why);
+    }
+}
+
+fn metric(e: &mut Errors, metric: &Value, path: &str, lenient: bool) {
+    let kind = text(metric, "type");
+    if kind.is_empty() {
+        e.required(format!("{path}.type"), "must specify a metric source type");
+    }
+    let expected = SOURCES.iter().find(|(name, _)| *name == kind).map(|(_, field)| *field);
+    if expected.is_none() {
+        e.unsupported(format!("{path}.type"), &json!(kind), &KINDS);
+    }
+    let present: Vec<&str> = SOURCES.iter().map(|(_, field)| *field).filter(|field| set(metric, field)).collect();
+    if let Some(first) = present.first() {
+        source(e, first, at(metric, first), &format!("{path}.{first}"), lenient);
+    }
+    match expected {
+        Some(field) if !set(metric, field) => {
+            e.required(format!("{path}.{field}"), "must populate information for the given metric source");
+        }
+        Some(_) => {}
+        None => e.unsupported(format!("{path}.type"), &json!(kind), &KINDS),
+    }
+    if present.len() > 1 {
+        for field in present.into_iter().filter(|field| Some(*field) != expected) {
+            e.forbidden(format!("{path}.{field}"), "must populate the given metric source only");
+        }
+    }
+}
+
+fn source(e: &mut Errors, kind: &str, source: &Value, path: &str, lenient: bool) {
+    let (goal, at_goal) = (at(source, "target"), format!("{path}.target"));
+    let has = |field: &str| set(goal, field);
+    match kind {
+        "object" | "external" | "pods" => {
+            if kind == "object" {
+                let (described, path) = (at(source, "describedObject"), format!("{path}.describedObject"));
+                reference(e, described, &path);
+                if !lenient {
+                    api_version(e, described, &path, true);
+                }
+            }
+            identifier(e, at(source, "metric"), &format!("{path}.metric"));
+            target(e, goal, &at_goal);
+            let why = match kind {
+                "object" => "must set either a target value or averageValue",
+                "external" => "must set either a target value for metric or a per-pod target",
+                _ => "must specify a positive target averageValue",
+            };
+            if !has("averageValue") && (kind == "pods" || !has("value")) {
+                e.required(format!("{at_goal}.averageValue"), why);
+            }
+            if kind == "external" && has("averageValue") && has("value") {
+                let why = "may not set both a target value for metric and a per-pod target";
+                e.forbidden(format!("{at_goal}.value"), why);
+            }
+        }
+        _ => {
+            resource(e, kind, source, path);
+            target(e, goal, &at_goal);
+            if !has("averageUtilization") && !has("averageValue") {
+                let why = "must set either a target raw value or a target utilization";
+                e.required(format!("{at_goal}.averageUtilization"), why);
+            }
+            if has("averageUtilization") && has("averageValue") {
+                let why = "may not set both a target raw value and a target utilization";
+                e.forbidden(format!("{at_goal}.averageValue"), why);
+            }
+        }
+    }
+}
+
+fn resource(e: &mut Errors, kind: &str, source: &Value, path: &str) {
+    let (name, container) = (text(source, "name"), text(source, "container"));
+    if name.is_empty() {
+        e.required(format!("{path}.name"), "must specify a resource name");
+    }
+    if kind == "resource" {
+        return;
+    }
+    if !name.is_empty() {
+        container_resource_name(e, name, &format!("{path}.name"));
+    }
+    if container.is_empty() {
+        e.required(format!("{path}.container"), "must specify a container");
+    } else {
+        e.names(&format!("{path}.container"), container, dns1123_label(container));
+    }
+}
+
+fn identifier(e: &mut Errors, metric: &Value, path: &str) {
+    let name = text(metric, "name");
+    if name.is_empty() {
+        e.required(format!("{path}.name"), "must specify a metric name");
+    } else {
+        e.names(&format!("{path}.name"), name, path_segment(name, false));
+    }
+}
+
+fn target(e: &mut Errors, target: &Value, path: &str) {
+    let kind = text(target, "type");
+    if kind.is_empty() {
+        e.required(format!("{path}.type"), "must specify a metric target type");
+    }
+    if !matches!(kind, "AverageValue" | "Utilization" | "Value") {
+        e.invalid(format!("{path}.type"), &json!(kind), "must be either Utilization, Value, or AverageValue");
+    }
+    for field in ["value", "averageValue"] {
+        if let Some(value) = amount(at(target, field)).filter(|value| value.sign() <= 0) {
+            e.invalid(format!("{path}.{field}"), &json!(value.to_string()), "must be positive");
+        }
+    }
+    if let Some(percent) = number(target, "averageUtilization").filter(|percent| *percent < 1) {
+        e.invalid(format!("{path}.averageUtilization"), &json!(percent), "must be greater than 0");
+    }
+}

@@ -1,0 +1,346 @@
+//! Jobs and cron jobs.
+
+use super::selector::label_selector;
+use super::workload::selects;
+use super::{
+    Errors, Value, at, cron, dns1123_label, fields, go, items, job_policy as policy, json, number, pod, same, set, text,
+};
+use crate::object;
+
+const JOB_RESTART: [&str; 2] = ["OnFailure", "Never"];
+/// Of an indexed job.
+const MOST_PARALLEL: i64 = 100_000;
+const MOST_FAILED: i64 = 100_000;
+/// From so many completions on there may be at most so many failures, and pods at once.
+const MANY: i64 = 100_000;
+const MOST_OF_MANY: i64 = 10_000;
+
+pub(super) fn job(e: &mut Errors, object: &Value) {
+    generated(e, object);
+    spec(e, at(object, "spec"), "spec");
+    if at(object, "spec.manualSelector") == true && at(object, "spec.selector").is_null() {
+        e.required("spec.selector", "");
+    }
+    let selector = at(object, "spec.selector");
+    if !selector.is_null() {
+        label_selector(e, selector, "spec.selector");
+        matches_template(e, at(object, "spec"));
+    }
+    // The last pod's host is named after the job and its index.
+    if let Some(last) = number(object, "spec.completions").filter(|count| *count > 0).map(|count| count - 1)
+        && text(object, "spec.completionMode") == "Indexed"
+    {
+        let name = text(object, "metadata.name");
+        let host = format!("{name}-{last}");
+        if !dns1123_label(&host).is_empty() {
+            let why = format!("will not able to create pod with invalid DNS label: {host}");
+            e.invalid("metadata.name", &json!(name), why);
+        }
+    }
+}
+
+fn matches_template(e: &mut Errors, spec: &Value) {
+    let labels = fields(spec, "template.metadata.labels");
+    if !selects(at(spec, "selector"), labels) {
+        let why = "`selector` does not match template `labels`";
+        e.invalid("spec.template.metadata.labels", at(spec, "template.metadata.labels"), why);
+    }
+}
+
+/// A selector that nobody made by hand selects by what the job is known by.
+fn generated(e: &mut Errors, object: &Value) {
+    let selector = at(object, "spec.selector");
+    if at(object, "spec.manualSelector") == true || selector.is_null() {
+        return;
+    }
+    let (uid, name) = (text(object, "metadata.uid"), text(object, "metadata.name"));
+    let (labels, mut expected) = (fields(object, "spec.template.metadata.labels"), serde_json::Map::new());
+    for (key, value) in [
+        ("controller-uid", uid),
+        ("job-name", name),
+        ("batch.kubernetes.io/controller-uid", uid),
+        ("batch.kubernetes.io/job-name", name),
+    ] {
+        const LABELS: &str = "spec.template.metadata.labels";
+        let field = format!("{LABELS}[{key}]");
+        match labels.get(key) {
+            None => e.required(field, &format!("must be '{value}'")),
+            Some(other) if other != value => e.invalid(field, at(object, LABELS), format!("must be '{value}'")),
+            Some(_) => {}
+        }
+        expected.insert(key.to_owned(), json!(value));
+    }
+    let readable = {
+        let mut own = Errors::default();
+        label_selector(&mut own, selector, "");
+        own.0.is_empty()
+    };
+    if readable && !selects(selector, &expected) {
+        let kind = "io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector";
+        e.push(go::invalid("spec.selector", selector, kind, "`selector` not auto-generated"));
+    }
+}
+
+fn spec(e: &mut Errors, spec: &Value, path: &str) {
+    for field in [
+        "parallelism",
+        "completions",
+        "activeDeadlineSeconds",
+        "backoffLimit",
+        "ttlSecondsAfterFinished",
+        "backoffLimitPerIndex",
+        "maxFailedIndexes",
+    ] {
+        e.non_negative(format!("{path}.{field}"), at(spec, field));
+    }
+    if set(spec, "maxFailedIndexes") && !set(spec, "backoffLimitPerIndex") {
+        e.required(format!("{path}.backoffLimitPerIndex"), "when maxFailedIndexes is specified");
+    }
+    if let Some(manager) = at(spec, "managedBy").as_str() {
+        let field = format!("{path}.managedBy");
+        super::ingress::domain_path(e, &field, manager);
+        if manager.len() > 63 {
+            e.push(super::FieldError::too_long(field, 63));
+        }
+    }
+    completion(e, spec, path);
+    if set(spec, "podFailurePolicy") {
+        policy::failure(e, spec, &format!("{path}.podFailurePolicy"));
+    }
+    if set(spec, "successPolicy") {
+        let field = format!("{path}.successPolicy");
+        if at(spec, "completionMode") == "Indexed" {
+            policy::success(e, spec, &field);
+        } else {
+            let why = "requires indexed completion mode";
+            e.push(go::invalid_internal(&field, at(spec, "successPolicy"), "batch.SuccessPolicy", why));
+        }
+    }
+    let replacement = at(spec, "podReplacementPolicy");
+    let known: &[&str] = if set(spec, "podFailurePolicy") { &["Failed"] } else { &["Failed", "TerminatingOrFailed"] };
+    if !replacement.is_null() && !known.iter().any(|name| replacement == name) {
+        e.unsupported(format!("{path}.podReplacementPolicy"), replacement, known);
+    }
+    template(e, spec, path);
+}
+
+fn completion(e: &mut Errors, spec: &Value, path: &str) {
+    let mode = at(spec, "completionMode");
+    if !mode.is_null() && mode != "NonIndexed" && mode != "Indexed" {
+        e.unsupported(format!("{path}.completionMode"), mode, &["NonIndexed", "Indexed"]);
+    }
+    if mode == "Indexed" {
+        let completions = number(spec, "completions");
+        if completions.is_none() {
+            e.required(format!("{path}.completions"), "when completion mode is Indexed");
+        }
+        let parallelism = number(spec, "parallelism").unwrap_or(0);
+        if parallelism > MOST_PARALLEL {
+            let why = format!("must be less than or equal to {MOST_PARALLEL} when completion mode is Indexed");
+            e.invalid(format!("{path}.parallelism"), &json!(parallelism), why);
+        }
+        failed_indexes(e, spec, completions, parallelism, path);
+    } else if mode.is_null() || mode == "NonIndexed" {
+        for field in ["backoffLimitPerIndex", "maxFailedIndexes"] {
+            if set(spec, field) {
+                e.invalid(format!("{path}.{field}"), at(spec, field), "requires indexed completion mode");
+            }
+        }
+    }
+}
+
+/// How many indexes may fail; with very many of them, fewer.
+fn failed_indexes(e: &mut Errors, spec: &Value, completions: Option<i64>, parallelism: i64, path: &str) {
+    let (field, failed) = (format!("{path}.maxFailedIndexes"), number(spec, "maxFailedIndexes"));
+    if let (Some(completions), Some(failed)) = (completions, failed)
+        && failed > completions
+    {
+        e.invalid(&field, &json!(failed), "must be less than or equal to completions");
+    }
+    if let Some(failed) = failed.filter(|failed| *failed > MOST_FAILED) {
+        e.invalid(&field, &json!(failed), format!("must be less than or equal to {MOST_FAILED}"));
+    }
+    if completions.is_none_or(|completions| completions <= MANY) || !set(spec, "backoffLimitPerIndex") {
+        return;
+    }
+    let why = format!(
+        "must be less than or equal to {MOST_OF_MANY} when completions are above {MANY} and used with backoff limit per index"
+    );
+    if failed.is_none() {
+        e.required(&field, &format!("must be specified when completions is above {MANY}"));
+    }
+    if parallelism > MOST_OF_MANY {
+        e.invalid(format!("{path}.parallelism"), &json!(parallelism), &why);
+    }
+    if let Some(failed) = failed.filter(|failed| *failed > MOST_OF_MANY) {
+        e.invalid(field, &json!(failed), why);
+    }
+}
+
+fn template(e: &mut Errors, spec: &Value, path: &str) {
+    let template = at(spec, "template");
+    pod::template(e, template, &format!("{path}.template"));
+    let field = format!("{path}.template.spec.restartPolicy");
+    match text(template, "spec.restartPolicy") {
+        "" | "Always" => e.required(field, "valid values: \"OnFailure\", \"Never\""),
+        policy if !JOB_RESTART.contains(&policy) => e.unsupported(field, &json!(policy), &JOB_RESTART),
+        "OnFailure" if set(spec, "podFailurePolicy") => {
+            e.invalid(field, &json!("OnFailure"), "only \"Never\" is supported when podFailurePolicy is specified");
+        }
+        _ => {}
+    }
+}
+
+pub(super) fn job_update(e: &mut Errors, old: &Value, new: &Value) {
+    // kube-apiserver looks at a changed job as at a new one, and then once more.
+    job(e, new);
+    spec(e, at(new, "spec"), "spec");
+    let fixed: &[&str] =
+        &["selector", "completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy"];
+    let (before, after) = (at(old, "spec"), at(new, "spec"));
+    let selector = at(after, "selector");
+    if selector.is_null() {
+        e.required("spec.selector", "");
+    } else {
+        label_selector(e, selector, "spec.selector");
+    }
+    matches_template(e, after);
+    let (was, is) = (at(before, "completions"), at(after, "completions"));
+    if was != is && at(after, "completionMode") != "Indexed" {
+        e.invalid("spec.completions", is, "field is immutable");
+    } else if was != is && !is.is_null() && is != at(after, "parallelism") {
+        e.invalid("spec.completions", is, "can only be modified in tandem with spec.parallelism");
+    }
+    for field in &fixed[..1] {
+        e.immutable(&format!("spec.{field}"), at(before, field), at(after, field));
+    }
+    template_update(e, old, new);
+    for field in &fixed[1..] {
+        let (was, is, path) = (at(before, field), at(after, field), format!("spec.{field}"));
+        match *field {
+            "podFailurePolicy" | "successPolicy" if !same(was, is) && !is.is_null() => {
+                let shape = if *field == "successPolicy" { "batch.SuccessPolicy" } else { "batch.PodFailurePolicy" };
+                e.push(go::invalid_internal(&path, is, shape, "field is immutable"));
+            }
+            _ => e.immutable(&path, was, is),
+        }
+    }
+}
+
+pub(super) fn cron_job(e: &mut Errors, object: &Value) {
+    let spec = at(object, "spec");
+    let schedule = text(spec, "schedule");
+    if schedule.is_empty() {
+        e.required("spec.schedule", "");
+    } else {
+        if let Err(why) = cron::parse(schedule) {
+            e.invalid("spec.schedule", &json!(schedule), why);
+        }
+        if schedule.contains("TZ") {
+            e.0.retain(|error| error.field != "spec.schedule");
+            e.invalid(
+                "spec.schedule",
+                &json!(schedule),
+                "cannot use TZ or CRON_TZ in schedule, use timeZone field instead",
+            );
+        }
+    }
+    if set(spec, "timeZone") {
+        time_zone(e, at(spec, "timeZone"));
+    }
+    e.non_negative("spec.startingDeadlineSeconds", at(spec, "startingDeadlineSeconds"));
+    e.one_of("spec.concurrencyPolicy", at(spec, "concurrencyPolicy"), &["Allow", "Forbid", "Replace"]);
+    let job = at(spec, "jobTemplate.spec");
+    self::spec(e, job, "spec.jobTemplate.spec");
+    if set(job, "selector") {
+        let (field, why) = ("spec.jobTemplate.spec.selector", "`selector` will be auto-generated");
+        e.push(go::invalid(field, at(job, "selector"), "io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector", why));
+    }
+    if at(job, "manualSelector") == true {
+        e.unsupported("spec.jobTemplate.spec.manualSelector", &json!(true), &["nil", "false"]);
+    }
+    for field in ["successfulJobsHistoryLimit", "failedJobsHistoryLimit"] {
+        e.non_negative(format!("spec.{field}"), at(spec, field));
+    }
+    let name = text(object, "metadata.name");
+    if name.len() > 52 {
+        e.invalid("metadata.name", &json!(name), "must be no more than 52 characters");
+    }
+}
+
+fn time_zone(e: &mut Errors, zone: &Value) {
+    let name = zone.as_str().unwrap_or_default();
+    if name.is_empty() {
+        e.invalid("spec.timeZone", zone, "timeZone must be nil or non-empty string");
+    } else if name.eq_ignore_ascii_case("local") {
+        e.invalid(
+            "spec.timeZone",
+            zone,
+            "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones",
+        );
+    } else if jiff::tz::TimeZone::get(name).is_err() {
+        e.invalid("spec.timeZone", zone, format!("unknown time zone {name}"));
+    }
+}
+
+/// A suspended job without pods may still be steered to other nodes, and its containers be given other resources.
+fn template_update(e: &mut Errors, old: &Value, new: &Value) {
+    let (before, after) = (at(old, "spec.template"), at(new, "spec.template"));
+    let suspended = at(old, "spec.suspend") == true;
+    let told =
+        items(old, "status.conditions").iter().any(|c| text(c, "type") == "Suspended" && text(c, "status") == "True");
+    let started = !at(old, "status.startTime").is_null();
+    let open = suspended && (!started || told) && number(old, "status.active").unwrap_or(0) == 0;
+    let mut wanted = before.clone();
+    if open {
+        steer(at(after, "spec"), &mut wanted["spec"]);
+        for field in ["labels", "annotations"] {
+            if let Some(metadata) = wanted.get_mut("metadata") {
+                object::copy(at(after, "metadata"), metadata, field);
+            }
+        }
+    }
+    let why = "field is immutable";
+    if !open {
+        if !same(&wanted, after) {
+            e.push(go::invalid_internal("spec.template", after, "core.PodTemplateSpec", why));
+        }
+        return;
+    }
+    for list in ["containers", "initContainers"] {
+        let theirs = items(at(after, "spec"), list);
+        let Some(ours) = wanted["spec"].get_mut(list).and_then(Value::as_array_mut) else { continue };
+        if ours.len() != theirs.len() {
+            continue;
+        }
+        for (ours, theirs) in ours.iter_mut().zip(theirs).filter(|(ours, theirs)| ours["name"] == theirs["name"]) {
+            object::copy(theirs, ours, "resources");
+        }
+    }
+    if !same(&wanted["spec"], at(after, "spec")) {
+        e.push(go::invalid_internal("spec.template.spec", at(after, "spec"), "core.PodSpec", why));
+    }
+}
+
+/// Takes over where pods may go; of affinities only that to nodes.
+fn steer(from: &Value, to: &mut Value) {
+    for field in ["nodeSelector", "tolerations", "schedulingGates"] {
+        object::copy(from, to, field);
+    }
+    const NODES: &str = "nodeAffinity";
+    let wanted = at(from, "affinity");
+    match (wanted.is_null(), set(to, "affinity")) {
+        (false, true) => object::copy(wanted, &mut to["affinity"], NODES),
+        (false, false) if !at(wanted, NODES).is_null() => {
+            object::put(to, "affinity", json!({NODES: at(wanted, NODES)}))
+        }
+        (false, false) => object::put(to, "affinity", json!({})),
+        (true, true) => {
+            object::take(&mut to["affinity"], NODES);
+            if to["affinity"].as_object().is_some_and(serde_json::Map::is_empty) {
+                object::take(to, "affinity");
+            }
+        }
+        (true, false) => {}
+    }
+}

@@ -1,0 +1,320 @@
+//! Disruption budgets, leases, nodes, signing requests, priority classes.
+
+use crowsnest_apiserver::authn::SigningRequest;
+use crowsnest_schema::internal::internal_text;
+
+use super::selector::label_selector;
+use super::{
+    Errors, Value, at, dns1123_label, dns1123_subdomain, fields, items, json, label_value, labels, number,
+    qualified_name, resources, scheduling, set, text,
+};
+
+pub(super) fn disruption_budget(e: &mut Errors, object: &Value) {
+    let spec = at(object, "spec");
+    if set(spec, "minAvailable") && set(spec, "maxUnavailable") {
+        let why = "minAvailable and maxUnavailable cannot be both set";
+        e.push(super::go::invalid_internal("spec", spec, "policy.PodDisruptionBudgetSpec", why));
+    }
+    for field in ["minAvailable", "maxUnavailable"] {
+        let (value, path) = (at(spec, field), format!("spec.{field}"));
+        match value {
+            Value::String(text) => {
+                let digits = text.strip_suffix('%').unwrap_or_default();
+                if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
+                    e.invalid(&path, value, "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')");
+                } else if digits.parse::<u64>().is_ok_and(|percent| percent > 100) {
+                    e.invalid(&path, value, "must not be greater than 100%");
+                }
+            }
+            value => e.non_negative(path, value),
+        }
+    }
+    label_selector(e, at(spec, "selector"), "spec.selector");
+    e.optional_one_of(
+        "spec.unhealthyPodEvictionPolicy",
+        at(spec, "unhealthyPodEvictionPolicy"),
+        &["AlwaysAllow", "IfHealthyBudget"],
+    );
+}
+
+pub(super) fn lease(e: &mut Errors, object: &Value) {
+    let spec = at(object, "spec");
+    if let Some(seconds) = number(spec, "leaseDurationSeconds").filter(|n| *n <= 0) {
+        e.invalid("spec.leaseDurationSeconds", &json!(seconds), "must be greater than 0");
+    }
+    e.non_negative("spec.leaseTransitions", at(spec, "leaseTransitions"));
+    if let Some(strategy) = at(spec, "strategy").as_str() {
+        if strategy.contains('/') {
+            e.names("spec.strategy.strategy", strategy, qualified_name(strategy));
+        } else if strategy != "OldestEmulationVersion" {
+            e.unsupported("spec.strategy.strategy", &json!(strategy), &["OldestEmulationVersion"]);
+        }
+    }
+    if !text(spec, "preferredHolder").is_empty() && text(spec, "strategy").is_empty() {
+        e.forbidden("spec.preferredHolder", "may only be specified if `strategy` is defined");
+    }
+}
+
+pub(super) fn node(e: &mut Errors, object: &Value) {
+    taints(e, object);
+    node_resources(e, object);
+    let ranges = items(object, "spec.podCIDRs");
+    for (index, range) in ranges.iter().enumerate() {
+        super::network::cidr(e, &format!("spec.podCIDRs[{index}]"), range.as_str().unwrap_or_default());
+    }
+    if ranges.len() < 2 {
+        return;
+    }
+    let is_v6 = |range: &Value| range.as_str().is_some_and(|range| range.contains(':'));
+    let dual = ranges.iter().any(is_v6) && !ranges.iter().all(is_v6);
+    if !dual || ranges.len() > 2 {
+        e.invalid("spec.podCIDRs", &json!(ranges), "may specify no more than one CIDR for each IP family");
+    }
+    for (index, range) in ranges.iter().enumerate().filter(|(index, range)| ranges[..*index].contains(range)) {
+        e.duplicate(format!("spec.podCIDRs[{index}]"), range);
+    }
+}
+
+fn node_resources(e: &mut Errors, object: &Value) {
+    for list in ["capacity", "allocatable"] {
+        for (name, amount) in fields(object, &format!("status.{list}")) {
+            super::resources::resource_value(e, name, amount, &format!("status.{list}.{name}"));
+        }
+    }
+}
+
+fn taints(e: &mut Errors, object: &Value) {
+    const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
+    let mut seen: Vec<(&str, &str)> = Vec::new();
+    for (index, taint) in items(object, "spec.taints").iter().enumerate() {
+        // kube-apiserver names a taint as if it were metadata.
+        let path = format!("metadata.taints[{index}]");
+        let (key, value, effect) = (text(taint, "key"), text(taint, "value"), text(taint, "effect"));
+        e.names(&format!("{path}.key"), key, qualified_name(key));
+        let why = label_value(value);
+        if !why.is_empty() {
+            e.invalid(format!("{path}.value"), &json!(value), why.join(";"));
+        }
+        if effect.is_empty() {
+            e.required(format!("{path}.effect"), "");
+        } else if !EFFECTS.contains(&effect) {
+            e.unsupported(format!("{path}.effect"), &json!(effect), &EFFECTS);
+        }
+        if seen.contains(&(key, effect)) {
+            let shown = internal_text("core.Taint", taint);
+            let detail = "taints must be unique by key and effect pair";
+            e.push(super::FieldError::new(super::FieldErrorKind::Duplicate, &path, Some(shown), detail));
+        }
+        seen.push((key, effect));
+    }
+}
+
+pub(super) fn node_update(e: &mut Errors, old: &Value, new: &Value) {
+    node_resources(e, new);
+    let addresses = items(new, "status.addresses");
+    for (index, address) in addresses.iter().enumerate().filter(|(index, one)| addresses[..*index].contains(one)) {
+        let shown = format!("{{\"Type\":{},\"Address\":{}}}", at(address, "type"), at(address, "address"));
+        let kind = super::FieldErrorKind::Duplicate;
+        e.push(super::FieldError::new(kind, format!("status.addresses[{index}]"), Some(shown), ""));
+    }
+    let (before, after) = (items(old, "spec.podCIDRs"), items(new, "spec.podCIDRs"));
+    let changes = if before.len() == after.len() {
+        before.iter().zip(after).filter(|(before, after)| before != after).count()
+    } else {
+        usize::from(!before.is_empty())
+    };
+    for _ in 0..changes {
+        e.forbidden("spec.podCIDRs", "node updates may not change podCIDR except from \"\" to valid");
+    }
+    let provider = text(old, "spec.providerID");
+    if !provider.is_empty() && provider != text(new, "spec.providerID") {
+        e.forbidden("spec.providerID", "node updates may not change providerID except from \"\" to valid");
+    }
+    taints(e, new);
+}
+
+pub(super) fn signing_request(e: &mut Errors, object: &Value) {
+    let spec = at(object, "spec");
+    let request = text(spec, "request");
+    let pem = base64::Engine::decode(&base64::engine::general_purpose::STANDARD, request).unwrap_or_default();
+    // Other signers validate their subjects themselves.
+    let signer = text(spec, "signerName");
+    let checked = match signer.starts_with("kubernetes.io/") {
+        true => SigningRequest::parse(&pem).map(drop),
+        false => SigningRequest::check_form(&pem),
+    };
+    if let Err(why) = checked {
+        e.invalid("spec.request", at(spec, "request"), why.to_string());
+    }
+    usages(e, items(spec, "usages"));
+    if signer.is_empty() {
+        e.required("spec.signerName", "");
+    } else {
+        match signer.split_once('/') {
+            Some((domain, path)) if !path.is_empty() => {
+                e.names("spec.signerName", domain, dns1123_subdomain(domain));
+                if !domain.contains('.') {
+                    e.invalid(
+                        "spec.signerName",
+                        &json!(domain),
+                        "should be a domain with at least two segments separated by dots",
+                    );
+                }
+            }
+            _ => e.invalid(
+                "spec.signerName",
+                &json!(signer),
+                "must be a fully qualified domain and path of the form 'example.com/signer-name'",
+            ),
+        }
+    }
+    if let Some(seconds) = number(spec, "expirationSeconds").filter(|n| *n < 600) {
+        e.invalid(
+            "spec.expirationSeconds",
+            &json!(seconds),
+            "may not specify a duration less than 600 seconds (10 minutes)",
+        );
+    }
+    approval(e, object);
+}
+
+const USAGES: [&str; 23] = [
+    "any",
+    "cert sign",
+    "client auth",
+    "code signing",
+    "content commitment",
+    "crl sign",
+    "data encipherment",
+    "decipher only",
+    "digital signature",
+    "email protection",
+    "encipher only",
+    "ipsec end system",
+    "ipsec tunnel",
+    "ipsec user",
+    "key agreement",
+    "key encipherment",
+    "microsoft sgc",
+    "netscape sgc",
+    "ocsp signing",
+    "s/mime",
+    "server auth",
+    "signing",
+    "timestamping",
+];
+
+fn usages(e: &mut Errors, usages: &[Value]) {
+    if usages.is_empty() {
+        e.required("spec.usages", "");
+    }
+    for (index, usage) in usages.iter().enumerate() {
+        if !USAGES.iter().any(|known| usage == known) {
+            e.unsupported(format!("spec.usages[{index}]"), usage, &USAGES);
+        }
+    }
+    for (index, usage) in usages.iter().enumerate().filter(|(index, usage)| usages[..*index].contains(usage)) {
+        e.duplicate(format!("spec.usages[{index}]"), usage);
+    }
+}
+
+pub(super) fn approval(e: &mut Errors, object: &Value) {
+    let mut seen: Vec<&str> = Vec::new();
+    for (index, condition) in items(object, "status.conditions").iter().enumerate() {
+        let (kind, path) = (text(condition, "type"), format!("status.conditions[{index}]"));
+        if kind.is_empty() {
+            e.required(format!("{path}.type"), "");
+        }
+        let known: &[&str] =
+            if matches!(kind, "Approved" | "Denied" | "Failed") { &["True"] } else { &["False", "True", "Unknown"] };
+        e.one_of(&format!("{path}.status"), at(condition, "status"), known);
+        if kind == "Denied" && seen.contains(&"Approved") || kind == "Approved" && seen.contains(&"Denied") {
+            let why = "Approved and Denied conditions are mutually exclusive";
+            e.invalid("status.conditions", &json!(kind), why);
+        }
+        if seen.contains(&kind) {
+            e.duplicate(format!("{path}.type"), &json!(kind));
+        }
+        seen.push(kind);
+    }
+}
+
+pub(super) fn priority_class(e: &mut Errors, object: &Value) {
+    let name = text(object, "metadata.name");
+    let value = number(object, "value").unwrap_or(0);
+    if name.starts_with("system-") {
+        if let Some(why) = system_class(name, value, at(object, "globalDefault") == true) {
+            const RESERVED: &str =
+                "priority class names with 'system-' prefix are reserved for system use only. error: ";
+            e.forbidden("metadata.name", &format!("{RESERVED}{why}"));
+        }
+    } else if value > 1_000_000_000 {
+        e.forbidden("value", "maximum allowed value of a user defined priority is 1000000000");
+    }
+    if set(object, "preemptionPolicy") {
+        e.one_of("preemptionPolicy", at(object, "preemptionPolicy"), &["PreemptLowerPriority", "Never"]);
+    }
+}
+
+/// `IsKnownSystemPriorityClass`: what tells a class from the server's own.
+fn system_class(name: &str, value: i64, default: bool) -> Option<String> {
+    let known = match name {
+        "system-node-critical" => 2_000_001_000,
+        "system-cluster-critical" => 2_000_000_000,
+        _ => return Some(format!("{name} is not a known system priority class")),
+    };
+    if value != known {
+        return Some(format!("value of {name} PriorityClass must be {known}"));
+    }
+    default.then(|| format!("globalDefault of {name} PriorityClass must be false"))
+}
+
+pub(super) fn runtime_class(e: &mut Errors, object: &Value) {
+    let handler = text(object, "handler");
+    if handler.is_empty() {
+        e.required("handler", "");
+    } else {
+        e.names("handler", handler, dns1123_label(handler));
+    }
+    if set(object, "overhead") {
+        let limits = json!({"limits": at(object, "overhead.podFixed")});
+        resources::requirements(e, &limits, None, "overhead");
+    }
+    let scheduling = at(object, "scheduling");
+    e.0.extend(labels(scheduling.get("nodeSelector"), "scheduling.nodeSelector"));
+    scheduling::tolerations(e, scheduling, "scheduling");
+    let tolerations = items(scheduling, "tolerations");
+    for (index, toleration) in tolerations.iter().enumerate() {
+        if tolerations[..index].contains(toleration) {
+            let shown = internal_text("core.Toleration", toleration);
+            let path = format!("scheduling.tolerations[{index}]");
+            e.push(super::FieldError::new(super::FieldErrorKind::Duplicate, path, Some(shown), ""));
+        }
+    }
+}
+
+pub(super) fn priority_class_update(e: &mut Errors, old: &Value, new: &Value) {
+    if at(old, "value") != at(new, "value") {
+        e.forbidden("value", "may not be changed in an update.");
+    }
+    if at(old, "preemptionPolicy") != at(new, "preemptionPolicy") {
+        e.invalid("preemptionPolicy", at(new, "preemptionPolicy"), "field is immutable");
+    }
+}
+
+/// A namespace's own finalizers, told by their index when they are all that is written.
+pub(super) fn finalizers(e: &mut Errors, object: &Value, indexed: bool) {
+    for (index, finalizer) in items(object, "spec.finalizers").iter().enumerate() {
+        let name = finalizer.as_str().unwrap_or_default();
+        let path = if indexed { format!("spec.finalizers[{index}]") } else { "spec.finalizers".to_owned() };
+        let why = qualified_name(name);
+        // Both the generic check and the one of the core group say so.
+        let times = if why.is_empty() { 2 } else { 1 };
+        e.names(&path, name, why);
+        if !name.contains('/') && !matches!(name, "kubernetes" | "orphan" | "foregroundDeletion") {
+            for _ in 0..times {
+                e.invalid(&path, &json!(name), "name is neither a standard finalizer name nor is it fully qualified");
+            }
+        }
+    }
+}

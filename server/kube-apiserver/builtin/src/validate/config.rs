@@ -1,0 +1,114 @@
+//! Config maps and secrets.
+
+use crowsnest_apimachinery::field::{FieldError, FieldErrorKind};
+
+use super::{Errors, Value, at, fields, json, text};
+
+const MAX_SIZE: usize = 1024 * 1024;
+const KEY: &str = "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')";
+
+/// `IsConfigMapKey`.
+pub(super) fn key(key: &str) -> Vec<String> {
+    let mut why = Vec::new();
+    if key.len() > 253 {
+        why.push("must be no more than 253 characters".to_owned());
+    }
+    if key.is_empty() || !key.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b)) {
+        why.push(KEY.to_owned());
+    }
+    match key {
+        "." => why.push("must not be '.'".to_owned()),
+        ".." => why.push("must not be '..'".to_owned()),
+        _ if key.starts_with("..") => why.push("must not start with '..'".to_owned()),
+        _ => {}
+    }
+    why
+}
+
+fn size(value: &Value) -> usize {
+    value.as_str().map_or(0, str::len)
+}
+
+pub(super) fn config_map(e: &mut Errors, object: &Value) {
+    let mut total = 0;
+    for (name, value) in fields(object, "data") {
+        e.names(&format!("data[{name}]"), name, key(name));
+        if fields(object, "binaryData").contains_key(name) {
+            e.invalid(format!("data[{name}]"), &json!(name), "duplicate of key present in binaryData");
+        }
+        total += size(value);
+    }
+    for (name, value) in fields(object, "binaryData") {
+        e.names(&format!("binaryData[{name}]"), name, key(name));
+        total += size(value) / 4 * 3;
+    }
+    if total > MAX_SIZE {
+        // A config map that is too long is named by the empty path of the whole object.
+        e.push(FieldError::new(FieldErrorKind::TooLong, "", None, format!("may not be more than {MAX_SIZE} bytes")));
+    }
+}
+
+pub(super) fn secret(e: &mut Errors, object: &Value) {
+    let mut total = 0;
+    for (name, value) in fields(object, "data") {
+        e.names(&format!("data[{name}]"), name, key(name));
+        total += size(value) / 4 * 3;
+    }
+    if total > MAX_SIZE {
+        e.push(FieldError::too_long("data", MAX_SIZE));
+    }
+    let data = fields(object, "data");
+    let mut needs = |name: &str| {
+        if !data.contains_key(name) {
+            e.required(format!("data[{name}]"), "");
+        }
+    };
+    match text(object, "type") {
+        "kubernetes.io/service-account-token" => {
+            let name = fields(object, "metadata.annotations").get("kubernetes.io/service-account.name");
+            if name.and_then(Value::as_str).unwrap_or_default().is_empty() {
+                e.required("metadata.annotations[kubernetes.io/service-account.name]", "");
+            }
+        }
+        kind @ ("kubernetes.io/dockercfg" | "kubernetes.io/dockerconfigjson") => {
+            let name = if kind.ends_with("json") { ".dockerconfigjson" } else { ".dockercfg" };
+            needs(name);
+            if let Some(Value::String(encoded)) = data.get(name)
+                && let Ok(decoded) = base64::Engine::decode(&base64::engine::general_purpose::STANDARD, encoded)
+                && let Err(why) = crowsnest_schema::decode::parse_json(&decoded)
+            {
+                e.invalid(format!("data[{name}]"), &json!("<secret contents redacted>"), why);
+            }
+        }
+        "kubernetes.io/basic-auth" if !data.contains_key("username") && !data.contains_key("password") => {
+            e.required("data[username]", "");
+            e.required("data[password]", "");
+        }
+        "kubernetes.io/ssh-auth" if data.get("ssh-privatekey").is_none_or(|key| key == "") => {
+            e.required("data[ssh-privatekey]", "");
+        }
+        "kubernetes.io/tls" => {
+            needs("tls.crt");
+            needs("tls.key");
+        }
+        _ => {}
+    }
+}
+
+pub(super) fn update(e: &mut Errors, kind: &str, old: &Value, new: &Value) {
+    if kind == "Secret" {
+        e.immutable("type", at(old, "type"), at(new, "type"));
+    }
+    if at(old, "immutable") != true {
+        return;
+    }
+    const WHY: &str = "field is immutable when `immutable` is set";
+    if at(new, "immutable") != true {
+        e.forbidden("immutable", WHY);
+    }
+    for field in ["data", "binaryData"] {
+        if at(old, field) != at(new, field) {
+            e.forbidden(field, WHY);
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! What differs between two versions of a field that may not change, told below the refusal: a unified diff of both as
+//! kube-apiserver's own structs, three lines of context around each change.
+//!
+//! kube-apiserver compares with go-difflib, whose matcher is that of Python's `difflib` (Ratcliff and Obershelp): the longest run of
+//! equal lines, then the same before and after it. Other algorithms would group changes in other ways.
+
+use std::collections::HashMap;
+
+use crowsnest_schema::internal::internal_lines;
+use serde_json::Value;
+
+const CONTEXT: usize = 3;
+/// From so many lines on, those that come too often are no reason for a match.
+const MANY: usize = 200;
+
+/// `name` is that of the struct: `core.PodSpec`.
+pub(super) fn difference(name: &str, old: &Value, new: &Value) -> String {
+    unified(&internal_lines(name, old), &internal_lines(name, new))
+}
+
+/// A run of equal lines: where it begins on both sides, and its length.
+type Block = (usize, usize, usize);
+
+struct Matcher<'a> {
+    old: Vec<&'a str>,
+    /// Where a line of the other side stands.
+    places: HashMap<&'a str, Vec<usize>>,
+    new: Vec<&'a str>,
+}
+
+impl<'a> Matcher<'a> {
+    fn new(old: &'a str, new: &'a str) -> Self {
+        let (old, new): (Vec<&str>, Vec<&str>) = (old.lines().collect(), new.lines().collect());
+        let mut places: HashMap<&str, Vec<usize>> = HashMap::new();
+        for (index, line) in new.iter().enumerate() {
+            places.entry(line).or_default().push(index);
+        }
+        if new.len() >= MANY {
+            let often = new.len() / 100 + 1;
+            places.retain(|_, places| places.len() <= often);
+        }
+        Self { old, places, new }
+    }
+
+    /// The longest run within both ranges, the first of them.
+    fn longest(&self, old: std::ops::Range<usize>, new: std::ops::Range<usize>) -> Block {
+        let mut best: Block = (old.start, new.start, 0);
+        let mut lengths: HashMap<usize, usize> = HashMap::new();
+        for i in old.clone() {
+            let mut here = HashMap::new();
+            for j in self.places.get(self.old[i]).into_iter().flatten().copied().filter(|j| new.contains(j)) {
+                let length = j.checked_sub(1).and_then(|before| lengths.get(&before)).copied().unwrap_or(0) + 1;
+                here.insert(j, length);
+                if length > best.2 {
+                    best = (i + 1 - length, j + 1 - length, length);
+                }
+            }
+            lengths = here;
+        }
+        // Lines that come too often still make it longer.
+        let alike = |i: usize, j: usize| self.old[i] == self.new[j];
+        while best.0 > old.start && best.1 > new.start && alike(best.0 - 1, best.1 - 1) {
+            best = (best.0 - 1, best.1 - 1, best.2 + 1);
+        }
+        while best.0 + best.2 < old.end && best.1 + best.2 < new.end && alike(best.0 + best.2, best.1 + best.2) {
+            best.2 += 1;
+        }
+        best
+    }
+
+    /// All runs, in order, neighbours joined.
+    fn blocks(&self) -> Vec<Block> {
+        let mut todo = vec![(0..self.old.len(), 0..self.new.len())];
+        let mut found = Vec::new();
+        while let Some((old, new)) = todo.pop() {
+            let (i, j, length) = self.longest(old.clone(), new.clone());
+            if length > 0 {
+                found.push((i, j, length));
+                todo.push((old.start..i, new.start..j));
+                todo.push((i + length..old.end, j + length..new.end));
+            }
+        }
+        found.sort_unstable();
+        let mut joined: Vec<Block> = Vec::new();
+        for (i, j, length) in found {
+            match joined.last_mut() {
+                Some((x, y, run)) if *x + *run == i && *y + *run == j => *run += length,
+                _ => joined.push((i, j, length)),
+            }
+        }
+        joined
+    }
+}
+
+/// Lines of both sides that differ, or are alike.
+struct Step {
+    old: std::ops::Range<usize>,
+    new: std::ops::Range<usize>,
+    alike: bool,
+}
+
+fn steps(matcher: &Matcher<'_>) -> Vec<Step> {
+    let (mut i, mut j, mut out) = (0, 0, Vec::new());
+    let end = (matcher.old.len(), matcher.new.len(), 0);
+    for (x, y, length) in matcher.blocks().into_iter().chain([end]) {
+        if i < x || j < y {
+            out.push(Step { old: i..x, new: j..y, alike: false });
+        }
+        if length > 0 {
+            out.push(Step { old: x..x + length, new: y..y + length, alike: true });
+        }
+        (i, j) = (x + length, y + length);
+    }
+    out
+}
+
+/// Changes that are near each other, each with its context.
+fn hunks(steps: Vec<Step>) -> Vec<Vec<Step>> {
+    let last = steps.len().saturating_sub(1);
+    let (mut hunks, mut hunk) = (Vec::new(), Vec::new());
+    for (index, Step { mut old, mut new, alike }) in steps.into_iter().enumerate() {
+        if alike && index == 0 {
+            old.start = old.start.max(old.end.saturating_sub(CONTEXT));
+            new.start = new.start.max(new.end.saturating_sub(CONTEXT));
+        }
+        if alike && index == last {
+            old.end = old.end.min(old.start + CONTEXT);
+            new.end = new.end.min(new.start + CONTEXT);
+        } else if alike && old.len() > 2 * CONTEXT {
+            let (before, behind) = (old.start + CONTEXT, new.start + CONTEXT);
+            hunk.push(Step { old: old.start..before, new: new.start..behind, alike });
+            hunks.push(std::mem::take(&mut hunk));
+            (old.start, new.start) = (old.end - CONTEXT, new.end - CONTEXT);
+        }
+        hunk.push(Step { old, new, alike });
+    }
+    hunks.push(hunk);
+    hunks.retain(|hunk| hunk.iter().any(|step| !step.alike));
+    hunks
+}
+
+fn unified(old: &str, new: &str) -> String {
+    let matcher = Matcher::new(old, new);
+    let mut out = String::new();
+    for hunk in hunks(steps(&matcher)) {
+        let (Some(first), Some(last)) = (hunk.first(), hunk.last()) else { continue };
+        let range = |start: usize, end: usize| match end - start {
+            1 => format!("{}", start + 1),
+            0 => format!("{start},0"),
+            length => format!("{},{length}", start + 1),
+        };
+        let (before, after) = (range(first.old.start, last.old.end), range(first.new.start, last.new.end));
+        out.push_str(&format!("@@ -{before} +{after} @@\n"));
+        for step in hunk {
+            let mut lines = |sign: char, lines: &[&str]| {
+                lines.iter().for_each(|line| out.extend([sign.to_string().as_str(), line, "\n"]));
+            };
+            if step.alike {
+                lines(' ', &matcher.old[step.old]);
+            } else {
+                lines('-', &matcher.old[step.old]);
+                lines('+', &matcher.new[step.new]);
+            }
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn lines_that_differ_stand_between_those_around_them() {
+        // Old, new, the diff of Python's difflib.
+        let cases = [
+            ("a", "a", ""),
+            ("a\nb", "a\nc", "@@ -1,2 +1,2 @@\n a\n-b\n+c\n"),
+            ("", "a\nb", "@@ -0,0 +1,2 @@\n+a\n+b\n"),
+            (
+                "1\n2\n3\n4\n5\n6\n7\n8\n9",
+                "1\n2\n3\n4\nx\n6\n7\n8\n9",
+                "@@ -2,7 +2,7 @@\n 2\n 3\n 4\n-5\n+x\n 6\n 7\n 8\n",
+            ),
+            (
+                "x\n1\n2\n3\n4\n5\n6\n7\ny",
+                "1\n2\n3\n4\n5\n6\n7",
+                "@@ -1,4 +1,3 @@\n-x\n 1\n 2\n 3\n@@ -6,4 +5,3 @@\n 5\n 6\n 7\n-y\n",
+            ),
+            ("q\na\nb\nx\nc\nd", "a\nb\ny\nc\nd\nf", "@@ -1,6 +1,6 @@\n-q\n a\n b\n-x\n+y\n c\n d\n+f\n"),
+        ];
+        for (old, new, wanted) in cases {
+            assert_eq!(unified(old, new), wanted, "{old:?} {new:?}");
+        }
+    }
+
+    #[test]
+    fn structs_are_compared_as_the_server_has_them() {
+        let (old, new) = (json!({"volumeName": "a"}), json!({"volumeName": "b"}));
+        let told = difference("core.PersistentVolumeClaimSpec", &old, &new);
+        let wanted = r#"@@ -5,7 +5,7 @@
+   "Limits": null,
+   "Requests": null
+  },
+- "VolumeName": "a",
++ "VolumeName": "b",
+  "StorageClassName": null,
+  "VolumeMode": null,
+  "DataSource": null,
+"#;
+        assert_eq!(told, wanted);
+    }
+}

@@ -1,0 +1,340 @@
+//! Validation of the built-in kinds, in kube-apiserver's order and words. Generic metadata is checked by `registry/`.
+
+use crowsnest_apimachinery::field::{FieldError, FieldErrorKind};
+use crowsnest_apimachinery::names::format::{
+    dns1123_label, dns1123_subdomain, label_value, path_segment, qualified_name,
+};
+use crowsnest_registry::strategy::RequestContext;
+use crowsnest_registry::validation::labels;
+use serde_json::{Value, json};
+
+use super::object::{at, fields, flag, items, number, same, set, text, unset};
+
+mod addresses;
+mod admission_policy;
+mod autoscaler;
+mod batch;
+mod cluster;
+mod config;
+mod container;
+mod cron;
+mod difference;
+mod drivers;
+mod env;
+mod event;
+mod flow;
+pub(super) mod go;
+mod ingress;
+mod job_indexes;
+mod job_policy;
+mod job_status;
+mod mount;
+mod network;
+mod persistent_volume;
+mod pod;
+mod pod_context;
+mod pod_status;
+mod pod_update;
+mod probe;
+mod quota;
+mod rbac;
+mod resources;
+mod scheduling;
+pub(crate) mod selector;
+mod service;
+mod signing;
+mod status;
+mod storage;
+#[cfg(test)]
+mod tests;
+mod volume;
+mod volume_sources;
+pub mod webhook;
+mod windows;
+mod workload;
+
+/// Findings in the order they are reported.
+#[derive(Default)]
+pub(super) struct Errors(Vec<FieldError>);
+
+impl Errors {
+    fn push(&mut self, error: FieldError) {
+        self.0.push(error);
+    }
+
+    fn required(&mut self, field: impl Into<String>, detail: &str) {
+        self.push(FieldError::required(field, detail));
+    }
+
+    fn invalid(&mut self, field: impl Into<String>, value: &Value, detail: impl Into<String>) {
+        self.push(FieldError::invalid(field, value, detail));
+    }
+
+    fn forbidden(&mut self, field: impl Into<String>, detail: &str) {
+        self.push(FieldError::forbidden(field, detail));
+    }
+
+    fn duplicate(&mut self, field: impl Into<String>, value: &Value) {
+        self.push(FieldError::duplicate(field, value));
+    }
+
+    fn unsupported(&mut self, field: impl Into<String>, value: &Value, supported: &[&str]) {
+        self.push(FieldError::not_supported(field, value, supported));
+    }
+
+    /// One error for each text of a name check.
+    fn names(&mut self, field: &str, value: &str, why: Vec<String>) {
+        why.into_iter().for_each(|why| self.invalid(field, &json!(value), why));
+    }
+
+    fn too_many(&mut self, field: impl Into<String>, given: usize, most: usize) {
+        let why = format!("must have at most {most} items");
+        self.push(FieldError::new(FieldErrorKind::TooMany, field, Some(given.to_string()), why));
+    }
+
+    fn non_negative(&mut self, field: impl Into<String>, value: &Value) {
+        if value.as_i64().is_some_and(|n| n < 0) {
+            self.invalid(field, value, "must be greater than or equal to 0");
+        }
+    }
+
+    /// Required, and one of the supported values (given in the order they are printed in).
+    fn one_of(&mut self, field: &str, value: &Value, supported: &[&str]) {
+        if value.is_null() || value == "" {
+            self.required(field, "");
+        } else if !supported.iter().any(|s| value == s) {
+            self.unsupported(field, value, supported);
+        }
+    }
+
+    /// The same for a field that may be absent.
+    fn optional_one_of(&mut self, field: &str, value: &Value, supported: &[&str]) {
+        if !value.is_null() && value != "" {
+            self.one_of(field, value, supported);
+        }
+    }
+
+    fn immutable(&mut self, field: &str, old: &Value, new: &Value) {
+        if old != new {
+            self.invalid(field, new, "field is immutable");
+        }
+    }
+}
+
+/// Everything wrong with a new object.
+pub(super) fn create(ctx: &RequestContext, group: &str, kind: &str, object: &Value) -> Vec<FieldError> {
+    let mut errors = Errors::default();
+    let e = &mut errors;
+    match (group, kind) {
+        ("", "Pod") => pod::create(e, object),
+        ("", "PodTemplate") => pod::template(e, at(object, "template"), "template"),
+        ("", "ReplicationController") => workload::replication_controller(e, object),
+        ("apps", "Deployment") => workload::deployment(e, object),
+        ("apps", "ReplicaSet") => workload::replica_set(e, object),
+        ("apps", "StatefulSet") => workload::stateful_set(e, object, true),
+        ("apps", "DaemonSet") => workload::daemon_set(e, object),
+        ("apps", "ControllerRevision") => workload::revision(e, object),
+        ("batch", "Job") => batch::job(e, object),
+        ("batch", "CronJob") => batch::cron_job(e, object),
+        ("", "Service") => service::create(e, object),
+        ("", "Endpoints") => network::endpoints(e, object),
+        ("discovery.k8s.io", "EndpointSlice") => network::endpoint_slice(e, object),
+        ("networking.k8s.io", "Ingress") => {
+            ingress::create(e, object);
+            ingress::annotation(e, object);
+        }
+        ("networking.k8s.io", "IngressClass") => ingress::class(e, object),
+        ("networking.k8s.io", "NetworkPolicy") => network::policy(e, object),
+        ("", "ConfigMap") => config::config_map(e, object),
+        ("", "Secret") => config::secret(e, object),
+        ("", "PersistentVolumeClaim") => storage::claim(e, at(object, "spec"), "spec"),
+        ("", "PersistentVolume") => persistent_volume::volume(e, object),
+        ("storage.k8s.io", "StorageClass") => storage::class(e, object),
+        ("storage.k8s.io", _) => drivers::create(e, kind, object),
+        ("autoscaling", "HorizontalPodAutoscaler") => autoscaler::autoscaler(e, None, object),
+        ("flowcontrol.apiserver.k8s.io", "FlowSchema") => flow::schema(e, object),
+        ("flowcontrol.apiserver.k8s.io", "PriorityLevelConfiguration") => flow::level(e, object),
+        ("networking.k8s.io", "IPAddress") => addresses::address(e, object),
+        ("networking.k8s.io", "ServiceCIDR") => addresses::service_cidr(e, object),
+        ("rbac.authorization.k8s.io", _) => rbac::create(e, kind, object),
+        ("", "Node") => cluster::node(e, object),
+        ("policy", "PodDisruptionBudget") => cluster::disruption_budget(e, object),
+        ("coordination.k8s.io", "Lease") => cluster::lease(e, object),
+        ("certificates.k8s.io", "CertificateSigningRequest") => cluster::signing_request(e, object),
+        ("scheduling.k8s.io", "PriorityClass") => cluster::priority_class(e, object),
+        ("node.k8s.io", "RuntimeClass") => cluster::runtime_class(e, object),
+        ("", "ResourceQuota") => quota::resource_quota(e, object),
+        ("", "LimitRange") => quota::limit_range(e, object),
+        ("", "Namespace") => cluster::finalizers(e, object, false),
+        ("" | "events.k8s.io", "Event") => event::event(e, group, &ctx.namespace, object),
+        ("admissionregistration.k8s.io", "ValidatingWebhookConfiguration" | "MutatingWebhookConfiguration") => {
+            e.0.extend(webhook::validate(object));
+        }
+        ("admissionregistration.k8s.io", _) => e.0.extend(policies(kind, object)),
+        _ => {}
+    }
+    errors.0
+}
+
+fn policies(kind: &str, object: &Value) -> Vec<FieldError> {
+    match kind {
+        "ValidatingAdmissionPolicy" => admission_policy::validating_policy(object),
+        "ValidatingAdmissionPolicyBinding" => admission_policy::validating_binding(object),
+        "MutatingAdmissionPolicy" => admission_policy::mutating_policy(object),
+        "MutatingAdmissionPolicyBinding" => admission_policy::mutating_binding(object),
+        _ => Vec::new(),
+    }
+}
+
+/// Everything wrong with a change.
+pub(super) fn update(ctx: &RequestContext, group: &str, kind: &str, old: &Value, new: &Value) -> Vec<FieldError> {
+    // The server's own writes: a binding sets the node of a pod, which nothing else may.
+    if matches!(ctx.subresource.as_str(), "binding" | "eviction") {
+        return Vec::new();
+    }
+    let mut errors = Errors::default();
+    let e = &mut errors;
+    if matches!(ctx.subresource.as_str(), "status" | "finalize" | "approval") {
+        match kind {
+            "Pod" => pod_status::update(e, old, new),
+            "CertificateSigningRequest" => signing::update(e, &ctx.subresource, old, new),
+            "Namespace" if ctx.subresource == "finalize" => cluster::finalizers(e, new, true),
+            "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet" | "ReplicationController" => {
+                workload::status(e, kind, old, new);
+            }
+            "Node" => cluster::node_update(e, old, new),
+            "Job" => job_status::update(e, old, new),
+            _ if ctx.subresource == "status" => status::update(e, kind, new),
+            _ => {}
+        }
+        return errors.0;
+    }
+    match (group, kind) {
+        ("", "Pod") => pod_update::update(e, &ctx.subresource, old, new),
+        ("", "ConfigMap") | ("", "Secret") => {
+            config::update(e, kind, old, new);
+            e.0.extend(create(ctx, group, kind, new));
+        }
+        ("", "Service") => service::update(e, old, new),
+        ("apps", "StatefulSet") => {
+            workload::stateful_set(e, new, false);
+            workload::stateful_set_update(e, old, new);
+        }
+        ("apps", "Deployment" | "ReplicaSet" | "DaemonSet") => {
+            e.0.extend(create(ctx, group, kind, new));
+            e.immutable("spec.selector", at(old, "spec.selector"), at(new, "spec.selector"));
+        }
+        ("batch", "Job") => batch::job_update(e, old, new),
+        ("rbac.authorization.k8s.io", _) => {
+            e.0.extend(create(ctx, group, kind, new));
+            if at(old, "roleRef") != at(new, "roleRef") {
+                e.push(go::invalid_internal("roleRef", at(new, "roleRef"), "rbac.RoleRef", "cannot change roleRef"));
+            }
+        }
+        ("", "PersistentVolumeClaim") => storage::claim_update(e, old, new),
+        ("", "PersistentVolume") => {
+            // The strategy judges it, and so does the rule for changes.
+            persistent_volume::volume(e, new);
+            persistent_volume::volume(e, new);
+            persistent_volume::volume_update(e, old, new);
+        }
+        ("storage.k8s.io", "StorageClass") => storage::class_update(e, old, new),
+        ("storage.k8s.io", _) => drivers::update(e, kind, old, new),
+        ("scheduling.k8s.io", "PriorityClass") => cluster::priority_class_update(e, old, new),
+        // What else a class says may change, however wrong it is.
+        ("node.k8s.io", "RuntimeClass") => {
+            cluster::runtime_class(e, new);
+            e.immutable("handler", at(old, "handler"), at(new, "handler"));
+        }
+        ("", "Node") => cluster::node_update(e, old, new),
+        ("", "ResourceQuota") => {
+            quota::resource_quota(e, new);
+            quota::quota_update(e, old, new);
+        }
+        ("", "Namespace") => {}
+        ("networking.k8s.io", "Ingress") => ingress::create(e, new),
+        ("policy", "PodDisruptionBudget") => cluster::disruption_budget(e, new),
+        ("discovery.k8s.io", "EndpointSlice") => {
+            network::endpoint_slice(e, new);
+            e.immutable("addressType", at(old, "addressType"), at(new, "addressType"));
+        }
+        ("networking.k8s.io", "IngressClass") => {
+            e.immutable("spec.controller", &json!(text(old, "spec.controller")), &json!(text(new, "spec.controller")));
+            ingress::class(e, new);
+        }
+        ("networking.k8s.io", "IPAddress") => {
+            e.immutable("spec.parentRef", at(old, "spec.parentRef"), at(new, "spec.parentRef"));
+        }
+        ("networking.k8s.io", "ServiceCIDR") => addresses::service_cidr_update(e, old, new),
+        ("apps", "ControllerRevision") => {
+            e.non_negative("revision", at(new, "revision"));
+            e.immutable("data", at(old, "data"), at(new, "data"));
+        }
+        ("autoscaling", "HorizontalPodAutoscaler") => autoscaler::autoscaler(e, Some(old), new),
+        (_, "Event") => event::update(e, group, &ctx.namespace, (old, new)),
+        _ => e.0.extend(create(ctx, group, kind, new)),
+    }
+    errors.0
+}
+
+/// Addresses and families of a service as far as they can be judged before it has any.
+pub(super) fn cluster_ips(spec: &Value) -> Vec<FieldError> {
+    let mut errors = Errors::default();
+    service::cluster_ips(&mut errors, spec);
+    errors.0
+}
+
+/// What is wrong with an object's name.
+pub(super) fn name(group: &str, kind: &str, name: &str, prefix: bool) -> Vec<String> {
+    // A generated name's prefix may end where a name may not: the suffix follows.
+    let masked = prefix && name.len() > 1 && name.ends_with('-');
+    let whole = if masked { format!("{}a", &name[..name.len() - 1]) } else { name.to_owned() };
+    match (group, kind) {
+        ("", "Service" | "Namespace") | ("apps", "StatefulSet") => dns1123_label(&whole),
+        ("networking.k8s.io", "IPAddress") => addresses::wrong_address(name).into_iter().collect(),
+        ("rbac.authorization.k8s.io", _)
+        | ("", "Event")
+        | ("policy", "PodDisruptionBudget")
+        | ("certificates.k8s.io", "CertificateSigningRequest") => path_segment(name, prefix),
+        ("scheduling.k8s.io" | "node.k8s.io", _) => dns1123_subdomain(&whole),
+        _ => dns1123_subdomain(&whole),
+    }
+}
+
+/// `IsValidPortNum`.
+fn port_number(value: i64) -> Option<&'static str> {
+    (!(1..=65535).contains(&value)).then_some("must be between 1 and 65535, inclusive")
+}
+
+/// `IsValidPortName`.
+fn port_name(name: &str) -> Vec<String> {
+    let mut why = Vec::new();
+    if name.len() > 15 {
+        why.push("must be no more than 15 characters".to_owned());
+    }
+    if name.is_empty() || !name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-') {
+        why.push("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)".to_owned());
+    }
+    if !name.bytes().any(|b| b.is_ascii_lowercase()) {
+        why.push("must contain at least one letter (a-z)".to_owned());
+    }
+    if name.contains("--") {
+        why.push("must not contain consecutive hyphens".to_owned());
+    }
+    if name.starts_with('-') || name.ends_with('-') {
+        why.push("must not begin or end with a hyphen".to_owned());
+    }
+    why
+}
+
+/// A port that is a number or a name.
+fn port(e: &mut Errors, field: &str, value: &Value) {
+    match value {
+        Value::String(name) => e.names(field, name, port_name(name)),
+        other => {
+            if let Some(why) = port_number(other.as_i64().unwrap_or(0)) {
+                e.invalid(field, &json!(other.as_i64().unwrap_or(0)), why);
+            }
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! Persistent volumes, and what stands of one in an attachment: their source, and what of them may change. From
+//! `ValidatePersistentVolumeSpec` and `pkg/volume/validation`.
+
+use super::difference::difference;
+use super::resources::amount;
+use super::selector::node_selector;
+use super::storage::access_modes;
+use super::{
+    Errors, Value, at, dns1123_label, dns1123_subdomain, fields, go, items, set, text, volume, volume_sources,
+};
+use crate::object;
+
+const MOUNT_OPTIONS: &str = "volume.beta.kubernetes.io/mount-options";
+/// Sources that such an annotation is known of.
+const MOUNTED_BY_OPTIONS: [&str; 13] = [
+    "gcePersistentDisk",
+    "awsElasticBlockStore",
+    "glusterfs",
+    "nfs",
+    "rbd",
+    "quobyte",
+    "iscsi",
+    "cinder",
+    "cephfs",
+    "azureFile",
+    "vsphereVolume",
+    "azureDisk",
+    "photonPersistentDisk",
+];
+/// What a node's label was called before, and is now.
+const LABELS: [(&str, &str); 5] = [
+    ("failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone"),
+    ("failure-domain.beta.kubernetes.io/region", "topology.kubernetes.io/region"),
+    ("beta.kubernetes.io/instance-type", "node.kubernetes.io/instance-type"),
+    ("beta.kubernetes.io/os", "kubernetes.io/os"),
+    ("beta.kubernetes.io/arch", "kubernetes.io/arch"),
+];
+
+pub(super) fn volume(e: &mut Errors, object: &Value) {
+    let spec = at(object, "spec");
+    whole(e, spec);
+    let annotated = at(object, "metadata.annotations").get(MOUNT_OPTIONS).is_some();
+    if annotated && !MOUNTED_BY_OPTIONS.iter().any(|kind| set(spec, kind)) {
+        let path = format!("metadata.annotations.{MOUNT_OPTIONS}");
+        e.forbidden(path, "may not specify mount options for this volume type");
+    }
+}
+
+fn whole(e: &mut Errors, spec: &Value) {
+    if items(spec, "accessModes").is_empty() {
+        e.required("spec.accessModes", "");
+    }
+    access_modes(e, spec, "spec.accessModes");
+    let capacity = fields(spec, "capacity");
+    if capacity.is_empty() {
+        e.required("spec.capacity", "");
+    }
+    if !capacity.contains_key("storage") || capacity.len() > 1 {
+        e.unsupported("spec.capacity", at(spec, "capacity"), &["storage"]);
+    }
+    for (name, value) in capacity {
+        if amount(value).is_some_and(|quantity| quantity.sign() <= 0) {
+            e.invalid(format!("spec.capacity[{name}]"), value, "must be greater than zero");
+        }
+    }
+    e.optional_one_of(
+        "spec.persistentVolumeReclaimPolicy",
+        at(spec, "persistentVolumeReclaimPolicy"),
+        &["Delete", "Recycle", "Retain"],
+    );
+    if set(spec, "nodeAffinity") {
+        if set(spec, "nodeAffinity.required") {
+            node_selector(e, at(spec, "nodeAffinity.required"), "spec.nodeAffinity.required");
+        } else {
+            e.required("spec.nodeAffinity.required", "must specify required node constraints");
+        }
+    }
+    source(e, spec, "spec");
+    recycled(e, spec, "spec");
+    let class = text(spec, "storageClassName");
+    if !class.is_empty() {
+        e.names("spec.storageClassName", class, dns1123_subdomain(class));
+    }
+    e.optional_one_of("spec.volumeMode", at(spec, "volumeMode"), &["Block", "Filesystem"]);
+    attributes(e, spec, "spec");
+}
+
+fn recycled(e: &mut Errors, spec: &Value, path: &str) {
+    let recycled = text(spec, "persistentVolumeReclaimPolicy") == "Recycle";
+    let host = text(spec, "hostPath.path");
+    if recycled && host.starts_with('/') && host.split('/').all(|part| part.is_empty() || part == ".") {
+        let why = "may not be 'recycle' for a hostPath mount of '/'";
+        e.forbidden(format!("{path}.persistentVolumeReclaimPolicy"), why);
+    }
+}
+
+fn attributes(e: &mut Errors, spec: &Value, path: &str) {
+    let Some(class) = at(spec, "volumeAttributesClassName").as_str() else { return };
+    let field = format!("{path}.volumeAttributesClassName");
+    if class.is_empty() {
+        e.required(field, "an empty string is disallowed");
+    } else {
+        e.names(&field, class, dns1123_subdomain(class));
+    }
+    if !set(spec, "csi") {
+        e.required(format!("{path}.csi"), "has to be specified when using volumeAttributesClassName");
+    }
+}
+
+/// What an attachment says of a volume that is no object: only what a driver needs.
+pub(super) fn inline(e: &mut Errors, spec: &Value, path: &str) {
+    let refused = |e: &mut Errors, field: &str| {
+        e.forbidden(format!("{path}.{field}"), "may not be specified in the context of inline volumes");
+    };
+    for field in ["claimRef", "capacity"].into_iter().filter(|field| set(spec, field)) {
+        refused(e, field);
+    }
+    if !set(spec, "csi") {
+        e.required(format!("{path}.csi"), "has to be specified in the context of inline volumes");
+    }
+    if items(spec, "accessModes").is_empty() {
+        e.required(format!("{path}.accessModes"), "");
+    }
+    access_modes(e, spec, &format!("{path}.accessModes"));
+    if !matches!(text(spec, "persistentVolumeReclaimPolicy"), "" | "Retain") {
+        let why = "may only be Retain in the context of inline volumes";
+        e.forbidden(format!("{path}.persistentVolumeReclaimPolicy"), why);
+    }
+    if set(spec, "nodeAffinity") {
+        refused(e, "nodeAffinity");
+    }
+    source(e, spec, path);
+    recycled(e, spec, path);
+    if !text(spec, "storageClassName").is_empty() {
+        refused(e, "storageClassName");
+    }
+    if !matches!(at(spec, "volumeMode").as_str(), None | Some("Filesystem")) {
+        let why = "may not specify volumeMode other than Filesystem in the context of inline volumes";
+        e.forbidden(format!("{path}.volumeMode"), why);
+    }
+}
+
+/// In the order the sources are looked at.
+const SOURCES: [&str; 22] = [
+    "hostPath",
+    "gcePersistentDisk",
+    "awsElasticBlockStore",
+    "glusterfs",
+    "flocker",
+    "nfs",
+    "rbd",
+    "quobyte",
+    "cephfs",
+    "iscsi",
+    "cinder",
+    "fc",
+    "flexVolume",
+    "azureFile",
+    "vsphereVolume",
+    "photonPersistentDisk",
+    "portworxVolume",
+    "azureDisk",
+    "scaleIO",
+    "local",
+    "storageos",
+    "csi",
+];
+
+fn source(e: &mut Errors, spec: &Value, parent: &str) {
+    let mut found = false;
+    for kind in SOURCES.into_iter().filter(|kind| set(spec, kind)) {
+        let path = format!("{parent}.{kind}");
+        if found {
+            let path = if kind == "cephfs" { format!("{parent}.cephFS") } else { path };
+            e.forbidden(path, "may not specify more than 1 volume type");
+            continue;
+        }
+        found = true;
+        let source = at(spec, kind);
+        match kind {
+            "csi" => {
+                volume::driver(e, at(source, "driver"), &format!("{path}.driver"));
+                volume::needs(e, source, &["volumeHandle"], &path);
+                secrets(e, source, &path);
+            }
+            "azureFile" => volume::needs(e, source, &["secretName", "shareName"], &path),
+            "gcePersistentDisk" => volume_sources::shared(e, kind, source, &format!("{parent}.persistentDisk")),
+            _ => volume_sources::shared(e, kind, source, &path),
+        }
+        if kind == "local" && !set(spec, "nodeAffinity") {
+            e.required(format!("{parent}.nodeAffinity"), "Local volume requires node affinity");
+        }
+    }
+    if !found {
+        e.required(parent, "must specify a volume type");
+    }
+}
+
+/// `validatePVSecretReference` of every secret a driver may need.
+fn secrets(e: &mut Errors, source: &Value, path: &str) {
+    let kinds = ["controllerPublish", "controllerExpand", "nodePublish", "nodeExpand"];
+    for field in kinds.iter().map(|kind| format!("{kind}SecretRef")).filter(|field| set(source, field)) {
+        let (secret, path) = (at(source, &field), format!("{path}.{field}"));
+        volume::needs(e, secret, &["name"], &path);
+        if !text(secret, "name").is_empty() {
+            e.names(&format!("{path}.name"), text(secret, "name"), dns1123_subdomain(text(secret, "name")));
+        }
+        volume::needs(e, secret, &["namespace"], &path);
+        if !text(secret, "namespace").is_empty() {
+            e.names(&format!("{path}.namespace"), text(secret, "namespace"), dns1123_label(text(secret, "namespace")));
+        }
+    }
+}
+
+pub(super) fn volume_update(e: &mut Errors, old: &Value, new: &Value) {
+    const OPEN: [&str; 9] = [
+        "capacity",
+        "accessModes",
+        "claimRef",
+        "persistentVolumeReclaimPolicy",
+        "storageClassName",
+        "mountOptions",
+        "volumeMode",
+        "nodeAffinity",
+        "volumeAttributesClassName",
+    ];
+    let source = |object: &Value| {
+        let mut spec = at(object, "spec").clone();
+        for field in OPEN {
+            object::take(&mut spec, field);
+        }
+        spec
+    };
+    let (before, mut after) = (source(old), source(new));
+    // A secret for growing may come later.
+    const SECRET: &str = "controllerExpandSecretRef";
+    if set(&before, "csi") && !set(at(&before, "csi"), SECRET) && set(at(&after, "csi"), SECRET) {
+        object::take(&mut after["csi"], SECRET);
+    }
+    if before != after {
+        let differs = difference("core.PersistentVolumeSource", &before, &after);
+        let why = format!("spec.persistentvolumesource is immutable after creation\n{differs}");
+        e.forbidden("spec.persistentvolumesource", &why);
+    }
+    // The path of this field lacks its parent in kube-apiserver too.
+    e.immutable("volumeMode", at(old, "spec.volumeMode"), at(new, "spec.volumeMode"));
+    let (affinity, wanted) = (at(old, "spec.nodeAffinity"), at(new, "spec.nodeAffinity"));
+    if !affinity.is_null() && renamed(affinity, wanted) != *wanted {
+        let why = "field is immutable, except for updating from beta label to GA";
+        match wanted {
+            Value::Null => e.invalid("nodeAffinity", wanted, why),
+            _ => e.push(go::invalid_internal("nodeAffinity", wanted, "core.VolumeNodeAffinity", why)),
+        }
+    }
+    if set(old, "spec.volumeAttributesClassName") && !set(new, "spec.volumeAttributesClassName") {
+        e.forbidden("spec.volumeAttributesClassName", "update from non-nil value to nil is forbidden");
+    }
+}
+
+/// An affinity whose labels are called as in the other one, where only their names are newer there.
+fn renamed(affinity: &Value, wanted: &Value) -> Value {
+    let mut affinity = affinity.clone();
+    let terms = affinity.pointer_mut("/required/nodeSelectorTerms").and_then(Value::as_array_mut).into_iter().flatten();
+    for (index, term) in terms.enumerate() {
+        for list in ["matchExpressions", "matchFields"] {
+            let others = at(wanted, "required.nodeSelectorTerms").get(index).map_or(&[][..], |term| items(term, list));
+            let requirements = term.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten();
+            for (requirement, other) in requirements.zip(others) {
+                if LABELS.contains(&(text(requirement, "key"), text(other, "key"))) {
+                    requirement["key"] = other["key"].clone();
+                }
+            }
+        }
+    }
+    affinity
+}

@@ -1,0 +1,157 @@
+//! Pods and pod templates.
+
+use std::collections::BTreeSet;
+
+use super::container::{self, Role};
+use super::{
+    Errors, Value, at, dns1123_label, dns1123_subdomain, env, fields, items, json, labels, number, pod_context,
+    qualified_name, resources, scheduling, set, text, volume,
+};
+
+/// Pods that a kubelet has from elsewhere carry it.
+pub(super) const MIRROR: &str = "kubernetes.io/config.mirror";
+
+pub(super) fn create(e: &mut Errors, object: &Value) {
+    whole(e, object);
+    if !items(object, "spec.ephemeralContainers").is_empty() {
+        e.forbidden("spec.ephemeralContainers", "cannot be set on create");
+    }
+    if !text(object, "spec.nodeName").is_empty() && !items(object, "spec.schedulingGates").is_empty() {
+        e.forbidden("spec.nodeName", "cannot be set until all schedulingGates have been cleared");
+    }
+}
+
+/// A pod itself: what `spec` checks, and what templates are not held to.
+pub(super) fn whole(e: &mut Errors, object: &Value) {
+    let pod = at(object, "spec");
+    annotations(e, at(object, "metadata"), pod, "metadata.annotations");
+    spec(e, pod, Some(text(object, "metadata.name")), "spec");
+    if text(pod, "serviceAccountName").is_empty() {
+        for (v, volume) in items(pod, "volumes").iter().enumerate() {
+            for (s, source) in items(volume, "projected.sources").iter().enumerate() {
+                if set(source, "serviceAccountToken") {
+                    let field = format!("spec.volumes[{v}].projected.sources[{s}].serviceAccountToken");
+                    e.forbidden(field, "must not be specified when serviceAccountName is not set");
+                }
+            }
+        }
+    }
+    for list in ["containers", "initContainers"] {
+        container::images(e, items(pod, list), &format!("spec.{list}"));
+    }
+}
+
+/// `ValidatePodSpecificAnnotations`, as far as the annotations still mean something.
+pub(super) fn annotations(e: &mut Errors, metadata: &Value, spec: &Value, path: &str) {
+    const COST: &str = "controller.kubernetes.io/pod-deletion-cost";
+    let all = fields(metadata, "annotations");
+    if let Some(mirror) = all.get(MIRROR)
+        && text(spec, "nodeName").is_empty()
+    {
+        e.invalid(format!("{path}[{MIRROR}]"), mirror, "must set spec.nodeName if mirror pod annotation is set");
+    }
+    if let Some(cost) = all.get(COST) {
+        let value = cost.as_str().unwrap_or_default();
+        let padded = value.starts_with('+') || (value.starts_with('0') && value != "0");
+        if padded || value.parse::<i32>().is_err() {
+            e.invalid(format!("{path}[{COST}]"), cost, "must be a 32bit integer");
+        }
+    }
+}
+
+/// A template: its labels and annotations, then the spec.
+pub(super) fn template(e: &mut Errors, template: &Value, path: &str) {
+    template_metadata(e, template, path);
+    spec(e, at(template, "spec"), None, &format!("{path}.spec"));
+    if !items(template, "spec.ephemeralContainers").is_empty() {
+        e.forbidden(format!("{path}.spec.ephemeralContainers"), "ephemeral containers not allowed in pod template");
+    }
+}
+
+pub(super) fn template_metadata(e: &mut Errors, template: &Value, path: &str) {
+    let metadata = template.get("metadata");
+    e.0.extend(labels(metadata.and_then(|m| m.get("labels")), &format!("{path}.labels")));
+    e.0.extend(crowsnest_registry::validation::annotations(
+        metadata.and_then(|m| m.get("annotations")),
+        &format!("{path}.annotations"),
+    ));
+    annotations(e, at(template, "metadata"), at(template, "spec"), &format!("{path}.annotations"));
+}
+
+/// `name` is the pod's own, absent for the spec of a template.
+pub(super) fn spec(e: &mut Errors, spec: &Value, name: Option<&str>, path: &str) {
+    let volumes = volume::list(e, spec, name, path);
+    pod_context::resource_claims(e, spec, path);
+    let pod = container::Pod { spec, volumes };
+    let mut names = BTreeSet::new();
+    if items(spec, "containers").is_empty() {
+        e.required(format!("{path}.containers"), "");
+    }
+    for (list, role) in
+        [("containers", Role::Main), ("initContainers", Role::Init), ("ephemeralContainers", Role::Ephemeral)]
+    {
+        container::list(e, items(spec, list), role, &pod, &mut names, &format!("{path}.{list}"));
+    }
+    resources::pod(e, spec, &format!("{path}.resources"));
+    pod_context::host_network(e, spec, name.is_some(), path);
+    e.one_of(&format!("{path}.restartPolicy"), at(spec, "restartPolicy"), &["Always", "OnFailure", "Never"]);
+    e.one_of(
+        &format!("{path}.dnsPolicy"),
+        at(spec, "dnsPolicy"),
+        &["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"],
+    );
+    e.0.extend(labels(spec.get("nodeSelector"), &format!("{path}.nodeSelector")));
+    pod_context::security(e, spec, path);
+    scheduling::affinity(e, at(spec, "affinity"), &format!("{path}.affinity"));
+    pod_context::dns(e, spec, path);
+    for (index, gate) in items(spec, "readinessGates").iter().enumerate() {
+        let name = text(gate, "conditionType");
+        e.names(&format!("{path}.readinessGates[{index}].conditionType"), name, qualified_name(name));
+    }
+    scheduling::gates(e, spec, path);
+    scheduling::spread(e, spec, path);
+    pod_context::host_users(e, spec, path);
+    identity(e, spec, path);
+    scheduling::tolerations(e, spec, path);
+    pod_context::host_aliases(e, spec, path);
+    for field in ["priorityClassName", "runtimeClassName"] {
+        let class = text(spec, field);
+        if !class.is_empty() {
+            e.names(&format!("{path}.{field}"), class, dns1123_subdomain(class));
+        }
+    }
+    e.optional_one_of(
+        &format!("{path}.preemptionPolicy"),
+        at(spec, "preemptionPolicy"),
+        &["PreemptLowerPriority", "Never"],
+    );
+    if set(spec, "overhead") {
+        resources::requirements(e, &json!({"limits": at(spec, "overhead")}), None, &format!("{path}.overhead"));
+    }
+    pod_context::os(e, spec, path);
+    env::files(e, spec, path);
+}
+
+fn identity(e: &mut Errors, spec: &Value, path: &str) {
+    let account = text(spec, "serviceAccountName");
+    if !account.is_empty() {
+        e.names(&format!("{path}.serviceAccountName"), account, dns1123_subdomain(account));
+    }
+    let node = text(spec, "nodeName");
+    if !node.is_empty() {
+        e.names(&format!("{path}.nodeName"), node, dns1123_subdomain(node));
+    }
+    if let Some(seconds) = number(spec, "activeDeadlineSeconds").filter(|s| !(1..=i64::from(i32::MAX)).contains(s)) {
+        e.invalid(
+            format!("{path}.activeDeadlineSeconds"),
+            &json!(seconds),
+            "must be between 1 and 2147483647, inclusive",
+        );
+    }
+    for field in ["hostname", "subdomain"] {
+        let name = text(spec, field);
+        if !name.is_empty() {
+            e.names(&format!("{path}.{field}"), name, dns1123_label(name));
+        }
+    }
+}

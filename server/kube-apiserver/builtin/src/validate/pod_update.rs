@@ -1,0 +1,298 @@
+//! What may change in a pod, by itself and by its subresources.
+
+use super::difference::difference;
+use super::pod::{MIRROR, whole};
+use super::{Errors, Value, at, container, fields, go, items, json, number, same, scheduling, set, text};
+use crate::defaults::pod::qos_class;
+use crate::object;
+
+const UPDATE: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
+
+pub(super) fn update(e: &mut Errors, subresource: &str, old: &Value, new: &Value) {
+    whole(e, new);
+    match subresource {
+        "ephemeralcontainers" => return ephemeral(e, old, new),
+        "resize" => return resize(e, old, new),
+        _ => {}
+    }
+    let (before, after) = (at(old, "spec"), at(new, "spec"));
+    for list in ["containers", "initContainers"] {
+        if items(before, list).len() != items(after, list).len() {
+            e.forbidden(format!("spec.{list}"), "pod updates may not add or remove containers");
+            return;
+        }
+        for (index, container) in items(after, list).iter().enumerate() {
+            if text(container, "image").is_empty() {
+                e.required(format!("spec.{list}[{index}].image"), "");
+            }
+        }
+        container::images(e, items(after, list), &format!("spec.{list}"));
+    }
+    let mut allowed = after.clone();
+    for list in ["containers", "initContainers"] {
+        let images: Vec<Value> = items(before, list).iter().map(|c| at(c, "image").clone()).collect();
+        let mut images = images.into_iter();
+        object::each(&mut allowed, list, |container| {
+            object::put(container, "image", images.next().unwrap_or_default());
+        });
+    }
+    if !deadline(e, before, after) {
+        return;
+    }
+    // Only how long a toleration holds may change.
+    let timeless = |toleration: &Value| {
+        let mut copy = toleration.clone();
+        object::take(&mut copy, "tolerationSeconds");
+        copy
+    };
+    let now: Vec<Value> = items(after, "tolerations").iter().map(timeless).collect();
+    if items(before, "tolerations").iter().all(|toleration| now.contains(&timeless(toleration))) {
+        scheduling::tolerations(e, after, "spec");
+    } else {
+        e.forbidden("spec.tolerations", "existing toleration can not be modified except its tolerationSeconds");
+    }
+    let gates_before = items(before, "schedulingGates");
+    for (index, gate) in items(after, "schedulingGates").iter().enumerate() {
+        if !gates_before.contains(gate) {
+            let why = format!("only deletion is allowed, but found new scheduling gate '{}'", text(gate, "name"));
+            e.forbidden(format!("spec.schedulingGates[{index}].name"), &why);
+        }
+    }
+    for field in ["activeDeadlineSeconds", "tolerations", "schedulingGates"] {
+        object::copy(before, &mut allowed, field);
+    }
+    if number(before, "terminationGracePeriodSeconds").is_some_and(|n| n < 0)
+        && number(after, "terminationGracePeriodSeconds") == Some(1)
+    {
+        object::copy(before, &mut allowed, "terminationGracePeriodSeconds");
+    }
+    if !gates_before.is_empty() {
+        gated(e, before, &mut allowed);
+    }
+    if !same(&allowed, before) {
+        e.forbidden("spec", &format!("{UPDATE}\n{}", difference("core.PodSpec", before, &allowed)));
+    }
+}
+
+fn is_static(pod: &Value) -> bool {
+    fields(pod, "metadata.annotations").contains_key(MIRROR)
+}
+
+/// `ValidatePodEphemeralContainersUpdate`: they come, and stay as they are.
+fn ephemeral(e: &mut Errors, old: &Value, new: &Value) {
+    const LIST: &str = "spec.ephemeralContainers";
+    if is_static(old) {
+        e.0.clear();
+        return e.forbidden("", "static pods do not support ephemeral containers");
+    }
+    for before in items(old, LIST) {
+        let name = text(before, "name");
+        match items(new, LIST).iter().find(|after| text(after, "name") == name) {
+            None => e.forbidden(LIST, &format!("existing ephemeral containers {name:?} may not be removed\n")),
+            Some(after) if !same(before, after) => {
+                let differs = difference("core.EphemeralContainer", before, after);
+                e.forbidden(LIST, &format!("existing ephemeral containers {name:?} may not be changed\n{differs}"));
+            }
+            Some(_) => {}
+        }
+    }
+}
+
+/// A gated pod may be narrowed to fewer nodes; `spec` is what is compared with the old one afterwards.
+fn gated(e: &mut Errors, before: &Value, spec: &mut Value) {
+    let kept = |(key, value): (&String, &Value)| fields(spec, "nodeSelector").get(key) == Some(value);
+    if !fields(before, "nodeSelector").iter().all(kept) {
+        let why = "only additions to spec.nodeSelector are allowed (no mutations or deletions)";
+        e.invalid("spec.nodeSelector", at(spec, "nodeSelector"), why);
+    }
+    object::copy(before, spec, "nodeSelector");
+    let (old, new) = (at(before, "affinity.nodeAffinity"), at(spec, "affinity.nodeAffinity"));
+    if same(old, new) {
+        return;
+    }
+    node_affinity(e, old, new);
+    let of_pods = ["podAffinity", "podAntiAffinity"].iter().any(|kind| set(at(spec, "affinity"), kind));
+    if !set(spec, "affinity") || (!of_pods && !set(before, "affinity")) {
+        let mut alone = json!({});
+        object::copy(at(before, "affinity"), &mut alone, "nodeAffinity");
+        match old.is_null() {
+            true => drop(object::take(spec, "affinity")),
+            false => object::put(spec, "affinity", alone),
+        }
+    } else if let Some(affinity) = object::inside(spec, "affinity") {
+        object::copy(at(before, "affinity"), affinity, "nodeAffinity");
+    }
+}
+
+/// `validateNodeAffinityMutation`: terms stay, requirements are added to them.
+fn node_affinity(e: &mut Errors, old: &Value, new: &Value) {
+    const TERMS: &str = "requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms";
+    let field = format!("spec.affinity.nodeAffinity.{TERMS}");
+    let (before, after) = (items(old, TERMS), items(new, TERMS));
+    if before.is_empty() {
+        return;
+    }
+    if before.len() != after.len() {
+        let why = "no additions/deletions to non-empty NodeSelectorTerms list are allowed";
+        return e.push(go::invalid_internal(&field, at(new, TERMS), "[]core.NodeSelectorTerm", why));
+    }
+    for (index, (old, new)) in before.iter().zip(after).enumerate() {
+        let list = |term: &Value, list: &str| items(term, list).to_vec();
+        let empty = |term: &Value| items(term, "matchExpressions").is_empty() && items(term, "matchFields").is_empty();
+        let kept = |name: &str| list(new, name).starts_with(&list(old, name));
+        if (empty(old) && !empty(new)) || !kept("matchExpressions") || !kept("matchFields") {
+            let why = "only additions are allowed (no mutations or deletions)";
+            e.push(go::invalid_internal(&format!("{field}[{index}]"), new, "core.NodeSelectorTerm", why));
+        }
+    }
+}
+
+/// `ValidatePodResize`: what containers may use changes in amounts of cpu and memory alone, and never the class of the pod.
+fn resize(e: &mut Errors, old: &Value, new: &Value) {
+    if is_static(old) {
+        e.0.clear();
+        return e.forbidden("", "static pods cannot be resized");
+    }
+    if text(old, "spec.os.name") == "windows" {
+        e.0.clear();
+        return e.forbidden("", "windows pods cannot be resized");
+    }
+    let before = match text(old, "status.qosClass") {
+        "" => qos_class(at(old, "spec")),
+        told => told,
+    };
+    if before != qos_class(at(new, "spec")) {
+        e.invalid("spec", at(new, "status.qosClass"), "Pod QOS Class may not change as a result of resizing");
+    }
+    let running = items(old, "status.containerStatuses").iter().find(|status| set(status, "state.running"));
+    if running.is_some_and(|status| !set(status, "resources")) {
+        e.forbidden("spec", "Pod running on node without support for resize");
+    }
+    whole_resize(e, old, new);
+    let told = e.0.len();
+    for list in ["containers", "initContainers"] {
+        ordering(e, old, new, list);
+    }
+    if e.0.len() > told {
+        return;
+    }
+    for list in ["initContainers", "containers"] {
+        for (index, (before, after)) in pairs(old, new, list) {
+            removals(e, before, after, &format!("spec.{list}[{index}].resources"), "resource");
+        }
+    }
+    for (_, (before, after)) in pairs(old, new, "containers") {
+        if !same(&resized(before, after), before) {
+            e.forbidden("spec", "only cpu and memory resources are mutable");
+        }
+    }
+    for (index, (before, after)) in pairs(old, new, "initContainers") {
+        let (restarts, path) = (at(after, "restartPolicy") == "Always", format!("spec.initContainers[{index}]"));
+        let changed = !same(after, before);
+        if !same(&resized(before, after), before) {
+            e.forbidden(&path, "only cpu and memory resources for init or sidecar containers are mutable");
+        }
+        for policy in items(after, "resizePolicy") {
+            if changed && !restarts && at(policy, "restartPolicy") == "RestartContainer" {
+                let why = "non-sidecar init containers with a resize policy of RestartContainer cannot be resized";
+                e.forbidden(&path, why);
+            }
+        }
+    }
+}
+
+type Pair<'a> = (usize, (&'a Value, &'a Value));
+
+fn pairs<'a>(old: &'a Value, new: &'a Value, list: &str) -> impl Iterator<Item = Pair<'a>> {
+    items(at(old, "spec"), list).iter().zip(items(at(new, "spec"), list)).enumerate()
+}
+
+/// Amounts of the pod as a whole.
+fn whole_resize(e: &mut Errors, old: &Value, new: &Value) {
+    let (before, after) = (at(old, "spec"), at(new, "spec"));
+    let amounts = |spec: &Value| fields(spec, "resources.requests").len() + fields(spec, "resources.limits").len();
+    if amounts(before) + amounts(after) == 0 {
+        return;
+    }
+    if set(before, "resources") && !set(after, "resources") {
+        return e.forbidden("spec.resources", "pod-level resources cannot be removed");
+    }
+    removals(e, before, after, "spec.resources", "pod-level resource");
+    let resources = |spec: &Value| json!({"resources": at(spec, "resources")});
+    let (before, after) = (resources(before), resources(after));
+    if set(&before, "resources") && !same(&resized(&before, &after), &before) {
+        e.forbidden("spec", "only cpu and memory resources are mutable at pod-level");
+    }
+}
+
+fn ordering(e: &mut Errors, old: &Value, new: &Value, list: &str) {
+    let path = format!("spec.{list}");
+    if items(old, &path).len() != items(new, &path).len() {
+        return e.forbidden(&path, &format!("{list} may not be added or removed on resize"));
+    }
+    for (index, (before, after)) in pairs(old, new, list) {
+        if before["name"] != after["name"] {
+            let why = format!("{list} may not be renamed or reordered on resize");
+            e.forbidden(format!("{path}[{index}].name"), &why);
+        }
+    }
+}
+
+fn removals(e: &mut Errors, before: &Value, after: &Value, path: &str, what: &str) {
+    for kind in ["requests", "limits"] {
+        let amounts = format!("resources.{kind}");
+        let (was, is) = (fields(before, &amounts), fields(after, &amounts));
+        if was.keys().any(|name| !is.contains_key(name)) {
+            e.forbidden(format!("{path}.{kind}"), &format!("{what} {kind} cannot be removed"));
+        }
+    }
+}
+
+/// What is left of a container's change besides amounts of cpu and memory.
+fn resized(old: &Value, new: &Value) -> Value {
+    let mut container = new.clone();
+    object::copy(old, &mut container, "resizePolicy");
+    for kind in ["limits", "requests"] {
+        cpu_and_memory_of(old, &mut container, kind);
+    }
+    container
+}
+
+/// Gives a container the amounts of cpu and memory that it had.
+fn cpu_and_memory_of(old: &Value, container: &mut Value, kind: &str) {
+    let path = format!("resources.{kind}");
+    let mut amounts = fields(container, &path).clone();
+    for name in ["cpu", "memory"] {
+        amounts.remove(name);
+        amounts.extend(fields(old, &path).get(name).map(|amount| (name.to_owned(), amount.clone())));
+    }
+    if !set(container, "resources") {
+        object::put(container, "resources", json!({}));
+    }
+    let Some(resources) = object::inside(container, "resources") else { return };
+    match set(old, &path) {
+        true => object::put(resources, kind, amounts),
+        false => drop(object::take(resources, kind)),
+    }
+}
+
+/// False when the comparison of the rest is not worth telling.
+fn deadline(e: &mut Errors, before: &Value, after: &Value) -> bool {
+    const FIELD: &str = "spec.activeDeadlineSeconds";
+    let (old, new) = (number(before, "activeDeadlineSeconds"), number(after, "activeDeadlineSeconds"));
+    match (old, new) {
+        (_, Some(new)) if !(0..=i64::from(i32::MAX)).contains(&new) => {
+            e.invalid(FIELD, &json!(new), "must be between 0 and 2147483647, inclusive");
+            false
+        }
+        (Some(old), Some(new)) if new > old => {
+            e.invalid(FIELD, &json!(new), "must be less than or equal to previous value");
+            false
+        }
+        (Some(_), None) => {
+            e.invalid(FIELD, &Value::Null, "must not update from a positive integer to nil value");
+            true
+        }
+        _ => true,
+    }
+}

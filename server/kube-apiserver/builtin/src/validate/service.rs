@@ -1,0 +1,334 @@
+//! Services.
+
+use std::collections::BTreeSet;
+
+use crowsnest_schema::internal::internal_text;
+
+use super::{
+    Errors, Value, addresses, at, dns1123_label, dns1123_subdomain, fields, items, json, labels, number, port,
+    port_number, set, text,
+};
+
+pub(super) fn create(e: &mut Errors, object: &Value) {
+    hints(e, object);
+    let spec = at(object, "spec");
+    let kind = text(spec, "type");
+    let headless = text(spec, "clusterIP") == "None";
+    if items(spec, "ports").is_empty() && !headless && kind != "ExternalName" {
+        e.required("spec.ports", "");
+    }
+    match kind {
+        "LoadBalancer" if headless => {
+            e.invalid("spec.clusterIPs[0]", &json!("None"), "may not be set to 'None' for LoadBalancer services");
+        }
+        "NodePort" if headless => {
+            e.invalid("spec.clusterIPs[0]", &json!("None"), "may not be set to 'None' for NodePort services")
+        }
+        "ExternalName" => {
+            for field in ["clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
+                if !items(spec, field).is_empty() || !text(spec, field).is_empty() {
+                    e.forbidden(format!("spec.{field}"), "may not be set for ExternalName services");
+                }
+            }
+            let given = text(spec, "externalName");
+            let name = given.strip_suffix('.').unwrap_or(given);
+            if name.is_empty() {
+                e.required("spec.externalName", "");
+            } else {
+                e.names("spec.externalName", name, dns1123_subdomain(name));
+            }
+        }
+        _ => {}
+    }
+    ports(e, spec);
+    e.0.extend(labels(spec.get("selector"), "spec.selector"));
+    e.one_of("spec.sessionAffinity", at(spec, "sessionAffinity"), &["ClientIP", "None"]);
+    if text(spec, "sessionAffinity") == "ClientIP" {
+        let seconds = number(spec, "sessionAffinityConfig.clientIP.timeoutSeconds").unwrap_or(0);
+        if !(1..=86400).contains(&seconds) {
+            e.invalid(
+                "spec.sessionAffinityConfig.clientIP.timeoutSeconds",
+                &json!(seconds),
+                "must be greater than 0 and less than 86400",
+            );
+        }
+    }
+    if text(spec, "sessionAffinity") == "None" && set(spec, "sessionAffinityConfig") {
+        e.forbidden("spec.sessionAffinityConfig", "must not be set when session affinity is None");
+    }
+    if kind != "ExternalName" {
+        cluster_ips(e, spec);
+    }
+    for (index, address) in items(spec, "externalIPs").iter().enumerate() {
+        let field = format!("spec.externalIPs[{index}]");
+        if ip(e, &field, address) {
+            super::network::not_special(e, &field, address);
+        }
+    }
+    if kind.is_empty() {
+        e.required("spec.type", "");
+    } else if !matches!(kind, "ClusterIP" | "ExternalName" | "LoadBalancer" | "NodePort") {
+        e.unsupported("spec.type", at(spec, "type"), &["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"]);
+    }
+    if kind == "ClusterIP" {
+        for (index, port) in items(spec, "ports").iter().enumerate() {
+            if number(port, "nodePort").unwrap_or(0) != 0 {
+                e.forbidden(format!("spec.ports[{index}].nodePort"), "may not be used when `type` is 'ClusterIP'");
+            }
+        }
+    }
+    repeated_ports(e, spec);
+    balancer(e, object, kind);
+    traffic(e, spec, kind);
+}
+
+/// Two annotations of one meaning.
+fn hints(e: &mut Errors, object: &Value) {
+    const OLD: &str = "service.kubernetes.io/topology-aware-hints";
+    const NEW: &str = "service.kubernetes.io/topology-mode";
+    let annotations = fields(object, "metadata.annotations");
+    if let (Some(old), Some(new)) = (annotations.get(OLD), annotations.get(NEW))
+        && old != new
+    {
+        let why = format!("must match annotations[{OLD}] when both are specified");
+        e.invalid(format!("metadata.annotations[{NEW}]"), new, why);
+    }
+}
+
+fn ports(e: &mut Errors, spec: &Value) {
+    let list = items(spec, "ports");
+    let mut names = BTreeSet::new();
+    for (index, service_port) in list.iter().enumerate() {
+        let path = format!("spec.ports[{index}]");
+        let name = text(service_port, "name");
+        if name.is_empty() {
+            if list.len() > 1 {
+                e.required(format!("{path}.name"), "");
+            }
+        } else {
+            e.names(&format!("{path}.name"), name, dns1123_label(name));
+            if !names.insert(name) {
+                e.duplicate(format!("{path}.name"), &json!(name));
+            }
+        }
+        let number = number(service_port, "port").unwrap_or(0);
+        if let Some(why) = port_number(number) {
+            e.invalid(format!("{path}.port"), &json!(number), why);
+        }
+        e.one_of(&format!("{path}.protocol"), at(service_port, "protocol"), &["SCTP", "TCP", "UDP"]);
+        port(e, &format!("{path}.targetPort"), at(service_port, "targetPort"));
+        if let Some(protocol) = at(service_port, "appProtocol").as_str() {
+            e.names(&format!("{path}.appProtocol"), protocol, super::qualified_name(protocol));
+        }
+    }
+}
+
+fn repeated_ports(e: &mut Errors, spec: &Value) {
+    let list = items(spec, "ports");
+    let mut seen: Vec<(&Value, &Value)> = Vec::new();
+    for (index, port) in list.iter().enumerate() {
+        let key = (at(port, "protocol"), at(port, "port"));
+        if seen.contains(&key) {
+            let shown = internal_text("core.ServicePort", &json!({"protocol": key.0, "port": key.1}));
+            e.push(super::FieldError::new(
+                super::FieldErrorKind::Duplicate,
+                format!("spec.ports[{index}]"),
+                Some(shown),
+                "",
+            ));
+        }
+        seen.push(key);
+    }
+}
+
+fn ip(e: &mut Errors, field: &str, address: &Value) -> bool {
+    let wrong = addresses::ambiguous_address(address.as_str().unwrap_or_default());
+    let valid = wrong.is_none();
+    if let Some(why) = wrong {
+        e.invalid(field, address, why);
+    }
+    valid
+}
+
+fn is_v6(address: &Value) -> bool {
+    address.as_str().is_some_and(|address| address.contains(':'))
+}
+
+pub(super) fn cluster_ips(e: &mut Errors, spec: &Value) {
+    const FIELD: &str = "spec.clusterIPs";
+    let (list, single) = (items(spec, "clusterIPs"), text(spec, "clusterIP"));
+    match (list.first(), single) {
+        (Some(_), "") => e.invalid(FIELD, &json!(list), "must be empty when `clusterIP` is not specified"),
+        (Some(first), single) if first != single => {
+            e.invalid(FIELD, &json!(list), "first value must match `clusterIP`");
+        }
+        (None, single) if !single.is_empty() => e.required(FIELD, ""),
+        _ => {}
+    }
+    let families = items(spec, "ipFamilies");
+    for (index, family) in families.iter().enumerate() {
+        let field = format!("spec.ipFamilies[{index}]");
+        if family != "IPv4" && family != "IPv6" {
+            e.unsupported(&field, family, &["IPv4", "IPv6"]);
+        }
+        if families[..index].contains(family) {
+            e.duplicate(field, family);
+        }
+    }
+    e.optional_one_of(
+        "spec.ipFamilyPolicy",
+        at(spec, "ipFamilyPolicy"),
+        &["PreferDualStack", "RequireDualStack", "SingleStack"],
+    );
+    let mut valid = true;
+    for (index, address) in list.iter().enumerate() {
+        if index == 0 && address == "None" {
+            if list.len() > 1 {
+                valid = false;
+                e.invalid(FIELD, &json!(list), "'None' must be the first and only value");
+            }
+            continue;
+        }
+        valid &= ip(e, &format!("{FIELD}[{index}]"), address);
+    }
+    if list.len() > 2 {
+        e.invalid(FIELD, &json!(list), "may only hold up to 2 values");
+    }
+    if !valid {
+        return;
+    }
+    if list.len() > 1 && list.iter().all(|address| is_v6(address) == is_v6(&list[0])) {
+        e.invalid(FIELD, &json!(list), "may specify no more than one IP for each IP family");
+    }
+    for (index, (address, family)) in list.iter().zip(families).enumerate().filter(|(_, (a, _))| *a != "None") {
+        if is_v6(address) != (family == "IPv6") && (family == "IPv4" || family == "IPv6") {
+            let family = family.as_str().unwrap_or_default();
+            let why = format!("expected an {family} value as indicated by `ipFamilies[{index}]`");
+            e.invalid(format!("{FIELD}[{index}]"), address, why);
+        }
+    }
+}
+
+/// What only a load balancer has.
+fn balancer(e: &mut Errors, object: &Value, kind: &str) {
+    const ONLY: &str = "may only be used when `type` is 'LoadBalancer'";
+    const ANNOTATION: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
+    let spec = at(object, "spec");
+    let ranges = items(spec, "loadBalancerSourceRanges");
+    if !ranges.is_empty() {
+        if kind != "LoadBalancer" {
+            e.forbidden("spec.LoadBalancerSourceRanges", ONLY);
+        }
+        for (index, range) in ranges.iter().enumerate() {
+            let range = range.as_str().unwrap_or_default().trim();
+            super::network::cidr(e, &format!("spec.LoadBalancerSourceRanges[{index}]"), range);
+        }
+    } else if let Some(annotation) = at(object, "metadata.annotations").get(ANNOTATION).and_then(Value::as_str) {
+        let field = format!("metadata.annotations[{ANNOTATION}]");
+        if kind != "LoadBalancer" {
+            e.forbidden(&field, ONLY);
+        }
+        for range in annotation.trim().split(',').filter(|_| !annotation.trim().is_empty()) {
+            super::network::cidr(e, &field, range.trim());
+        }
+    }
+    if set(spec, "allocateLoadBalancerNodePorts") && kind != "LoadBalancer" {
+        e.forbidden("spec.allocateLoadBalancerNodePorts", ONLY);
+    }
+    let class = at(spec, "loadBalancerClass");
+    if !class.is_null() && kind != "LoadBalancer" {
+        e.forbidden("spec.loadBalancerClass", ONLY);
+    } else if let Some(name) = class.as_str() {
+        e.names("spec.loadBalancerClass", name, super::qualified_name(name));
+    }
+}
+
+fn traffic(e: &mut Errors, spec: &Value, kind: &str) {
+    let external = text(spec, "externalTrafficPolicy");
+    let facing =
+        matches!(kind, "NodePort" | "LoadBalancer") || (kind == "ClusterIP" && !items(spec, "externalIPs").is_empty());
+    if facing {
+        e.one_of("spec.externalTrafficPolicy", at(spec, "externalTrafficPolicy"), &["Cluster", "Local"]);
+    } else if !external.is_empty() {
+        e.invalid("spec.externalTrafficPolicy", &json!(external), "may only be set for externally-accessible services");
+    }
+    let health = number(spec, "healthCheckNodePort").unwrap_or(0);
+    if health != 0 {
+        if kind != "LoadBalancer" || external != "Local" {
+            let why = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'";
+            e.invalid("spec.healthCheckNodePort", &json!(health), why);
+        } else if let Some(why) = port_number(health) {
+            e.invalid("spec.healthCheckNodePort", &json!(health), why);
+        }
+    }
+    e.optional_one_of("spec.internalTrafficPolicy", at(spec, "internalTrafficPolicy"), &["Cluster", "Local"]);
+    let distribution = at(spec, "trafficDistribution");
+    // In the order that kube-apiserver prints them.
+    let known = ["PreferClose", "PreferSameZone", "PreferSameNode"];
+    if !distribution.is_null() && !known.iter().any(|name| distribution == name) {
+        e.unsupported("spec.trafficDistribution", distribution, &known);
+    }
+}
+
+pub(super) fn update(e: &mut Errors, old: &Value, new: &Value) {
+    let (before, after) = (at(old, "spec"), at(new, "spec"));
+    let is = |spec: &Value, kind: &str| text(spec, "type") == kind;
+    if !is(before, "ExternalName") && !is(after, "ExternalName") {
+        address_change(e, before, after);
+        let headless = |spec: &Value| text(spec, "clusterIP") == "None";
+        if !headless(before) && !headless(after) {
+            family_change(e, before, after);
+        }
+    }
+    let class = |spec: &Value| at(spec, "loadBalancerClass").clone();
+    if is(before, "LoadBalancer") && is(after, "LoadBalancer") && class(before) != class(after) {
+        e.invalid("spec.loadBalancerClass", &class(after), "may not change once set");
+    }
+    let checked = |spec: &Value| is(spec, "LoadBalancer") && text(spec, "externalTrafficPolicy") == "Local";
+    if checked(before) && checked(after) && at(before, "healthCheckNodePort") != at(after, "healthCheckNodePort") {
+        e.forbidden("spec.healthCheckNodePort", "field is immutable");
+    }
+    create(e, new);
+}
+
+fn address_change(e: &mut Errors, before: &Value, after: &Value) {
+    let (from, to) = (items(before, "clusterIPs"), items(after, "clusterIPs"));
+    if from.first().is_some_and(|first| first == "None") && to.first().is_some_and(|first| first == "None") {
+        return;
+    }
+    if from.len() == to.len() {
+        for (index, _) in from.iter().zip(to).enumerate().filter(|(_, (from, to))| from != to) {
+            e.invalid(format!("spec.clusterIPs[{index}]"), &json!(to), "may not change once set");
+        }
+        return;
+    }
+    if to.is_empty() {
+        e.invalid("spec.clusterIPs[0]", &json!(to), "primary clusterIP can not be unset");
+    } else if from.first().is_some_and(|first| to.first() != Some(first)) {
+        e.invalid("spec.clusterIPs[0]", &json!(to), "may not change once set");
+    }
+    if from.len() > to.len() && to.len() == 1 && text(after, "ipFamilyPolicy") != "SingleStack" {
+        let why = "must be set to 'SingleStack' when releasing the secondary clusterIP";
+        e.invalid("spec.ipFamilyPolicy", at(after, "ipFamilyPolicy"), why);
+    }
+}
+
+fn family_change(e: &mut Errors, before: &Value, after: &Value) {
+    let (from, to) = (items(before, "ipFamilies"), items(after, "ipFamilies"));
+    const FIRST: &str = "spec.ipFamilies[0]";
+    if from.len() == to.len() {
+        for _ in from.iter().zip(to).filter(|(from, to)| from != to) {
+            e.invalid(FIRST, &json!(to), "may not change once set");
+        }
+        return;
+    }
+    if let (Some(was), Some(is)) = (from.first(), to.first())
+        && was != is
+    {
+        e.invalid(FIRST, &json!(items(after, "clusterIPs")), "may not change once set");
+    }
+    if from.len() > to.len() && to.len() == 1 && text(after, "ipFamilyPolicy") != "SingleStack" {
+        let why = "must be set to 'SingleStack' when releasing the secondary ipFamily";
+        e.invalid("spec.ipFamilyPolicy", at(after, "ipFamilyPolicy"), why);
+    }
+}

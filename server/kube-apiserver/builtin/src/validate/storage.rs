@@ -1,0 +1,229 @@
+//! Claims and storage classes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::difference::difference;
+use super::resources::amount;
+use super::selector::label_selector;
+use super::{
+    Errors, Value, at, dns1123_label, dns1123_subdomain, fields, items, json, qualified_name, same, set, text,
+};
+use crate::object;
+
+const MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
+const CLAIM_UPDATE: &str =
+    "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims";
+
+pub(super) fn access_modes(e: &mut Errors, spec: &Value, path: &str) {
+    let modes = items(spec, "accessModes");
+    for mode in modes.iter().filter(|mode| !MODES.iter().any(|known| mode == known)) {
+        e.unsupported(path, mode, &MODES);
+    }
+    let other = |mode: &Value| mode != "ReadWriteOncePod" && MODES.iter().any(|known| mode == known);
+    if modes.iter().any(other) && modes.iter().any(|mode| mode == "ReadWriteOncePod") {
+        e.forbidden(path, "may not use ReadWriteOncePod with other access modes");
+    }
+}
+
+pub(super) fn claim(e: &mut Errors, spec: &Value, path: &str) {
+    if items(spec, "accessModes").is_empty() {
+        e.required(format!("{path}.accessModes"), "at least 1 access mode is required");
+    }
+    if set(spec, "selector") {
+        label_selector(e, at(spec, "selector"), &format!("{path}.selector"));
+    }
+    access_modes(e, spec, &format!("{path}.accessModes"));
+    match fields(spec, "resources.requests").get("storage") {
+        None => e.required(format!("{path}.resources[storage]"), ""),
+        Some(value) => {
+            if amount(value).is_some_and(|quantity| quantity.sign() <= 0) {
+                e.invalid(format!("{path}.resources[storage]"), value, "must be greater than zero");
+            }
+        }
+    }
+    let class = text(spec, "storageClassName");
+    if !class.is_empty() {
+        e.names(&format!("{path}.storageClassName"), class, dns1123_subdomain(class));
+    }
+    e.optional_one_of(&format!("{path}.volumeMode"), at(spec, "volumeMode"), &["Block", "Filesystem"]);
+    data_source(e, spec, path);
+    let attributes = text(spec, "volumeAttributesClassName");
+    if !attributes.is_empty() {
+        e.names(&format!("{path}.volumeAttributesClassName"), attributes, dns1123_subdomain(attributes));
+    }
+}
+
+/// Where the first content of a claim comes from, which may be told in two ways.
+fn data_source(e: &mut Errors, spec: &Value, path: &str) {
+    for field in ["dataSource", "dataSourceRef"] {
+        let (source, path) = (at(spec, field), format!("{path}.{field}"));
+        if source.is_null() {
+            continue;
+        }
+        for part in ["name", "kind"] {
+            if text(source, part).is_empty() {
+                e.required(format!("{path}.{part}"), "");
+            }
+        }
+        let (group, kind) = (text(source, "apiGroup"), text(source, "kind"));
+        if group.is_empty() && kind != "PersistentVolumeClaim" {
+            let why = "must be 'PersistentVolumeClaim' when referencing the default apiGroup";
+            e.invalid(&path, &json!(kind), why);
+        }
+        if !group.is_empty() {
+            e.names(&format!("{path}.apiGroup"), group, dns1123_subdomain(group));
+        }
+        let namespace = text(source, "namespace");
+        if field == "dataSourceRef" && !namespace.is_empty() {
+            e.names(&format!("{path}.namespace"), namespace, dns1123_label(namespace));
+        }
+    }
+    let (source, reference) = (at(spec, "dataSource"), at(spec, "dataSourceRef"));
+    if source.is_null() || reference.is_null() {
+        return;
+    }
+    // The value kube-apiserver prints is the path itself, a structure without public fields.
+    let shown = json!({});
+    if !text(reference, "namespace").is_empty() {
+        e.invalid(path, &shown, "may not be specified when dataSourceRef.namespace is specified");
+    } else if ["apiGroup", "kind", "name"].iter().any(|part| at(source, part) != at(reference, part)) {
+        e.invalid(path, &shown, "must match dataSourceRef");
+    }
+}
+
+const BETA_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
+
+pub(super) fn claim_update(e: &mut Errors, old: &Value, new: &Value) {
+    claim(e, at(new, "spec"), "spec");
+    let mut wanted = at(new, "spec").clone();
+    let before = at(old, "spec");
+    // The class may go from the annotation that it was once told by to the field.
+    let beta =
+        |object| fields(object, "metadata.annotations").get(BETA_CLASS).and_then(Value::as_str).unwrap_or_default();
+    let (was, is) = (beta(old), beta(new));
+    if !set(before, "storageClassName")
+        && !was.is_empty()
+        && text(&wanted, "storageClassName") == was
+        && (is.is_empty() || is == was)
+    {
+        object::take(&mut wanted, "storageClassName");
+    } else if was != is {
+        e.invalid(format!("metadata.annotations.{BETA_CLASS}"), &json!(is), "field is immutable");
+    }
+    // The binder fills the volume's name; a bound claim may grow.
+    if text(before, "volumeName").is_empty() {
+        object::copy(before, &mut wanted, "volumeName");
+    }
+    // A claim made before there was a default class gets it later.
+    if !set(before, "storageClassName") {
+        object::copy(before, &mut wanted, "storageClassName");
+    }
+    let bound = text(old, "status.phase") == "Bound";
+    let request = |spec: &Value| fields(spec, "resources.requests").get("storage").and_then(amount);
+    if bound {
+        object::copy(before, &mut wanted, "volumeAttributesClassName");
+    }
+    let (was, wants) = (request(before), request(&wanted));
+    if (bound || was == wants) && set(before, "resources") {
+        object::copy(before, &mut wanted, "resources");
+    }
+    if !same(&wanted, before) {
+        let differs = difference("core.PersistentVolumeClaimSpec", before, &wanted);
+        e.forbidden("spec", &format!("{CLAIM_UPDATE}\n{differs}"));
+    }
+    let held = fields(old, "status.capacity").get("storage").and_then(amount);
+    if request(at(new, "spec")) < was && request(at(new, "spec")) <= held {
+        e.forbidden("spec.resources.requests.storage", "field can not be less than status.capacity");
+    }
+    e.immutable("volumeMode", at(before, "volumeMode"), at(new, "spec.volumeMode"));
+    const FIELD: &str = "spec.volumeAttributesClassName";
+    if at(old, FIELD) != at(new, FIELD) && set(old, "status.currentVolumeAttributesClassName") {
+        let why = |value: &str| {
+            format!("update to {value} is forbidden when status.currentVolumeAttributesClassName is not nil")
+        };
+        match at(new, FIELD).as_str() {
+            None => e.forbidden(FIELD, &why("nil")),
+            Some("") => e.forbidden(FIELD, &why("empty string")),
+            Some(_) => {}
+        }
+    }
+}
+
+pub(super) fn class(e: &mut Errors, object: &Value) {
+    provisioner(e, text(object, "provisioner"), "provisioner");
+    parameters(e, fields(object, "parameters"));
+    e.optional_one_of("reclaimPolicy", at(object, "reclaimPolicy"), &["Delete", "Retain"]);
+    if !set(object, "volumeBindingMode") {
+        e.required("volumeBindingMode", "");
+    } else if !matches!(text(object, "volumeBindingMode"), "Immediate" | "WaitForFirstConsumer") {
+        e.unsupported("volumeBindingMode", at(object, "volumeBindingMode"), &["Immediate", "WaitForFirstConsumer"]);
+    }
+    topologies(e, items(object, "allowedTopologies"));
+}
+
+/// A driver by its name.
+pub(super) fn provisioner(e: &mut Errors, name: &str, field: &str) {
+    if name.is_empty() {
+        e.required(field, "");
+    } else {
+        let name = name.to_lowercase();
+        e.names(field, &name, qualified_name(&name));
+    }
+}
+
+pub(super) fn parameters(e: &mut Errors, parameters: &serde_json::Map<String, Value>) {
+    const MOST: usize = 512;
+    const SIZE: usize = 256 * 1024;
+    if parameters.len() > MOST {
+        return e.push(super::FieldError::too_long("parameters", MOST));
+    }
+    for name in parameters.keys().filter(|name| name.is_empty()) {
+        e.invalid("parameters", &json!(name), "field can not be empty.");
+    }
+    let size: usize = parameters.iter().map(|(name, value)| name.len() + value.as_str().map_or(0, str::len)).sum();
+    if size > SIZE {
+        e.push(super::FieldError::too_long("parameters", SIZE));
+    }
+}
+
+fn topologies(e: &mut Errors, terms: &[Value]) {
+    for (index, term) in terms.iter().enumerate() {
+        let path = format!("allowedTopologies[{index}]");
+        let expressions = items(term, "matchLabelExpressions");
+        for (position, expression) in expressions.iter().enumerate() {
+            let path = format!("{path}.matchLabelExpressions[{position}]");
+            let (key, values) = (text(expression, "key"), items(expression, "values"));
+            if values.is_empty() {
+                e.required(format!("{path}.values"), "");
+            }
+            for (v, value) in values.iter().enumerate().filter(|(v, value)| values[..*v].contains(value)) {
+                e.duplicate(format!("{path}.values[{v}]"), value);
+            }
+            e.names(&format!("{path}.key"), key, qualified_name(key));
+            if expressions[..position].iter().any(|other| text(other, "key") == key) {
+                e.duplicate(format!("{path}.key"), &json!(key));
+            }
+        }
+        // kube-apiserver compares with as many terms without anything as there are terms, and with those before.
+        let empty = if expressions.is_empty() { terms.len() } else { 0 };
+        let same = terms[..index].iter().filter(|other| requirements(other) == requirements(term)).count();
+        for _ in 0..empty + same {
+            let kind = super::FieldErrorKind::Duplicate;
+            e.push(super::FieldError::new(kind, format!("{path}.matchLabelExpressions"), Some("\"\"".into()), ""));
+        }
+    }
+}
+
+/// The values of each key, the last of those that are there twice.
+fn requirements(term: &Value) -> BTreeMap<&str, BTreeSet<&str>> {
+    let values = |expression| items(expression, "values").iter().filter_map(Value::as_str).collect();
+    items(term, "matchLabelExpressions").iter().map(|one| (text(one, "key"), values(one))).collect()
+}
+
+pub(super) fn class_update(e: &mut Errors, old: &Value, new: &Value) {
+    class(e, new);
+    for field in ["parameters", "provisioner", "reclaimPolicy"] {
+        e.immutable(field, at(old, field), at(new, field));
+    }
+    e.immutable("volumeBindingMode", at(old, "volumeBindingMode"), at(new, "volumeBindingMode"));
+}

@@ -1,0 +1,45 @@
+//! Objects that kube-apiserver refuses, with what it says of each: the fixtures are tables of cases.
+
+use crowsnest_registry::authz::bootstrap::loopback;
+use crowsnest_registry::strategy::Strategy;
+use rstest::rstest;
+use serde_json::Value;
+
+use crate::BuiltinStrategy;
+
+fn said(case: &Value) -> Vec<String> {
+    let word = |field: &str| -> &'static str { Box::leak(case[field].as_str().unwrap_or_default().into()) };
+    let (group, version) = word("api").rsplit_once('/').unwrap_or(("", word("api")));
+    let strategy = BuiltinStrategy::new(group, version, word("kind"));
+    let whole = |object: &Value| {
+        let mut object = object.clone();
+        if object.get("metadata").is_none() {
+            object["metadata"] = serde_json::json!({"name": "x", "namespace": "default"});
+        }
+        strategy.default(&mut object);
+        object
+    };
+    let new = whole(&case["object"]);
+    let mut ctx = loopback("default");
+    ctx.subresource = word("subresource").to_owned();
+    let errors = match case.get("old") {
+        Some(old) => strategy.validate_update(&ctx, &whole(old), &new),
+        None => strategy.validate_create(&ctx, &new),
+    };
+    errors.iter().map(ToString::to_string).collect()
+}
+
+#[rstest]
+#[case::pods(include_str!("fixtures/pods.json"))]
+#[case::network(include_str!("fixtures/network.json"))]
+#[case::workloads(include_str!("fixtures/workloads.json"))]
+#[case::cluster(include_str!("fixtures/cluster.json"))]
+#[case::status(include_str!("fixtures/status.json"))]
+#[case::contexts(include_str!("fixtures/contexts.json"))]
+fn refused(#[case] table: &str) {
+    let cases: Vec<Value> = serde_json::from_str(table).unwrap();
+    for case in &cases {
+        let wanted: Vec<&str> = case["said"].as_array().unwrap().iter().map(|text| text.as_str().unwrap()).collect();
+        assert_eq!(said(case), wanted, "{}", case["name"]);
+    }
+}

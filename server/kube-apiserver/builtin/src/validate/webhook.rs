@@ -1,0 +1,324 @@
+//! Validation of webhook configurations, in kube-apiserver's order and wording.
+
+use std::collections::BTreeSet;
+
+use crowsnest_apimachinery::field::{FieldError, FieldErrorKind};
+use crowsnest_apimachinery::names::format::{dns1035_label, dns1123_subdomain, qualified_name};
+use crowsnest_registry::admission::expression::{Reads, Wanted, checked, instantiated};
+use serde_json::Value;
+
+use crate::wrong_selector;
+
+const MAX_CONDITIONS: usize = 64;
+
+fn texts(value: &Value, key: &str) -> Vec<String> {
+    value[key].as_array().into_iter().flatten().map(|v| v.as_str().unwrap_or("").to_owned()).collect()
+}
+
+/// Everything wrong with a Validating- or MutatingWebhookConfiguration.
+pub fn validate(configuration: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let mut names: BTreeSet<&str> = BTreeSet::new();
+    for (index, webhook) in configuration["webhooks"].as_array().into_iter().flatten().enumerate() {
+        let path = format!("webhooks[{index}]");
+        one(webhook, &path, &mut errors);
+        review_versions(webhook, &format!("{path}.admissionReviewVersions"), &mut errors);
+        let name = webhook["name"].as_str().unwrap_or("");
+        if !name.is_empty() && !names.insert(name) {
+            errors.push(FieldError::duplicate(format!("{path}.name"), &Value::from(name)));
+        }
+    }
+    errors
+}
+
+fn one(webhook: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    let name = webhook["name"].as_str().unwrap_or("");
+    let at = format!("{path}.name");
+    if name.is_empty() {
+        errors.push(FieldError::required(at, ""));
+    } else {
+        let problems = dns1123_subdomain(name);
+        if problems.is_empty() && name.split('.').count() < 3 {
+            let detail = "should be a domain with at least three segments separated by dots";
+            errors.push(FieldError::invalid(at, &Value::from(name), detail));
+        } else if !problems.is_empty() {
+            errors.push(FieldError::invalid(at, &Value::from(name), problems.join(",")));
+        }
+    }
+    for (index, rule) in webhook["rules"].as_array().into_iter().flatten().enumerate() {
+        self::rule(rule, &format!("{path}.rules[{index}]"), errors);
+    }
+    let mut choice = |key: &str, supported: &[&str]| {
+        if let Some(value) = webhook.get(key).filter(|v| !v.is_null() && !supported.iter().any(|s| *v == s)) {
+            errors.push(FieldError::not_supported_sorted(format!("{path}.{key}"), value, supported));
+        }
+    };
+    choice("failurePolicy", &["Fail", "Ignore"]);
+    choice("matchPolicy", &["Equivalent", "Exact"]);
+    match webhook.get("sideEffects").filter(|v| !v.is_null()) {
+        None => {
+            errors.push(FieldError::required(format!("{path}.sideEffects"), "must specify one of None, NoneOnDryRun"))
+        }
+        Some(value) if *value != "None" && *value != "NoneOnDryRun" => {
+            let field = format!("{path}.sideEffects");
+            errors.push(FieldError::not_supported_sorted(field, value, &["None", "NoneOnDryRun"]));
+        }
+        Some(_) => {}
+    }
+    if let Some(seconds) = webhook["timeoutSeconds"].as_i64().filter(|s| !(1..=30).contains(s)) {
+        let detail = "the timeout value must be between 1 and 30 seconds";
+        errors.push(FieldError::invalid(format!("{path}.timeoutSeconds"), &Value::from(seconds), detail));
+    }
+    for key in ["namespaceSelector", "objectSelector"] {
+        errors.extend(wrong_selector(&webhook[key], &format!("{path}.{key}")));
+    }
+    let reinvocation = webhook.get("reinvocationPolicy").filter(|v| !v.is_null());
+    if let Some(value) = reinvocation.filter(|v| **v != "Never" && **v != "IfNeeded") {
+        errors.push(FieldError::not_supported_sorted(
+            format!("{path}.reinvocationPolicy"),
+            value,
+            &["IfNeeded", "Never"],
+        ));
+    }
+    errors.extend(client_config(&webhook["clientConfig"], &format!("{path}.clientConfig")));
+    conditions(webhook, &format!("{path}.matchConditions"), false, errors);
+}
+
+pub(super) fn rule(rule: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    const OPERATIONS: &[&str] = &["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
+    let mut list = |key: &str, what: &str| {
+        let all = texts(rule, key);
+        let field = format!("{path}.{key}");
+        if all.is_empty() {
+            errors.push(FieldError::required(field.as_str(), ""));
+        }
+        if all.len() > 1 && all.iter().any(|v| v == "*") {
+            let detail = format!("if '*' is present, must not specify other {what}");
+            errors.push(FieldError::invalid(field.as_str(), &serde_json::json!(all), detail));
+        }
+        for (index, value) in all.iter().enumerate() {
+            if key == "operations" && !OPERATIONS.contains(&value.as_str()) {
+                let at = format!("{field}[{index}]");
+                errors.push(FieldError::not_supported_sorted(at, &Value::from(value.as_str()), OPERATIONS));
+            }
+            if key == "apiVersions" && value.is_empty() {
+                errors.push(FieldError::required(format!("{field}[{index}]"), ""));
+            }
+        }
+    };
+    list("operations", "operations");
+    list("apiGroups", "API groups");
+    list("apiVersions", "API versions");
+    resources(rule, &format!("{path}.resources"), errors);
+    let scope = rule.get("scope").filter(|s| !s.is_null());
+    if let Some(scope) = scope.filter(|s| !["*", "Cluster", "Namespaced"].iter().any(|known| *s == known)) {
+        errors.push(FieldError::not_supported_sorted(format!("{path}.scope"), scope, &["*", "Cluster", "Namespaced"]));
+    }
+}
+
+fn resources(rule: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    let all = texts(rule, "resources");
+    if all.is_empty() {
+        errors.push(FieldError::required(path, ""));
+    }
+    let (mut whole, mut with_every, mut of_every) = (false, BTreeSet::new(), BTreeSet::new());
+    for (index, resource) in all.iter().enumerate() {
+        let at = format!("{path}[{index}]");
+        if resource.is_empty() {
+            errors.push(FieldError::required(at, ""));
+            continue;
+        }
+        let Some((parent, sub)) = resource.split_once('/') else {
+            // The last one decides, as in kube-apiserver.
+            whole = resource != "*";
+            continue;
+        };
+        let mut covered = |by: String| {
+            let why = format!("if '{by}' is present, must not specify {resource}");
+            errors.push(FieldError::invalid(at.as_str(), resource.as_str(), why));
+        };
+        if with_every.contains(parent) {
+            covered(format!("{parent}/*"));
+        }
+        if of_every.contains(sub) {
+            covered(format!("*/{sub}"));
+        }
+        if sub == "*" {
+            with_every.insert(parent);
+        }
+        if parent == "*" {
+            of_every.insert(sub);
+        }
+    }
+    let has = |wanted: &str| all.iter().any(|resource| resource == wanted);
+    let shown = serde_json::json!(all);
+    if has("*/*") && all.len() > 1 {
+        errors.push(FieldError::invalid(path, &shown, "if '*/*' is present, must not specify other resources"));
+    }
+    if has("*") && whole {
+        let detail = "if '*' is present, must not specify other resources without subresources";
+        errors.push(FieldError::invalid(path, &shown, detail));
+    }
+}
+
+pub(super) fn conditions(webhook: &Value, path: &str, params: bool, errors: &mut Vec<FieldError>) {
+    let reads = Reads { params, authorizer: true, ..Reads::default() };
+    let all = webhook["matchConditions"].as_array().map(Vec::as_slice).unwrap_or_default();
+    if all.len() > MAX_CONDITIONS {
+        let count = Some(all.len().to_string());
+        let detail = format!("must have at most {MAX_CONDITIONS} items");
+        errors.push(FieldError::new(FieldErrorKind::TooMany, path, count, detail));
+    }
+    let mut names: BTreeSet<&str> = BTreeSet::new();
+    for (index, condition) in all.iter().enumerate() {
+        let at = format!("{path}[{index}]");
+        let (name, expression) =
+            (condition["name"].as_str().unwrap_or(""), condition["expression"].as_str().unwrap_or(""));
+        if expression.trim().is_empty() {
+            errors.push(FieldError::required(format!("{at}.expression"), ""));
+        } else if let Err(detail) = checked(expression, reads, Wanted::Bool) {
+            errors.push(FieldError::invalid(format!("{at}.expression"), &condition["expression"], detail));
+        } else {
+            errors.extend(instantiated(expression, &format!("{at}.expression")));
+        }
+        if name.is_empty() {
+            errors.push(FieldError::required(format!("{at}.name"), ""));
+        } else {
+            for problem in qualified_name(name) {
+                errors.push(FieldError::invalid(format!("{at}.name"), &condition["name"], problem));
+            }
+            if !names.insert(name) {
+                errors.push(FieldError::duplicate(format!("{at}.name"), &condition["name"]));
+            }
+        }
+    }
+}
+
+fn review_versions(webhook: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    let versions = texts(webhook, "admissionReviewVersions");
+    if versions.is_empty() {
+        errors.push(FieldError::required(path, "must specify one of v1, v1beta1"));
+        return;
+    }
+    let mut seen = BTreeSet::new();
+    for (index, version) in versions.iter().enumerate() {
+        let at = format!("{path}[{index}]");
+        if !seen.insert(version) {
+            errors.push(FieldError::invalid(at, &Value::from(version.as_str()), "duplicate version"));
+            continue;
+        }
+        for problem in dns1035_label(version) {
+            errors.push(FieldError::invalid(at.as_str(), &Value::from(version.as_str()), problem));
+        }
+    }
+    if !versions.iter().any(|v| v == "v1" || v == "v1beta1") {
+        let detail = "must include at least one of v1, v1beta1";
+        errors.push(FieldError::invalid(path, &serde_json::json!(versions), detail));
+    }
+}
+
+/// Checks a `clientConfig`: exactly one of url and service, https, a caBundle that is PEM.
+pub fn client_config(config: &Value, path: &str) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let url = config.get("url").and_then(Value::as_str);
+    let service = config.get("service").filter(|s| s.is_object());
+    match (url, service) {
+        (None, None) | (Some(_), Some(_)) => {
+            errors.push(FieldError::required(path, "exactly one of url or service is required"));
+        }
+        (Some(url), None) => errors.extend(check_url(url, &format!("{path}.url"))),
+        (None, Some(service)) => check_service(service, &format!("{path}.service"), &mut errors),
+    }
+    errors
+}
+
+fn check_service(service: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    // kube-apiserver takes the one for the other.
+    for (key, named) in [("namespace", "name"), ("name", "namespace")] {
+        if service[key].as_str().unwrap_or("").is_empty() {
+            errors.push(FieldError::required(format!("{path}.{named}"), ""));
+        }
+    }
+    let port = service["port"].as_i64().unwrap_or(443);
+    if !(1..=65535).contains(&port) {
+        let detail = "port is not valid: must be between 1 and 65535, inclusive";
+        errors.push(FieldError::invalid(format!("{path}.port"), &Value::from(port), detail));
+    }
+    let written = service["path"].as_str().unwrap_or("");
+    let mut invalid = |detail: String| errors.push(FieldError::invalid(format!("{path}.path"), written, detail));
+    match written {
+        "" | "/" => return,
+        "//" => return invalid("segment[0] may not be empty".to_owned()),
+        _ if !written.starts_with('/') => invalid("must start with a '/'".to_owned()),
+        _ => {}
+    }
+    let segments: String = written.chars().skip(1).collect();
+    for (index, segment) in segments.strip_suffix('/').unwrap_or(&segments).split('/').enumerate() {
+        if segment.is_empty() {
+            invalid(format!("segment[{index}] may not be empty"));
+            continue;
+        }
+        for why in dns1123_subdomain(segment) {
+            invalid(format!("segment[{index}]: {why}"));
+        }
+    }
+}
+
+fn check_url(url: &str, path: &str) -> Vec<FieldError> {
+    const FORM: &str = "; desired format: https://host[/path]";
+    let (rest, fragment) = url.split_once('#').unwrap_or((url, ""));
+    let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let scheme = rest.split_once(':').map_or("", |(scheme, _)| scheme).to_ascii_lowercase();
+    let is_scheme = scheme.starts_with(|first: char| first.is_ascii_alphabetic())
+        && scheme.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.'));
+    let scheme = if is_scheme { scheme.as_str() } else { "" };
+    let after = if scheme.is_empty() { rest } else { &rest[scheme.len() + 1..] };
+    let authority = after.strip_prefix("//").map_or("", |after| after.split('/').next().unwrap_or(""));
+    let (user, host) = authority.rsplit_once('@').map_or((None, authority), |(user, host)| (Some(user), host));
+    if let Some(odd) = host.chars().find(|c| c.is_whitespace() || c.is_control()) {
+        let why = format!("parse {url:?}: invalid character {:?} in host name", odd.to_string());
+        return vec![FieldError::required(path, format!("url must be a valid URL: {why}{FORM}"))];
+    }
+    let mut errors = Vec::new();
+    let mut invalid = |value: &str, detail: String| errors.push(FieldError::invalid(path, value, detail));
+    if scheme != "https" {
+        invalid(scheme, format!("'https' is the only allowed URL scheme{FORM}"));
+    }
+    if host.is_empty() {
+        invalid("", format!("host must be specified{FORM}"));
+    }
+    if let Some(user) = user {
+        invalid(user, "user information is not permitted in the URL".to_owned());
+    }
+    if !fragment.is_empty() {
+        invalid(fragment, "fragments are not permitted in the URL".to_owned());
+    }
+    if !query.is_empty() {
+        invalid(query, "query parameters are not permitted in the URL".to_owned());
+    }
+    errors
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::validate;
+
+    #[test]
+    fn what_kubectl_shows() {
+        let sound = json!({"name": "a.example.com", "admissionReviewVersions": ["v1"], "sideEffects": "None",
+            "clientConfig": {"url": "https://x/y"},
+            "rules": [{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods", "pods/status"]}]});
+        assert!(validate(&json!({"webhooks": [sound]})).is_empty());
+        let bad = json!({"webhooks": [
+            {"name": "short", "sideEffects": "Some", "timeoutSeconds": 40, "failurePolicy": "Try", "clientConfig": {},
+             "rules": [{"operations": ["*", "MAKE"], "apiGroups": [], "apiVersions": [""], "resources": ["*", "pods", "pods/*", "pods/status"], "scope": "All"}]},
+            sound, sound,
+            {"name": "b.example.com", "admissionReviewVersions": ["v2", "v2"], "clientConfig": {"url": "http://x?y", "service": {"name": ""}},
+             "matchConditions": [{"name": "", "expression": "a +"}]},
+        ]});
+        let lines: Vec<String> = validate(&bad).iter().map(ToString::to_string).collect();
+        insta::assert_snapshot!(lines.join("\n"));
+    }
+}

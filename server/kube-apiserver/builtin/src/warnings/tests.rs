@@ -1,0 +1,39 @@
+//! Objects that kube-apiserver accepts, with what it says of each: the fixture is a table of cases recorded on 1.36.
+
+use crowsnest_registry::authz::bootstrap::loopback;
+use crowsnest_registry::strategy::Strategy;
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::BuiltinStrategy;
+
+#[derive(Deserialize)]
+struct Case {
+    name: String,
+    api: String,
+    kind: String,
+    #[serde(default)]
+    old: Option<Value>,
+    object: Value,
+    told: Vec<String>,
+}
+
+#[test]
+fn told() {
+    let cases: Vec<Case> = serde_saphyr::from_str(include_str!("fixtures/warnings.yaml")).unwrap();
+    for case in cases {
+        let (group, version) = case.api.rsplit_once('/').unwrap_or(("", &case.api));
+        let [group, version, kind] =
+            [group, version, &case.kind].map(|word| -> &'static str { Box::leak(word.into()) });
+        let strategy = BuiltinStrategy::new(group, version, kind);
+        let whole = |object: &Value| {
+            let mut object = object.clone();
+            strategy.default(&mut object);
+            strategy.prepare_create(&loopback("default"), &mut object);
+            object
+        };
+        let old = case.old.as_ref().map(whole);
+        let told = strategy.warnings(&loopback("default"), old.as_ref(), &whole(&case.object));
+        assert_eq!(told, case.told, "{}", case.name);
+    }
+}

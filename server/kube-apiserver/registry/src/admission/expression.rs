@@ -1,0 +1,264 @@
+//! CEL expressions over a write: match conditions of webhooks and policies, what policies demand, make and say. Pure but for
+//! what `authorizer` asks.
+
+use std::sync::Arc;
+
+use crowsnest_apimachinery::field::{FieldError, FieldErrorKind};
+use crowsnest_apimachinery::rbac::Action;
+use crowsnest_cel::authorizer::{Asker, Judge};
+use crowsnest_cel::json::untyped_to_cel;
+use crowsnest_cel::typing::{Names, Type, check};
+use crowsnest_cel::{Budget, Failure, Program, instantiate};
+use kube::core::cel::cel::{Context, Value as Cel};
+use serde_json::Value;
+
+use super::Attributes;
+
+/// What an expression may read besides the object, the old one, the request and its namespace.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Reads<'a> {
+    pub params: bool,
+    pub authorizer: bool,
+    /// The variables that it may use and their types, if there are any at all.
+    pub variables: Option<&'a [(String, Type)]>,
+}
+
+/// What an expression is for, which is what it may give.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wanted {
+    Bool,
+    Text,
+    TextOrNull,
+    Anything,
+    ApplyConfiguration,
+    JsonPatch,
+}
+
+/// What is wrong with an expression that somebody writes, in kube-apiserver's words; else the type of what it gives.
+pub fn checked(source: &str, reads: Reads<'_>, wanted: Wanted) -> Result<Type, String> {
+    let patches = matches!(wanted, Wanted::ApplyConfiguration | Wanted::JsonPatch);
+    let failed = |why: String| format!("compilation failed: {why}");
+    let given = check(source, &names(reads, patches)).map_err(failed)?.gives().clone();
+    let wanted = match wanted {
+        Wanted::Anything => return Ok(given),
+        Wanted::Bool => &["bool"][..],
+        Wanted::Text => &["string"],
+        Wanted::TextOrNull => &["string", "null_type"],
+        Wanted::ApplyConfiguration => &["Object"],
+        Wanted::JsonPatch => &["list(JSONPatch)"],
+    };
+    let named = given.full_name();
+    if !wanted.contains(&named.as_str()) {
+        return Err(match wanted {
+            [one] => format!("must evaluate to {one} but got {named}"),
+            several => format!("must evaluate to one of [{}] but got {named}", several.join(" ")),
+        });
+    }
+    let compiled = if patches { Program::compile_patch(source) } else { Program::compile(source) };
+    compiled.map_err(failed).map(|_| given)
+}
+
+/// Why no program can be made of an expression in which everything fits.
+pub fn instantiated(source: &str, field: &str) -> Option<FieldError> {
+    let why = instantiate(source).err()?;
+    Some(FieldError::new(FieldErrorKind::Internal, field, None, format!("program instantiation failed: {why}")))
+}
+
+/// What is in every expression of a policy besides the objects, which may be of any type here.
+pub fn names(reads: Reads<'_>, patches: bool) -> Names {
+    let mut names = Names { patches, ..Names::default() };
+    for (name, fields) in OBJECTS {
+        names.add_object(name, fields);
+    }
+    let mut add = |name: &str, of: Type| names.variables.insert(name.to_owned(), of);
+    for name in ["object", "oldObject"].into_iter().chain(reads.params.then_some("params")) {
+        add(name, Type::Dyn);
+    }
+    add("request", Type::object("kubernetes.AdmissionRequest"));
+    add("namespaceObject", Type::object("kubernetes.Namespace"));
+    if reads.authorizer {
+        add("authorizer", Type::object("kubernetes.authorization.Authorizer"));
+        add("authorizer.requestResource", Type::object("kubernetes.authorization.ResourceCheck"));
+    }
+    if patches {
+        let fields = [("op", "string"), ("path", "string"), ("from", "string"), ("value", "dyn")];
+        names.add_object("JSONPatch", &fields);
+    }
+    if let Some(variables) = reads.variables {
+        names.variables.insert("variables".to_owned(), Type::object(VARIABLES));
+        names.objects.insert(VARIABLES.into(), variables.iter().cloned().collect());
+    }
+    names
+}
+
+const VARIABLES: &str = "kubernetes.variables";
+
+type Fields = &'static [(&'static str, &'static str)];
+
+/// Objects that expressions read, with their fields.
+const OBJECTS: &[(&str, Fields)] = &[
+    (
+        "kubernetes.AdmissionRequest",
+        &[
+            ("kind", "kubernetes.GroupVersionKind"),
+            ("resource", "kubernetes.GroupVersionResource"),
+            ("subResource", "string"),
+            ("requestKind", "kubernetes.GroupVersionKind"),
+            ("requestResource", "kubernetes.GroupVersionResource"),
+            ("requestSubResource", "string"),
+            ("name", "string"),
+            ("namespace", "string"),
+            ("operation", "string"),
+            ("userInfo", "kubernetes.UserInfo"),
+            ("dryRun", "bool"),
+            ("options", "dyn"),
+        ],
+    ),
+    ("kubernetes.GroupVersionKind", &[("group", "string"), ("version", "string"), ("kind", "string")]),
+    ("kubernetes.GroupVersionResource", &[("group", "string"), ("version", "string"), ("resource", "string")]),
+    (
+        "kubernetes.UserInfo",
+        &[
+            ("username", "string"),
+            ("uid", "string"),
+            ("groups", "list(string)"),
+            ("extra", "map(string, list(string))"),
+        ],
+    ),
+    (
+        "kubernetes.Namespace",
+        &[
+            ("metadata", "kubernetes.NamespaceMetadata"),
+            ("spec", "kubernetes.NamespaceSpec"),
+            ("status", "kubernetes.NamespaceStatus"),
+        ],
+    ),
+    (
+        "kubernetes.NamespaceMetadata",
+        &[
+            ("name", "string"),
+            ("generateName", "string"),
+            ("namespace", "string"),
+            ("labels", "map(string, string)"),
+            ("annotations", "map(string, string)"),
+            ("UID", "string"),
+            ("creationTimestamp", "timestamp"),
+            ("deletionGracePeriodSeconds", "int"),
+            ("deletionTimestamp", "timestamp"),
+            ("generation", "int"),
+            ("resourceVersion", "string"),
+            ("finalizers", "list(string)"),
+        ],
+    ),
+    ("kubernetes.NamespaceSpec", &[("finalizers", "list(string)")]),
+    ("kubernetes.NamespaceStatus", &[("conditions", "list(kubernetes.NamespaceCondition)"), ("phase", "string")]),
+    (
+        "kubernetes.NamespaceCondition",
+        &[
+            ("status", "string"),
+            ("type", "string"),
+            ("lastTransitionTime", "timestamp"),
+            ("message", "string"),
+            ("reason", "string"),
+        ],
+    ),
+];
+
+/// One expression, compiled once.
+#[derive(Debug)]
+pub struct Expression {
+    pub source: String,
+    program: Result<Program, String>,
+}
+
+impl Expression {
+    /// One that does not compile fails whenever it is evaluated.
+    pub fn compile(source: &str) -> Self {
+        Self::of(source, Program::compile(source))
+    }
+
+    /// One that makes a patch.
+    pub fn compile_patch(source: &str) -> Self {
+        Self::of(source, Program::compile_patch(source))
+    }
+
+    fn of(source: &str, program: Result<Program, String>) -> Self {
+        Self { source: source.to_owned(), program: program.map_err(|why| format!("compilation failed: {why}")) }
+    }
+
+    pub fn evaluate(&self, scope: &Context<'_>, budget: &mut Budget) -> Result<Cel, String> {
+        let because = |why: &dyn std::fmt::Display| format!("{}{why}", failed(&self.source));
+        let program = self.program.as_ref().map_err(|why| format!("compilation error: {why}"))?;
+        program.execute(scope, budget).map_err(|failure| match failure {
+            Failure::Budget => failure.to_string(),
+            other => because(&other),
+        })
+    }
+}
+
+/// What stands before the error of an expression.
+pub fn failed(source: &str) -> String {
+    format!("expression '{source}' resulted in error: ")
+}
+
+/// What expressions can read.
+#[derive(Clone, Copy)]
+pub struct Inputs<'a> {
+    pub object: Option<&'a Value>,
+    pub old: Option<&'a Value>,
+    /// The request as an AdmissionRequest without its objects.
+    pub request: &'a Value,
+    pub namespace: Option<&'a Value>,
+    pub params: Option<&'a Value>,
+    /// Who asks, and the request as a question.
+    pub authorizer: Option<(&'a Asker, &'a Action)>,
+}
+
+impl Inputs<'_> {
+    /// A scope with them, within one that has the functions.
+    pub fn scope<'b>(&self, base: &'b Context<'b>) -> Context<'b> {
+        let bind = |value: Option<&Value>| value.map_or(Cel::Null, untyped_to_cel);
+        let mut scope = base.new_inner_scope();
+        scope.add_variable_from_value("object", bind(self.object));
+        scope.add_variable_from_value("oldObject", bind(self.old));
+        scope.add_variable_from_value("request", untyped_to_cel(self.request));
+        scope.add_variable_from_value("namespaceObject", bind(self.namespace));
+        scope.add_variable_from_value("params", bind(self.params));
+        if let Some((asker, request)) = self.authorizer {
+            asker.clone().bind(request, &mut scope);
+        }
+        scope
+    }
+}
+
+/// Who asks in expressions over a write, and that write as a question still without a verb.
+pub fn asker(judge: &Arc<dyn Judge>, a: &Attributes<'_>) -> (Asker, Action) {
+    let action = Action::Resource {
+        verb: String::new(),
+        group: a.resource.gvr.group.clone(),
+        resource: a.resource.gvr.resource.clone(),
+        subresource: a.ctx.subresource.clone(),
+        namespace: if a.resource.namespaced { a.ctx.namespace.clone() } else { String::new() },
+        name: a.name.to_owned(),
+    };
+    (Asker::new(judge.clone(), a.ctx.user.clone()), action)
+}
+
+/// Whether all conditions hold; an error names the condition that could not be evaluated.
+pub fn hold(conditions: &[Expression], scope: &Context<'_>) -> Result<bool, String> {
+    let (mut failures, mut budget) = (Vec::new(), Budget::conditions());
+    for condition in conditions {
+        match condition.evaluate(scope, &mut budget) {
+            Ok(Cel::Bool(true)) => {}
+            // One false condition decides, whatever the others would fail with.
+            Ok(Cel::Bool(false)) => return Ok(false),
+            Ok(_) => failures.push("match condition must evaluate to bool".to_owned()),
+            Err(why) => failures.push(why),
+        }
+    }
+    match failures.len() {
+        0 => Ok(true),
+        1 => Err(failures.remove(0)),
+        _ => Err(format!("[{}]", failures.join(", "))),
+    }
+}

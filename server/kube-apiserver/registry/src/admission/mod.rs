@@ -1,0 +1,106 @@
+//! Steps of admission: what may still change or refuse a write after authorisation.
+//!
+//! The registry runs every step's `mutate` and then `guard`, and, on the finished object, every step's `validate`. Which steps there are
+//! is set by who starts it ([`super::Registry::set_admission`]).
+
+pub mod expression;
+mod reinvocation;
+
+use async_trait::async_trait;
+use crowsnest_apiserver::status::ApiResult;
+use serde_json::Value;
+
+use super::resource::{ResourceRef, Subresource};
+use super::strategy::RequestContext;
+
+pub use reinvocation::Reinvocation;
+
+/// API group of webhook configurations and admission policies.
+pub const GROUP: &str = "admissionregistration.k8s.io";
+
+/// `CREATE`, `UPDATE`, `DELETE`, `CONNECT`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Operation {
+    Create,
+    Update,
+    Delete,
+    Connect,
+}
+
+impl Operation {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Operation::Create => "CREATE",
+            Operation::Update => "UPDATE",
+            Operation::Delete => "DELETE",
+            Operation::Connect => "CONNECT",
+        }
+    }
+}
+
+/// One write under admission.
+#[derive(Debug)]
+pub struct Attributes<'a> {
+    pub ctx: &'a RequestContext,
+    pub resource: &'a ResourceRef,
+    pub operation: Operation,
+    pub name: &'a str,
+    /// Absent on create.
+    pub old: Option<&'a Value>,
+    /// `CreateOptions`, `UpdateOptions`, `PatchOptions`, `DeleteOptions` as the client sent them.
+    pub options: &'a Value,
+    /// How far mutating admission has come.
+    pub reinvocation: Reinvocation,
+}
+
+impl<'a> Attributes<'a> {
+    pub fn new(
+        ctx: &'a RequestContext,
+        resource: &'a ResourceRef,
+        operation: Operation,
+        name: &'a str,
+        options: &'a Value,
+    ) -> Self {
+        Self { ctx, resource, operation, name, old: None, options, reinvocation: Reinvocation::default() }
+    }
+
+    /// The subresource written to, where what is written to it is of another kind than the resource.
+    pub fn of_own_kind(&self) -> Option<&Subresource> {
+        let own = |sub: &&Subresource| sub.name == self.ctx.subresource && sub.kind != self.resource.kind;
+        self.resource.subresources.iter().find(own)
+    }
+
+    /// A write of the objects themselves, not of a subresource.
+    pub fn is(&self, group: &str, resource: &str) -> bool {
+        self.resource.gvr.group == group && self.resource.gvr.resource == resource && self.ctx.subresource.is_empty()
+    }
+}
+
+/// A step of the chain. `object` is absent on delete. Warnings go to the answer's `Warning` headers.
+#[async_trait]
+pub trait Admission: Send + Sync {
+    /// May change the object.
+    async fn mutate(
+        &self,
+        _attributes: &Attributes<'_>,
+        _object: Option<&mut Value>,
+        _warnings: &mut Vec<String>,
+    ) -> ApiResult<()> {
+        Ok(())
+    }
+
+    /// May only refuse, after all have changed the object and before it is prepared and validated: what the storage of a kind asks.
+    async fn guard(&self, _attributes: &Attributes<'_>, _object: &Value) -> ApiResult<()> {
+        Ok(())
+    }
+
+    /// May only refuse.
+    async fn validate(
+        &self,
+        _attributes: &Attributes<'_>,
+        _object: Option<&Value>,
+        _warnings: &mut Vec<String>,
+    ) -> ApiResult<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,128 @@
+//! Who sends a request: credentials of [`crowsnest_apiserver::authn`], and tokens that stored objects vouch for (service accounts, bootstrap tokens).
+//!
+//! [`Authenticator`] turns what a connection and its headers prove into a [`UserInfo`]. Read by `http/`; the service-account
+//! part also issues tokens and answers TokenReviews.
+
+pub mod bootstrap;
+mod service_account;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crowsnest_apimachinery::user::{ANONYMOUS, UserInfo};
+use crowsnest_apiserver::authn::{
+    InProcess, Oidc, Peer, PeerCertificate, TokenSigner, bearer, oidc, request_header, unauthorized,
+};
+use crowsnest_apiserver::status::ApiResult;
+use http::{Extensions, HeaderMap};
+
+use crate::Registry;
+
+pub use service_account::legacy_token;
+
+/// See the module.
+pub struct Authenticator {
+    registry: Arc<Registry>,
+    tokens: HashMap<String, UserInfo>,
+    pub signer: Arc<TokenSigner>,
+    oidc: Option<Arc<Oidc>>,
+    anonymous: bool,
+}
+
+impl Authenticator {
+    /// `tokens` are static bearer tokens; ID tokens of the issuer that `oidc` knows are believed, too.
+    pub fn new(
+        registry: Arc<Registry>,
+        signer: Arc<TokenSigner>,
+        tokens: HashMap<String, UserInfo>,
+        oidc: Option<Arc<Oidc>>,
+        anonymous: bool,
+    ) -> Self {
+        Self { registry, tokens, signer, oidc, anonymous }
+    }
+
+    /// The user who sends this request. Fails with 401 if a credential is invalid, or if there is none and anonymous
+    /// requests are disabled. As in kube-apiserver, front-proxy headers take precedence over a certificate, and a
+    /// certificate over a token.
+    pub async fn authenticate(&self, headers: &HeaderMap, extensions: &Extensions) -> ApiResult<UserInfo> {
+        if let Some(InProcess(user)) = extensions.get::<InProcess>() {
+            return Ok(authenticated(user.clone()));
+        }
+        let peer = extensions.get::<Peer>().cloned().unwrap_or_default();
+        if peer.front_proxy
+            && let Some(remote) = request_header::remote_user(headers)?
+        {
+            return Ok(authenticated(remote));
+        }
+        if let PeerCertificate::User(user) = peer.certificate {
+            return Ok(authenticated(user));
+        }
+        if let Some(token) = bearer::bearer_token(headers)? {
+            return self.user_of_token(&token, &[]).await.map(|(user, _)| user).ok_or_else(unauthorized);
+        }
+        match peer.certificate {
+            PeerCertificate::Refused(why) => {
+                tracing::debug!(why, "client certificate refused");
+                Err(unauthorized())
+            }
+            _ if self.anonymous => Ok(UserInfo {
+                name: "system:anonymous".into(),
+                groups: vec!["system:unauthenticated".into()],
+                ..UserInfo::default()
+            }),
+            _ => Err(unauthorized()),
+        }
+    }
+
+    /// The user a bearer token proves, with the token's audiences. Empty `audiences` means this server's own.
+    pub async fn user_of_token(&self, token: &str, audiences: &[String]) -> Option<(UserInfo, Vec<String>)> {
+        match self.check_token(token, audiences).await {
+            Ok(found) => Some(found),
+            Err(reason) => {
+                tracing::debug!(reason, "bearer token refused");
+                None
+            }
+        }
+    }
+
+    /// The same with the reason for a refusal, as TokenReview reports it.
+    pub async fn check_token(&self, token: &str, audiences: &[String]) -> Result<(UserInfo, Vec<String>), String> {
+        let own = self.signer.audiences();
+        let wanted = if audiences.is_empty() { own } else { audiences };
+        // Neither static tokens nor bootstrap tokens nor ID tokens tell audiences of ours.
+        let shared = || own.iter().filter(|a| wanted.contains(a)).cloned().collect::<Vec<String>>();
+        let known = |user: UserInfo| match shared() {
+            shared if shared.is_empty() => Err("invalid bearer token".to_owned()),
+            shared => Ok((authenticated(user), shared)),
+        };
+        if let Some(user) = self.tokens.get(token) {
+            return known(user.clone());
+        }
+        if bootstrap::is_addressed(token) {
+            return known(bootstrap::check(&self.registry, token, jiff::Timestamp::now())?);
+        }
+        if let Some(oidc) = self.oidc.as_ref().filter(|oidc| oidc.is_addressed(token)) {
+            return match oidc.authenticate(token).await {
+                Ok(user) => known(user),
+                Err(error) => Err(format!("[invalid bearer token, oidc: {}]", oidc::whole(&error))),
+            };
+        }
+        let (user, audiences) = service_account::check(&self.registry, &self.signer, token, wanted)?;
+        Ok((authenticated(user), audiences))
+    }
+
+    /// Answers a TokenRequest for a service account.
+    pub async fn issue(
+        &self,
+        registry: &Registry,
+        ctx: &crate::strategy::RequestContext,
+        account: &serde_json::Value,
+        request: &serde_json::Value,
+    ) -> ApiResult<serde_json::Value> {
+        service_account::issue(registry, &self.signer, ctx, account, request).await
+    }
+}
+
+fn authenticated(user: UserInfo) -> UserInfo {
+    if user.name == ANONYMOUS { user } else { user.completed() }
+}

@@ -1,0 +1,51 @@
+//! Aggregated ClusterRoles: their rules are the union of the rules of the roles they select.
+
+use std::sync::Arc;
+
+use crowsnest_apiserver::status::ApiResult;
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+use crate::authz::GROUP;
+use crate::authz::bootstrap::{loopback, loopback_options};
+use crate::authz::escalation::aggregated_rules;
+use crate::object::Object;
+use crate::resource::Gvr;
+use crate::storage::ResourceKey;
+use crate::{Change, Edit, Registry};
+
+/// Follows ClusterRoles until cancelled.
+pub async fn run(registry: Arc<Registry>, cancelled: CancellationToken) {
+    let table = ResourceKey::new(GROUP, "clusterroles");
+    loop {
+        let since = registry.store.revision();
+        if let Err(error) = pass(&registry).await {
+            tracing::warn!(%error, "aggregating ClusterRoles");
+        }
+        let Ok(mut watcher) = registry.store.watch(&table, since) else { continue };
+        tokio::select! {
+            changes = watcher.next() => if matches!(changes, Err(crate::error::Error::Closed)) { return },
+            () = cancelled.cancelled() => return,
+        }
+    }
+}
+
+/// Brings every aggregated role up to date.
+pub async fn pass(registry: &Arc<Registry>) -> ApiResult<()> {
+    let resource = registry.resource(&Gvr::new(GROUP, "v1", "clusterroles"))?;
+    let roles = registry.list_all(&resource).await?;
+    for role in &roles {
+        let Some(rules) = aggregated_rules(role, &roles) else { continue };
+        if role["rules"].as_array().map(Vec::as_slice).unwrap_or_default() == rules.as_slice() {
+            continue;
+        }
+        let edit = Edit(Arc::new(move |role: &mut Value| {
+            role["rules"] = rules.clone().into();
+            Ok(())
+        }));
+        let mut warnings = Vec::new();
+        let ctx = loopback("");
+        registry.update(&resource, &ctx, role.name(), &Change::Edit(edit), &loopback_options(), &mut warnings).await?;
+    }
+    Ok(())
+}

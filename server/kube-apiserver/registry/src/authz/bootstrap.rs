@@ -1,0 +1,92 @@
+//! The default roles and bindings of RBAC, written at start where they are absent, and repaired where they lost something.
+
+use std::sync::Arc;
+
+use crowsnest_apimachinery::user::UserInfo;
+use crowsnest_apiserver::status::{ApiResult, Reason};
+use futures::future::try_join_all;
+use serde_json::{Value, json};
+
+use crate::authz::GROUP;
+use crate::authz::default_roles::{Repair, default_objects, repair};
+use crate::object::Object;
+use crate::options::{DeleteOptions, WriteOptions};
+use crate::resource::Gvr;
+use crate::strategy::RequestContext;
+use crate::{Change, Edit, Registry};
+
+/// A context of the server itself.
+pub fn loopback(namespace: &str) -> RequestContext {
+    RequestContext {
+        user: UserInfo {
+            name: "system:apiserver".into(),
+            groups: vec!["system:masters".into(), "system:authenticated".into()],
+            ..UserInfo::default()
+        },
+        now: jiff::Timestamp::now(),
+        dry_run: false,
+        subresource: String::new(),
+        namespace: namespace.to_owned(),
+        record: None,
+    }
+}
+
+/// Options of the server's own writes.
+pub fn loopback_options() -> WriteOptions {
+    WriteOptions { manager: "kube-apiserver".into(), raw: json!({}), ..WriteOptions::default() }
+}
+
+/// Writes what is missing of the default roles, bindings and namespaces.
+pub async fn write_defaults(registry: &Arc<Registry>) -> ApiResult<()> {
+    let options = loopback_options();
+    let mut warnings = Vec::new();
+    let namespaces = registry.resource(&Gvr::new("", "v1", "namespaces"))?;
+    for name in ["default", "kube-system", "kube-public", "kube-node-lease"] {
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+        match registry.create(&namespaces, &loopback(""), namespace, &options, &mut warnings).await {
+            Err(error) if !error.is(Reason::AlreadyExists) => return Err(error),
+            _ => {}
+        }
+    }
+    try_join_all(default_objects()?.into_iter().map(|object| write_default(registry, object))).await?;
+    Ok(())
+}
+
+/// Makes a default role or binding, or repairs the one that is there.
+async fn write_default(registry: &Arc<Registry>, default: Value) -> ApiResult<()> {
+    let plural = match default["kind"].as_str() {
+        Some("ClusterRole") => "clusterroles",
+        Some("Role") => "roles",
+        Some("ClusterRoleBinding") => "clusterrolebindings",
+        _ => "rolebindings",
+    };
+    let resource = registry.resource(&Gvr::new(GROUP, "v1", plural))?;
+    let (ctx, options, mut warnings) = (loopback(default.namespace()), loopback_options(), Vec::new());
+    let existing = match registry.get(&resource, &ctx.namespace, default.name()).await {
+        Ok(existing) => existing,
+        Err(error) if error.is(Reason::NotFound) => {
+            registry.create(&resource, &ctx, default, &options, &mut warnings).await?;
+            return Ok(());
+        }
+        Err(error) => return Err(error),
+    };
+    match repair(&existing, &default) {
+        Repair::Nothing => {}
+        Repair::Update(_) => {
+            let name = default.name().to_owned();
+            let edit = Edit(Arc::new(move |live: &mut Value| {
+                if let Repair::Update(whole) = repair(live, &default) {
+                    *live = whole;
+                }
+                Ok(())
+            }));
+            registry.update(&resource, &ctx, &name, &Change::Edit(edit), &options, &mut warnings).await?;
+        }
+        Repair::Recreate => {
+            let delete = DeleteOptions { raw: json!({}), ..DeleteOptions::default() };
+            registry.delete(&resource, &ctx, default.name(), &delete, &mut warnings).await?;
+            registry.create(&resource, &ctx, default, &options, &mut warnings).await?;
+        }
+    }
+    Ok(())
+}

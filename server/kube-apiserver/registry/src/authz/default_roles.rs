@@ -1,0 +1,304 @@
+//! The roles and bindings every cluster starts with (labelled `kubernetes.io/bootstrapping: rbac-defaults`), and what is done to
+//! those of them that somebody changed.
+//!
+//! What they allow is data: `policy/*.yaml`, kube-apiserver's set with the features that are on by default. [`bootstrap`] writes
+//! them. Pure.
+//!
+//! [`bootstrap`]: crate::authz::bootstrap
+
+use crowsnest_apimachinery::rbac::PolicyRule;
+use crowsnest_apiserver::status::{ApiError, ApiResult};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use crate::authz::GROUP;
+
+const CLUSTER: &str = include_str!("policy/cluster.yaml");
+const CONTROLLERS: &str = include_str!("policy/controllers.yaml");
+const NAMESPACED: &str = include_str!("policy/namespaced.yaml");
+
+/// Set to `false`, it keeps a default role or binding as it is.
+const AUTOUPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
+/// Where the accounts of default bindings live.
+const SYSTEM: &str = "kube-system";
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+struct Policy {
+    cluster_roles: Vec<RoleEntry>,
+    cluster_role_bindings: Vec<BindingEntry>,
+    controllers: Vec<RoleEntry>,
+    roles: Vec<RoleEntry>,
+    role_bindings: Vec<BindingEntry>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+struct RoleEntry {
+    name: String,
+    /// Empty for ClusterRoles.
+    namespace: String,
+    labels: Map<String, Value>,
+    /// The label of the roles whose rules this one has.
+    aggregates: Option<String>,
+    rules: Vec<PolicyRule>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+struct BindingEntry {
+    name: String,
+    /// Empty for ClusterRoleBindings.
+    namespace: String,
+    /// The role, when it is not called as the binding.
+    role: Option<String>,
+    groups: Vec<String>,
+    users: Vec<String>,
+    /// Of kube-system.
+    accounts: Vec<String>,
+}
+
+/// Every default object, roles before bindings.
+pub fn default_objects() -> ApiResult<Vec<Value>> {
+    let read = |text: &str| -> ApiResult<Policy> { serde_saphyr::from_str(text).map_err(ApiError::internal) };
+    let (cluster, controllers, namespaced) = (read(CLUSTER)?, read(CONTROLLERS)?, read(NAMESPACED)?);
+    let (mut roles, mut bindings) = (cluster.cluster_roles, cluster.cluster_role_bindings);
+    for controller in controllers.controllers {
+        let name = format!("system:controller:{}", controller.name);
+        bindings.push(BindingEntry { name: name.clone(), accounts: vec![controller.name], ..BindingEntry::default() });
+        roles.push(RoleEntry { name, ..controller });
+    }
+    roles.extend(namespaced.roles);
+    bindings.extend(namespaced.role_bindings);
+    Ok(roles.into_iter().map(role).chain(bindings.into_iter().map(binding)).collect())
+}
+
+/// An object with what all defaults have in common.
+fn object(kind: &str, name: &str, namespace: &str, mut labels: Map<String, Value>) -> Value {
+    labels.insert("kubernetes.io/bootstrapping".into(), "rbac-defaults".into());
+    let (kind, scope) = match namespace {
+        "" => (format!("Cluster{kind}"), json!({})),
+        namespace => (kind.to_owned(), json!({"namespace": namespace})),
+    };
+    let mut object = json!({"apiVersion": format!("{GROUP}/v1"), "kind": kind, "metadata": scope});
+    object["metadata"]["name"] = name.into();
+    object["metadata"]["labels"] = labels.into();
+    object["metadata"]["annotations"] = json!({AUTOUPDATE: "true"});
+    object
+}
+
+fn role(entry: RoleEntry) -> Value {
+    let mut role = object("Role", &entry.name, &entry.namespace, entry.labels);
+    role["rules"] = json!(entry.rules);
+    if let Some(label) = entry.aggregates {
+        role["aggregationRule"] = json!({"clusterRoleSelectors": [{"matchLabels": {label: "true"}}]});
+    }
+    role
+}
+
+fn binding(entry: BindingEntry) -> Value {
+    let mut binding = object("RoleBinding", &entry.name, &entry.namespace, Map::new());
+    let kind = if entry.namespace.is_empty() { "ClusterRole" } else { "Role" };
+    binding["roleRef"] = json!({"apiGroup": GROUP, "kind": kind, "name": entry.role.unwrap_or(entry.name)});
+    let of = |kind: &'static str| move |name: String| json!({"apiGroup": GROUP, "kind": kind, "name": name});
+    let accounts = entry.accounts.into_iter();
+    let accounts = accounts.map(|name| json!({"kind": "ServiceAccount", "name": name, "namespace": SYSTEM}));
+    let users = entry.users.into_iter().map(of("User"));
+    let subjects: Vec<Value> = accounts.chain(users).chain(entry.groups.into_iter().map(of("Group"))).collect();
+    if !subjects.is_empty() {
+        binding["subjects"] = subjects.into();
+    }
+    binding
+}
+
+/// What is to be done with a default that exists already.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Repair {
+    /// Nothing is missing, or its owner keeps it as it is.
+    Nothing,
+    Update(Value),
+    /// It binds another role, which can't be changed.
+    Recreate,
+}
+
+/// Gives a default back what it lost; what it has more than by default stays.
+pub fn repair(existing: &Value, default: &Value) -> Repair {
+    if existing["metadata"]["annotations"][AUTOUPDATE] == "false" {
+        return Repair::Nothing;
+    }
+    if existing["roleRef"] != default["roleRef"] {
+        return Repair::Recreate;
+    }
+    let mut whole = existing.clone();
+    for key in ["labels", "annotations"] {
+        for (name, value) in default["metadata"][key].as_object().into_iter().flatten() {
+            if whole["metadata"][key][name].is_null() {
+                whole["metadata"][key][name] = value.clone();
+            }
+        }
+    }
+    match default["aggregationRule"]["clusterRoleSelectors"].as_array() {
+        Some(selectors) => add_missing(&mut whole["aggregationRule"], "clusterRoleSelectors", selectors),
+        None => add_rules(&mut whole, default),
+    }
+    add_missing(&mut whole, "subjects", default["subjects"].as_array().map(Vec::as_slice).unwrap_or_default());
+    if whole == *existing { Repair::Nothing } else { Repair::Update(whole) }
+}
+
+/// Adds to a list what it does not have.
+fn add_missing(object: &mut Value, list: &str, wanted: &[Value]) {
+    let mut have = object[list].as_array().cloned().unwrap_or_default();
+    let before = have.len();
+    for one in wanted {
+        if !have.contains(one) {
+            have.push(one.clone());
+        }
+    }
+    if have.len() > before {
+        object[list] = have.into();
+    }
+}
+
+/// Adds what no rule of the role allows, in rules of one verb and one resource each.
+fn add_rules(role: &mut Value, default: &Value) {
+    let read = |role: &Value| Vec::<PolicyRule>::deserialize(&role["rules"]).unwrap_or_default();
+    let have = read(role);
+    let atoms = read(default).into_iter().flat_map(|rule| rule.atoms());
+    let missing: Vec<PolicyRule> = atoms.filter(|atom| !have.iter().any(|rule| rule.covers(atom))).collect();
+    if missing.is_empty() {
+        return;
+    }
+    let mut rules = role["rules"].as_array().cloned().unwrap_or_default();
+    rules.extend(missing.iter().map(|rule| json!(rule)));
+    role["rules"] = rules.into();
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    fn defaults() -> Vec<Value> {
+        default_objects().unwrap()
+    }
+
+    fn named(kind: &str, name: &str) -> Value {
+        defaults().into_iter().find(|one| one["kind"] == kind && one["metadata"]["name"] == name).unwrap()
+    }
+
+    #[test]
+    fn there_are_as_many_as_kube_apiserver_makes() {
+        let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+        for object in defaults() {
+            *counts.entry(object["kind"].as_str().unwrap().to_owned()).or_default() += 1;
+            assert_eq!(object["metadata"]["labels"]["kubernetes.io/bootstrapping"], "rbac-defaults");
+            assert_eq!(object["metadata"]["annotations"][AUTOUPDATE], "true");
+        }
+        let counts: Vec<(&str, usize)> = counts.iter().map(|(kind, count)| (kind.as_str(), *count)).collect();
+        assert_eq!(counts, [("ClusterRole", 70), ("ClusterRoleBinding", 51), ("Role", 7), ("RoleBinding", 7)]);
+    }
+
+    #[test]
+    fn every_binding_binds_a_role_that_exists() {
+        let all = defaults();
+        for binding in all.iter().filter(|one| !one["roleRef"].is_null()) {
+            let role = &binding["roleRef"];
+            let same = |one: &&Value| {
+                one["kind"] == role["kind"]
+                    && one["metadata"]["name"] == role["name"]
+                    && one["metadata"]["namespace"] == binding["metadata"]["namespace"]
+            };
+            assert!(all.iter().any(|one| same(&one)), "{binding}");
+        }
+    }
+
+    #[test]
+    fn objects_are_what_kube_apiserver_writes() {
+        let metadata = |name: &str, more: Value| {
+            let mut metadata = json!({"name": name, "labels": {"kubernetes.io/bootstrapping": "rbac-defaults"},
+                                      "annotations": {AUTOUPDATE: "true"}});
+            for (key, value) in more.as_object().into_iter().flatten() {
+                match key.as_str() {
+                    "namespace" => metadata[key] = value.clone(),
+                    label => metadata["labels"][label] = value.clone(),
+                }
+            }
+            metadata
+        };
+        let controller = "system:controller:ttl-after-finished-controller";
+        let api = "rbac.authorization.k8s.io/v1";
+        let cases = [
+            json!({"apiVersion": api, "kind": "ClusterRole", "rules": [],
+                   "metadata": metadata("edit", json!({"rbac.authorization.k8s.io/aggregate-to-admin": "true"})),
+                   "aggregationRule": {"clusterRoleSelectors": [
+                       {"matchLabels": {"rbac.authorization.k8s.io/aggregate-to-edit": "true"}}]}}),
+            json!({"apiVersion": api, "kind": "ClusterRole", "metadata": metadata(controller, json!({})), "rules": [
+                {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["delete", "get", "list", "watch"]},
+                {"apiGroups": ["", "events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch", "update"]}]}),
+            json!({"apiVersion": api, "kind": "ClusterRoleBinding", "metadata": metadata(controller, json!({})),
+                   "roleRef": {"apiGroup": GROUP, "kind": "ClusterRole", "name": controller},
+                   "subjects": [{"kind": "ServiceAccount", "name": "ttl-after-finished-controller", "namespace": SYSTEM}]}),
+            json!({"apiVersion": api, "kind": "ClusterRoleBinding", "metadata": metadata("system:node", json!({})),
+                   "roleRef": {"apiGroup": GROUP, "kind": "ClusterRole", "name": "system:node"}}),
+            json!({"apiVersion": api, "kind": "RoleBinding",
+                   "metadata": metadata("system::extension-apiserver-authentication-reader", json!({"namespace": SYSTEM})),
+                   "roleRef": {"apiGroup": GROUP, "kind": "Role", "name": "extension-apiserver-authentication-reader"},
+                   "subjects": [{"apiGroup": GROUP, "kind": "User", "name": "system:kube-controller-manager"},
+                                {"apiGroup": GROUP, "kind": "User", "name": "system:kube-scheduler"}]}),
+        ];
+        for wanted in cases {
+            let (kind, name) = (wanted["kind"].as_str().unwrap(), wanted["metadata"]["name"].as_str().unwrap());
+            assert_eq!(named(kind, name), wanted);
+        }
+    }
+
+    #[test]
+    fn what_a_default_lost_comes_back_and_what_it_has_more_stays() {
+        let role = named("ClusterRole", "system:kube-dns");
+        let binding = named("ClusterRoleBinding", "system:basic-user");
+        let edit = named("ClusterRole", "edit");
+        let with = |object: &Value, pointer: &str, value: Value| {
+            let mut object = object.clone();
+            *object.pointer_mut(pointer).unwrap() = value;
+            object
+        };
+        let rule =
+            |verbs: &[&str], resources: &[&str]| json!({"apiGroups": [""], "resources": resources, "verbs": verbs});
+        let account = json!({"kind": "ServiceAccount", "name": "a", "namespace": "b"});
+        let group = json!({"apiGroup": GROUP, "kind": "Group", "name": "system:authenticated"});
+        let kept = json!({AUTOUPDATE: "false"});
+        let cases = [
+            (&role, role.clone(), Repair::Nothing),
+            (
+                &role,
+                with(&role, "/rules", json!([rule(&["list"], &["endpoints", "services"])])),
+                Repair::Update(with(
+                    &role,
+                    "/rules",
+                    json!([
+                        rule(&["list"], &["endpoints", "services"]),
+                        rule(&["watch"], &["endpoints"]),
+                        rule(&["watch"], &["services"]),
+                    ]),
+                )),
+            ),
+            // More than enough is enough.
+            (&role, with(&role, "/rules", json!([rule(&["*"], &["*"])])), Repair::Nothing),
+            // Whoever says so keeps it.
+            (&role, with(&with(&role, "/rules", json!([])), "/metadata/annotations", kept), Repair::Nothing),
+            (&role, with(&role, "/metadata/labels", json!({})), Repair::Update(role.clone())),
+            (
+                &binding,
+                with(&binding, "/subjects", json!([account])),
+                Repair::Update(with(&binding, "/subjects", json!([account, group]))),
+            ),
+            (&binding, with(&binding, "/roleRef/name", json!("view")), Repair::Recreate),
+            // What an aggregating role has collected is not its default's business.
+            (&edit, with(&edit, "/rules", json!([rule(&["get"], &["pods"])])), Repair::Nothing),
+        ];
+        for (default, existing, wanted) in cases {
+            assert_eq!(repair(&existing, default), wanted, "{existing}");
+        }
+    }
+}

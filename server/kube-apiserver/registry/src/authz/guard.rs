@@ -1,0 +1,226 @@
+//! Nobody grants what they do not have: writes of roles and bindings are checked against the writer's own rules. Nobody lets a
+//! policy read what they may not read themselves: so are the parameters of policies and of their bindings.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use crowsnest_apimachinery::field::FieldError;
+use crowsnest_apimachinery::rbac::{Action, PolicyRule, RoleRef};
+use crowsnest_apiserver::status::{ApiError, ApiResult};
+use serde_json::{Map, Value};
+
+use crate::admission::{self, Admission, Attributes, Operation};
+use crate::authz::{Authorizer, GROUP, escalation};
+use crate::object::Object;
+use crate::storage::{ObjectKey, ResourceKey};
+use crate::{Registry, unexpected};
+
+/// The admission step; see the module.
+pub struct EscalationGuard {
+    authorizer: Arc<Authorizer>,
+}
+
+impl EscalationGuard {
+    pub fn new(authorizer: Arc<Authorizer>) -> Self {
+        Self { authorizer }
+    }
+
+    fn may(&self, a: &Attributes<'_>, verb: &str, group: &str, resource: &str, name: &str) -> bool {
+        let action = Action::Resource {
+            verb: verb.into(),
+            group: group.into(),
+            resource: resource.into(),
+            subresource: String::new(),
+            namespace: a.ctx.namespace.clone(),
+            name: name.into(),
+        };
+        self.authorizer.allows(&a.ctx.user, &action)
+    }
+
+    /// A policy reads its parameters for whoever writes, and tells of them.
+    fn check_parameters(&self, a: &Attributes<'_>, object: &Value) -> ApiResult<()> {
+        let (user, spec) = (&a.ctx.user, &object["spec"]);
+        let unchanged = |keys: &[&str]| a.old.is_some_and(|old| keys.iter().all(|key| old["spec"][*key] == spec[*key]));
+        let registry = self.authorizer.registry();
+        let (key, why) = if spec["paramKind"].is_object() && !unchanged(&["paramKind"]) {
+            if self.authorizer.allows(user, &parameters(registry, &spec["paramKind"])) {
+                return Ok(());
+            }
+            let text = |key: &str| spec["paramKind"][key].as_str().unwrap_or_default();
+            let why = format!(
+                "user {} must have \"get\" permission on all objects of the referenced paramKind (kind={}, apiVersion={})",
+                user.name,
+                text("kind"),
+                text("apiVersion")
+            );
+            ("paramKind", why)
+        } else if spec["paramRef"].is_object() && !unchanged(&["paramRef", "policyName"]) {
+            let text = |key: &str| spec["paramRef"][key].as_str().unwrap_or_default().to_owned();
+            let policies = a.resource.gvr.resource.replace("policybindings", "policies");
+            let key = ObjectKey::new("", spec["policyName"].as_str().unwrap_or_default());
+            let policy = registry.store.get(&ResourceKey::new(admission::GROUP, &policies), &key);
+            let policy = policy.and_then(|record| record.body.value(record.revision).ok()).unwrap_or_default();
+            let mut wanted = parameters(registry, &policy["spec"]["paramKind"]);
+            let Action::Resource { verb, namespace, name, .. } = &mut wanted else { return Ok(()) };
+            (*namespace, *name) = (text("namespace"), text("name"));
+            if name.is_empty() {
+                "list".clone_into(verb);
+            }
+            let why =
+                format!("user {} does not have {verb:?} permission on the object referenced by paramRef", user.name);
+            if self.authorizer.allows(user, &wanted) {
+                return Ok(());
+            }
+            ("paramRef", why)
+        } else {
+            return Ok(());
+        };
+        let errors = vec![FieldError::forbidden(format!("spec.{key}"), why)];
+        Err(ApiError::invalid(admission::GROUP, &a.resource.kind, object.name(), errors))
+    }
+
+    /// A role grants what it says; one that aggregates may come to grant anything.
+    fn check_role(&self, a: &Attributes<'_>, object: &Value) -> ApiResult<()> {
+        let plural = a.resource.gvr.resource.as_str();
+        // The name of the path, of which what is created by POST has none.
+        let name = if is_post(a) { "" } else { a.name };
+        if self.may(a, "escalate", GROUP, plural, name) || a.old.is_some_and(|old| only_collected(old, object)) {
+            return Ok(());
+        }
+        let rules: Vec<PolicyRule> = serde_json::from_value(object["rules"].clone()).unwrap_or_default();
+        self.confirm(a, object, &rules)?;
+        let aggregates = |role: &Value| {
+            role["aggregationRule"]["clusterRoleSelectors"].as_array().is_some_and(|list| !list.is_empty())
+        };
+        if plural == "clusterroles" && (aggregates(object) || a.old.is_some_and(aggregates)) {
+            let why = "must have cluster-admin privileges to use the aggregationRule";
+            self.confirm(a, object, &everything()).map_err(|_| forbidden(a, object, why))?;
+        }
+        Ok(())
+    }
+
+    fn check_binding(&self, a: &Attributes<'_>, object: &Value) -> ApiResult<()> {
+        if a.ctx.user.is_master() || a.old.is_some_and(|old| only_collected(old, object)) {
+            return Ok(());
+        }
+        let role: RoleRef = serde_json::from_value(object["roleRef"].clone()).unwrap_or_default();
+        let plural = match role.kind.as_str() {
+            "ClusterRole" => "clusterroles",
+            "Role" => "roles",
+            other => return Err(unexpected(format!("unsupported role reference kind: {other:?}"))),
+        };
+        let group = object["roleRef"]["apiGroup"].as_str().unwrap_or_default();
+        if self.may(a, "bind", group, plural, &role.name) {
+            return Ok(());
+        }
+        if plural == "roles" && a.ctx.namespace.is_empty() {
+            return Err(ApiError::bad_request("Namespace parameter required."));
+        }
+        if role.name.is_empty() {
+            return Err(ApiError::bad_request("Name parameter required."));
+        }
+        match self.authorizer.rbac().role_rules(&role, &a.ctx.namespace) {
+            Ok(rules) => self.confirm(a, object, rules),
+            // kube-apiserver reads the role as a part of this request, and calls it what the request is about.
+            Err(_) => Err(ApiError::not_found(GROUP, &a.resource.gvr.resource, &role.name)),
+        }
+    }
+
+    fn confirm(&self, a: &Attributes<'_>, object: &Value, rules: &[PolicyRule]) -> ApiResult<()> {
+        escalation::confirm(&self.authorizer.rbac(), &a.ctx.user, &a.ctx.namespace, rules)
+            .map_err(|why| forbidden(a, object, &why))
+    }
+}
+
+fn is_post(a: &Attributes<'_>) -> bool {
+    a.operation == Operation::Create && a.options["kind"] == "CreateOptions"
+}
+
+fn forbidden(a: &Attributes<'_>, object: &Value, why: &str) -> ApiError {
+    let base = object.meta_text("generateName");
+    // Names are generated later in kube-apiserver.
+    let generated = is_post(a) && !base.is_empty() && object.name().starts_with(base);
+    let name = if generated { "" } else { object.name() };
+    ApiError::forbidden(GROUP, &a.resource.gvr.resource, name, why)
+}
+
+/// `IsOnlyMutatingGCFields`: nothing changes but what the garbage collector needs to be rid of the object one day.
+fn only_collected(old: &Value, new: &Value) -> bool {
+    let rest = |object: &Value| {
+        let mut rest = object.clone();
+        if let Some(fields) = rest.as_object_mut() {
+            fields.retain(|key, _| !matches!(key.as_str(), "apiVersion" | "kind"));
+        }
+        let collected = ["ownerReferences", "finalizers", "selfLink", "managedFields"];
+        rest.metadata_mut().retain(|key, _| !collected.contains(&key.as_str()));
+        rest
+    };
+    same(&rest(old), &rest(new))
+}
+
+/// Equal, where what is empty is as good as absent.
+fn same(old: &Value, new: &Value) -> bool {
+    let nothing = |value: &Value| match value {
+        Value::Null => true,
+        Value::String(text) => text.is_empty(),
+        Value::Array(list) => list.is_empty(),
+        Value::Object(fields) => fields.is_empty(),
+        _ => false,
+    };
+    match (old, new) {
+        (Value::Object(old), Value::Object(new)) => {
+            let within = |a: &Map<String, Value>, b: &Map<String, Value>| {
+                a.iter().all(|(key, value)| same(value, b.get(key).unwrap_or(&Value::Null)))
+            };
+            within(old, new) && within(new, old)
+        }
+        (Value::Array(old), Value::Array(new)) => {
+            old.len() == new.len() && old.iter().zip(new).all(|(old, new)| same(old, new))
+        }
+        (old, new) => old == new || nothing(old) && nothing(new),
+    }
+}
+
+/// `paramKind` as a resource to be read; whatever can't be found out is everything.
+fn parameters(registry: &Registry, kind: &Value) -> Action {
+    let text = |key: &str| kind[key].as_str().unwrap_or_default();
+    let (api_version, kind) = (text("apiVersion"), text("kind"));
+    let all = || "*".to_owned();
+    let group = match api_version {
+        "" => all(),
+        of => of.split_once('/').map_or("", |(group, _)| group).to_owned(),
+    };
+    let served = registry.catalog.served();
+    let resource = served.by_kind(api_version, kind).map_or_else(all, |resource| resource.gvr.resource.clone());
+    let (subresource, namespace, name) = Default::default();
+    Action::Resource { verb: "get".into(), group, resource, subresource, namespace, name }
+}
+
+fn everything() -> Vec<PolicyRule> {
+    let all = || vec!["*".to_owned()];
+    vec![
+        PolicyRule { verbs: all(), api_groups: all(), resources: all(), ..PolicyRule::default() },
+        PolicyRule { verbs: all(), non_resource_urls: all(), ..PolicyRule::default() },
+    ]
+}
+
+#[async_trait]
+impl Admission for EscalationGuard {
+    async fn guard(&self, a: &Attributes<'_>, object: &Value) -> ApiResult<()> {
+        if a.resource.gvr.group != GROUP {
+            return Ok(());
+        }
+        match a.resource.gvr.resource.as_str() {
+            "roles" | "clusterroles" => self.check_role(a, object),
+            "rolebindings" | "clusterrolebindings" => self.check_binding(a, object),
+            _ => Ok(()),
+        }
+    }
+
+    async fn validate(&self, a: &Attributes<'_>, object: Option<&Value>, _: &mut Vec<String>) -> ApiResult<()> {
+        match object.filter(|_| a.operation != Operation::Delete && a.resource.gvr.group == admission::GROUP) {
+            Some(object) => self.check_parameters(a, object),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! Authorisation: RBAC over the server's own roles and bindings, and the reviews that explain it.
+//!
+//! [`Authorizer`] keeps a compiled snapshot of the four RBAC tables for `http/`, the reviews and the escalation guard;
+//! [`bootstrap`] writes the default roles at start, [`aggregate`] fills aggregated ClusterRoles. The rest is pure.
+
+pub mod aggregate;
+pub mod bootstrap;
+pub mod default_roles;
+pub mod escalation;
+mod guard;
+pub mod review;
+mod selectors;
+
+use std::sync::Arc;
+
+use crowsnest_apimachinery::rbac::{Action, Decision, Rbac, Role, RoleBinding};
+use crowsnest_apimachinery::request::RequestInfo;
+use crowsnest_apimachinery::user::UserInfo;
+use crowsnest_apiserver::status::{ApiError, ApiResult, Reason};
+use crowsnest_cel::authorizer::Judge;
+use parking_lot::RwLock;
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::resource::ResourceRef;
+use crate::storage::{ResourceKey, Revision};
+use crate::strategy::RequestContext;
+use crate::{CreateReview, Registry};
+
+pub use guard::EscalationGuard;
+
+pub(crate) const GROUP: &str = "rbac.authorization.k8s.io";
+const TABLES: [&str; 4] = ["clusterroles", "roles", "clusterrolebindings", "rolebindings"];
+
+/// What a request wants to do.
+pub fn action(info: &RequestInfo) -> Action {
+    if !info.is_resource {
+        return Action::Path { verb: info.verb.clone(), path: info.path.clone() };
+    }
+    Action::Resource {
+        verb: info.verb.clone(),
+        group: info.group.clone(),
+        resource: info.resource.clone(),
+        subresource: info.subresource.clone(),
+        namespace: info.namespace.clone(),
+        name: info.name.clone(),
+    }
+}
+
+/// See the module.
+pub struct Authorizer {
+    registry: Arc<Registry>,
+    /// The last changes of the four tables, and what they held then.
+    snapshot: RwLock<([Revision; 4], Arc<Rbac>)>,
+}
+
+impl Authorizer {
+    pub fn new(registry: Arc<Registry>) -> Self {
+        Self { registry, snapshot: RwLock::new(([Revision::MAX; 4], Arc::default())) }
+    }
+
+    pub(crate) fn registry(&self) -> &Registry {
+        &self.registry
+    }
+
+    /// RBAC as it is now; compiled anew when one of its tables changed.
+    pub fn rbac(&self) -> Arc<Rbac> {
+        let tables = TABLES.map(|resource| ResourceKey::new(GROUP, resource));
+        let current = tables.each_ref().map(|table| self.registry.store.last_change(table));
+        {
+            let snapshot = self.snapshot.read();
+            if snapshot.0 == current {
+                return snapshot.1.clone();
+            }
+        }
+        let rbac = Arc::new(compile(tables.each_ref().map(|table| self.objects(table))));
+        *self.snapshot.write() = (current, rbac.clone());
+        rbac
+    }
+
+    fn objects(&self, table: &ResourceKey) -> Vec<Value> {
+        let listing = self.registry.store.list(table, "", None, None, usize::MAX);
+        let records = listing.map(|l| l.records).unwrap_or_default();
+        records.iter().filter_map(|r| r.body.value(r.revision).ok()).collect()
+    }
+
+    pub fn decide(&self, user: &UserInfo, action: &Action) -> Decision {
+        if user.is_master() {
+            return Decision::Allowed { reason: String::new() };
+        }
+        self.rbac().authorize(user, action)
+    }
+
+    pub fn allows(&self, user: &UserInfo, action: &Action) -> bool {
+        matches!(self.decide(user, action), Decision::Allowed { .. })
+    }
+
+    /// Allowed, or the 403 that says who may not do what where.
+    pub fn check(&self, user: &UserInfo, action: &Action) -> ApiResult<()> {
+        verdict(user, action, self.decide(user, action))
+    }
+}
+
+impl Judge for Authorizer {
+    fn decide(&self, user: &UserInfo, action: &Action) -> Decision {
+        self.decide(user, action)
+    }
+}
+
+impl CreateReview for Authorizer {
+    fn check_create(&self, resource: &ResourceRef, ctx: &RequestContext, name: &str) -> ApiResult<()> {
+        let right = Action::Resource {
+            verb: "create".into(),
+            group: resource.gvr.group.clone(),
+            resource: resource.gvr.resource.clone(),
+            subresource: ctx.subresource.clone(),
+            namespace: ctx.namespace.clone(),
+            name: name.to_owned(),
+        };
+        self.check(&ctx.user, &right)
+    }
+}
+
+/// What follows from a decision: go on, or the 403 that says who may not do what where.
+pub fn verdict(user: &UserInfo, action: &Action, decision: Decision) -> ApiResult<()> {
+    match decision {
+        Decision::Allowed { .. } => Ok(()),
+        Decision::NoOpinion { reason } => Err(forbidden(&user.name, action, &reason)),
+    }
+}
+
+/// From the objects of [`TABLES`], in that order. One that can't be read grants nothing.
+fn compile([cluster_roles, roles, cluster_bindings, bindings]: [Vec<Value>; 4]) -> Rbac {
+    fn at<'a>(object: &'a Value, field: &str) -> &'a str {
+        object["metadata"][field].as_str().unwrap_or_default()
+    }
+    let unread = |object: &Value, error: serde_json::Error| {
+        tracing::warn!(kind = %object["kind"], name = at(object, "name"), %error, "cannot be read and grants nothing");
+    };
+    let mut rbac = Rbac::default();
+    for object in cluster_roles.iter().chain(&roles) {
+        match Role::deserialize(object) {
+            Ok(role) => rbac.put_role(at(object, "namespace"), at(object, "name"), role),
+            Err(error) => unread(object, error),
+        }
+    }
+    for object in cluster_bindings.iter().chain(&bindings) {
+        match RoleBinding::deserialize(object) {
+            Ok(binding) => rbac.put_binding(at(object, "namespace"), at(object, "name"), binding),
+            Err(error) => unread(object, error),
+        }
+    }
+    rbac
+}
+
+fn forbidden(user: &str, action: &Action, reason: &str) -> ApiError {
+    let because = if reason.is_empty() { String::new() } else { format!(": {reason}") };
+    match action {
+        Action::Path { verb, path } => {
+            let text = format!("forbidden: User {user:?} cannot {verb} path {path:?}{because}");
+            ApiError::new(Reason::Forbidden, text).with_details(Default::default())
+        }
+        Action::Resource { verb, group, resource, subresource, namespace, name } => {
+            let full = if subresource.is_empty() { resource.clone() } else { format!("{resource}/{subresource}") };
+            let scope = match namespace.as_str() {
+                "" => "at the cluster scope".to_owned(),
+                namespace => format!("in the namespace {namespace:?}"),
+            };
+            let why = format!("User {user:?} cannot {verb} resource {full:?} in API group {group:?} {scope}{because}");
+            ApiError::forbidden(group, resource, name, why)
+        }
+    }
+}

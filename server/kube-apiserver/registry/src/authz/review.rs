@@ -1,0 +1,211 @@
+//! The virtual resources of `authorization.k8s.io` and `authentication.k8s.io`: created to be answered, never stored.
+
+use crowsnest_apimachinery::field::{FieldError, FieldErrorKind};
+use crowsnest_apimachinery::rbac::{Action, Decision};
+use crowsnest_apimachinery::unstructured::text;
+use crowsnest_apimachinery::user::UserInfo;
+use crowsnest_apiserver::status::{ApiError, ApiResult};
+use crowsnest_schema::print::text_of;
+use serde_json::{Value, json};
+
+use crate::authentication::Authenticator;
+use crate::authz::{Authorizer, selectors};
+use crate::object::{Object, time};
+use crate::resource::ResourceRef;
+use crate::strategy::RequestContext;
+
+const METADATA: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
+
+/// True for what is answered and never stored.
+pub fn is_review(resource: &ResourceRef) -> bool {
+    matches!(resource.gvr.group.as_str(), "authorization.k8s.io" | "authentication.k8s.io")
+}
+
+impl Authorizer {
+    /// The answered review, or `None` when the resource is not a review.
+    pub async fn review(
+        &self,
+        authenticator: &Authenticator,
+        ctx: &RequestContext,
+        resource: &ResourceRef,
+        object: &Value,
+    ) -> Option<ApiResult<Value>> {
+        let answer = match (resource.gvr.group.as_str(), resource.kind.as_str()) {
+            ("authorization.k8s.io", "SelfSubjectAccessReview") => self.access(object, Kind::Own, ctx.user.clone(), ""),
+            ("authorization.k8s.io", "SubjectAccessReview") => self.access(object, Kind::Anyone, subject(object), ""),
+            ("authorization.k8s.io", "LocalSubjectAccessReview") => {
+                self.access(object, Kind::Local, subject(object), &ctx.namespace)
+            }
+            ("authorization.k8s.io", "SelfSubjectRulesReview") => self.rules(object, &ctx.user),
+            ("authentication.k8s.io", "SelfSubjectReview") => Ok(who(ctx)),
+            ("authentication.k8s.io", "TokenReview") => token(authenticator, object).await,
+            _ => return None,
+        };
+        Some(answer.map(|mut review| {
+            review["kind"] = resource.kind.clone().into();
+            review["apiVersion"] = resource.gvr.api_version().into();
+            review
+        }))
+    }
+
+    fn access(&self, object: &Value, kind: Kind, user: UserInfo, namespace: &str) -> ApiResult<Value> {
+        let spec = &object["spec"];
+        let text = |value: &Value, key: &str| value[key].as_str().unwrap_or_default().to_owned();
+        let (resource, path) = (&spec["resourceAttributes"], &spec["nonResourceAttributes"]);
+        let errors = wrong(object, kind, namespace);
+        if !errors.is_empty() {
+            return Err(ApiError::invalid("authorization.k8s.io", "", "", errors));
+        }
+        let action = if resource.is_object() {
+            Action::Resource {
+                verb: text(resource, "verb"),
+                group: text(resource, "group"),
+                resource: text(resource, "resource"),
+                subresource: text(resource, "subresource"),
+                namespace: text(resource, "namespace"),
+                name: text(resource, "name"),
+            }
+        } else {
+            Action::Path { verb: text(path, "verb"), path: text(path, "path") }
+        };
+        let (allowed, reason) = match self.decide(&user, &action) {
+            Decision::Allowed { reason } => (true, reason),
+            Decision::NoOpinion { reason } => (false, reason),
+        };
+        let mut status = json!({"allowed": allowed});
+        if !reason.is_empty() {
+            status["reason"] = reason.into();
+        }
+        let unread = selectors::unread(resource);
+        if !unread.is_empty() {
+            status["evaluationError"] = unread.into();
+        }
+        Ok(json!({"metadata": kept(object), "spec": spec, "status": status}))
+    }
+
+    fn rules(&self, object: &Value, user: &UserInfo) -> ApiResult<Value> {
+        let namespace = object["spec"]["namespace"].as_str().unwrap_or_default();
+        if namespace.is_empty() {
+            return Err(ApiError::bad_request("no namespace on request"));
+        }
+        let (rules, unresolved) = self.rbac().rules_for(user, namespace);
+        let of = |resource: bool| -> Vec<Value> {
+            rules.iter().filter(|r| r.non_resource_urls.is_empty() == resource).map(|r| json!(r)).collect()
+        };
+        let mut status = json!({
+            "incomplete": !unresolved.is_empty(), "resourceRules": of(true), "nonResourceRules": of(false),
+        });
+        if !unresolved.is_empty() {
+            status["evaluationError"] = unresolved.join(", ").into();
+        }
+        Ok(json!({"metadata": {}, "spec": {}, "status": status}))
+    }
+}
+
+/// Whose access a review asks for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Own,
+    Anyone,
+    Local,
+}
+
+/// Everything wrong with a review of access.
+fn wrong(object: &Value, kind: Kind, namespace: &str) -> Vec<FieldError> {
+    let spec = &object["spec"];
+    let (resource, path) = (&spec["resourceAttributes"], &spec["nonResourceAttributes"]);
+    // Values as Go prints a struct without names of JSON.
+    let shown = || json!({"Path": text(path, "path"), "Verb": text(path, "verb")}).to_string();
+    let invalid = |field: &str, value: String, why: &str| {
+        FieldError::new(FieldErrorKind::Invalid, field.to_owned(), Some(value), why)
+    };
+    let mut errors = Vec::new();
+    if resource.is_object() && path.is_object() {
+        let why = "cannot be specified in combination with resourceAttributes";
+        errors.push(invalid("spec.nonResourceAttributes", shown(), why));
+    }
+    if !resource.is_object() && !path.is_object() {
+        let why = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
+        errors.push(invalid("spec.resourceAttributes", "null".into(), why));
+    }
+    let subject = subject(object);
+    if kind != Kind::Own && subject.name.is_empty() && subject.groups.is_empty() {
+        let why = "at least one of user or group must be specified";
+        errors.push(FieldError::invalid("spec.user", "", why));
+    }
+    errors.extend(selectors::wrong(resource));
+    let metadata = object["metadata"].as_object();
+    let free: &[&str] = if kind == Kind::Local { &["managedFields", "namespace"] } else { &["managedFields"] };
+    let stray = metadata.is_some_and(|m| m.iter().any(|(name, v)| !free.contains(&name.as_str()) && !v.is_null()));
+    let metadata = || text_of(&object["metadata"], METADATA);
+    match kind {
+        Kind::Local => {
+            if stray {
+                errors.push(invalid("metadata", metadata(), "must be empty except for namespace"));
+            }
+            if resource.is_object() && text(resource, "namespace") != namespace {
+                let (field, why) = ("spec.resourceAttributes.namespace", "must match metadata.namespace");
+                errors.push(FieldError::invalid(field, text(resource, "namespace"), why));
+            }
+            if path.is_object() {
+                errors.push(invalid("spec.nonResourceAttributes", shown(), "disallowed on this kind of request"));
+            }
+        }
+        _ if stray => errors.push(invalid("metadata", metadata(), "must be empty")),
+        _ => {}
+    }
+    errors
+}
+
+fn subject(object: &Value) -> UserInfo {
+    let spec = &object["spec"];
+    UserInfo {
+        name: spec["user"].as_str().unwrap_or_default().to_owned(),
+        uid: spec["uid"].as_str().unwrap_or_default().to_owned(),
+        groups: strings(&spec["groups"]),
+        extra: spec["extra"].as_object().into_iter().flatten().map(|(k, v)| (k.clone(), strings(v))).collect(),
+    }
+}
+
+fn strings(value: &Value) -> Vec<String> {
+    value.as_array().into_iter().flatten().filter_map(|v| v.as_str().map(str::to_owned)).collect()
+}
+
+fn user_info(user: &UserInfo) -> Value {
+    let mut info = json!({});
+    if !user.name.is_empty() {
+        info["username"] = user.name.clone().into();
+    }
+    if !user.uid.is_empty() {
+        info["uid"] = user.uid.clone().into();
+    }
+    if !user.groups.is_empty() {
+        info["groups"] = json!(user.groups);
+    }
+    if !user.extra.is_empty() {
+        info["extra"] = json!(user.extra);
+    }
+    info
+}
+
+fn who(ctx: &RequestContext) -> Value {
+    json!({"metadata": {"creationTimestamp": time(ctx.now)}, "status": {"userInfo": user_info(&ctx.user)}})
+}
+
+async fn token(authenticator: &Authenticator, object: &Value) -> ApiResult<Value> {
+    let spec = &object["spec"];
+    let Some(token) = spec["token"].as_str().filter(|t| !t.is_empty()) else {
+        return Err(ApiError::bad_request("token is required for TokenReview in authentication"));
+    };
+    let audiences = strings(&spec["audiences"]);
+    let status = match authenticator.check_token(token, &audiences).await {
+        Ok((user, audiences)) => json!({"authenticated": true, "user": user_info(&user), "audiences": audiences}),
+        Err(error) => json!({"user": {}, "error": error}),
+    };
+    Ok(json!({"metadata": kept(object), "spec": spec, "status": status}))
+}
+
+/// A review's own metadata.
+fn kept(object: &Value) -> Value {
+    object.metadata().map_or_else(|| json!({}), |metadata| metadata.clone().into())
+}

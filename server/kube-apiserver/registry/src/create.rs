@@ -1,0 +1,242 @@
+//! Create.
+
+use crowsnest_apiserver::status::{ApiError, ApiResult};
+use crowsnest_schema::apply;
+use rand::Rng;
+use serde_json::Value;
+
+use crate::admission::{Attributes, Operation};
+use crate::error::Error;
+use crate::object::{Object, time};
+use crate::options::WriteOptions;
+use crate::resource::ResourceRef;
+use crate::storage::{Expect, ObjectKey, Write};
+use crate::strategy::RequestContext;
+use crate::{Registry, invalid, invalid_object, table, unexpected, validation, write_error};
+
+/// Longest base of a generated name: 63 less the five random characters.
+const BASE: usize = 58;
+const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+/// Tries when a generated name is taken.
+const TRIES: usize = 8;
+
+impl Registry {
+    /// Stores a new object and returns it as stored.
+    pub async fn create(
+        &self,
+        resource: &ResourceRef,
+        ctx: &RequestContext,
+        object: Value,
+        options: &WriteOptions,
+        warnings: &mut Vec<String>,
+    ) -> ApiResult<Value> {
+        self.create_tracked(resource, ctx, object, options, warnings, false).await
+    }
+
+    /// The same; `tracked` tells that the object already has its managedFields (from an apply).
+    pub(crate) async fn create_tracked(
+        &self,
+        resource: &ResourceRef,
+        ctx: &RequestContext,
+        mut object: Value,
+        options: &WriteOptions,
+        warnings: &mut Vec<String>,
+        tracked: bool,
+    ) -> ApiResult<Value> {
+        begin(resource, ctx, &mut object, options, warnings, tracked)?;
+        let generated = object.name().is_empty() && !object.meta_text("generateName").is_empty();
+        if !generated {
+            return self.create_named(resource, ctx, object, options, warnings).await;
+        }
+        let base: String = object.meta_text("generateName").chars().take(BASE).collect();
+        for attempt in 0.. {
+            let mut candidate = object.clone();
+            candidate.metadata_mut().insert("name".into(), format!("{base}{}", suffix()).into());
+            match self.create_named(resource, ctx, candidate, options, warnings).await {
+                Err(error) if attempt + 1 < TRIES && error.is(crowsnest_apiserver::status::Reason::AlreadyExists) => {}
+                other => return other,
+            }
+        }
+        Err(ApiError::internal("no free name"))
+    }
+
+    async fn create_named(
+        &self,
+        resource: &ResourceRef,
+        ctx: &RequestContext,
+        mut object: Value,
+        options: &WriteOptions,
+        warnings: &mut Vec<String>,
+    ) -> ApiResult<Value> {
+        let asked = object.name().to_owned();
+        if let Some(why) = resource.strategy.refuses_create() {
+            return Err(ApiError::forbidden(&resource.gvr.group, &resource.gvr.resource, &asked, why));
+        }
+        let attributes = Attributes::new(ctx, resource, Operation::Create, &asked, &options.raw);
+        self.mutate(&attributes, Some(&mut object), warnings).await?;
+        resource.strategy.default_admitted(&mut object);
+        // Admission may have changed these as well.
+        dedup_owners(&mut object, true, warnings);
+        set_namespace(&mut object, &ctx.namespace)?;
+        self.before_create(resource, ctx, &mut object, warnings)?;
+        let name = object.name().to_owned();
+        self.validate(&attributes, Some(&object), warnings).await?;
+        let key = ObjectKey::new(if resource.namespaced { &ctx.namespace } else { "" }, &name);
+        if ctx.dry_run {
+            return match self.store.get(&table(resource), &key) {
+                Some(_) => Err(self.taken(resource, &key)),
+                None => self.as_if_stored(resource, object).await,
+            };
+        }
+        if let Some(version) = Some(object.resource_version()).filter(|v| !v.is_empty()) {
+            tracing::debug!(version, "create with a resourceVersion");
+            return Err(unexpected("resourceVersion should not be set on objects to be created"));
+        }
+        let body = self.encode(resource, &object).await?;
+        let write =
+            Write { table: table(resource), key: key.clone(), expect: Expect::Absent, body: Some(body.clone()) };
+        match self.store.write(write).await {
+            Ok(revision) => self.as_stored(resource, key, object, body, revision).await,
+            Err(error) => {
+                if let Some(allocators) = self.allocators(resource) {
+                    allocators.release(&object);
+                }
+                Err(match error {
+                    Error::Exists => self.taken(resource, &key),
+                    error => write_error(resource, &name, error),
+                })
+            }
+        }
+    }
+
+    /// The refusal of a name that another object has, which may be about to go.
+    fn taken(&self, resource: &ResourceRef, key: &ObjectKey) -> ApiError {
+        let mut error = write_error(resource, key.name(), Error::Exists);
+        let record = self.store.get(&table(resource), key);
+        if record.and_then(|record| record.body.value(record.revision).ok()).is_some_and(|object| object.is_deleting())
+        {
+            error.message = format!("object is being deleted: {}", error.message);
+        }
+        error
+    }
+
+    /// `rest.BeforeCreate` and the allocations around it.
+    fn before_create(
+        &self,
+        resource: &ResourceRef,
+        ctx: &RequestContext,
+        object: &mut Value,
+        warnings: &mut Vec<String>,
+    ) -> ApiResult<()> {
+        let metadata = object.metadata_mut();
+        for key in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
+            metadata.remove(key);
+        }
+        metadata.insert("uid".into(), uuid::Uuid::new_v4().to_string().into());
+        metadata.insert("creationTimestamp".into(), time(ctx.now).into());
+        resource.strategy.prepare_create(ctx, object);
+        let name = object.name().to_owned();
+        let allocators = self.allocators(resource);
+        if let Some(allocators) = &allocators {
+            allocators.allocate(ctx, None, object).or_else(|errors| invalid(resource, &name, errors))?;
+        }
+        let strategy = &resource.strategy;
+        let mut errors = object.metadata().map_or_else(Vec::new, |m| {
+            validation::object_meta(m, resource.namespaced, &|name, prefix| strategy.validate_name(name, prefix))
+        });
+        let own = strategy.validate_create(ctx, object);
+        // The registry's own look at metadata comes last where the kind has none.
+        if !own.is_empty() && !strategy.validates_metadata() {
+            errors.clear();
+        }
+        errors.extend(own);
+        if let Err(error) = invalid_object(resource, object, errors) {
+            if let Some(allocators) = allocators {
+                allocators.release(object);
+            }
+            return Err(error);
+        }
+        warnings.extend(strategy.warnings(ctx, None, object));
+        Ok(())
+    }
+}
+
+/// What server-side apply records of this write.
+pub(crate) fn manager<'a>(
+    resource: &'a ResourceRef,
+    ctx: &'a RequestContext,
+    options: &'a WriteOptions,
+    api_version: &'a str,
+) -> apply::Manager<'a> {
+    apply::Manager {
+        name: &options.manager,
+        subresource: &ctx.subresource,
+        api_version,
+        now: ctx.now,
+        reset_fields: resource.strategy.reset_fields(&ctx.subresource),
+    }
+}
+
+/// Five characters as apiserver appends them to `generateName`.
+fn suffix() -> String {
+    let mut random = rand::rng();
+    (0..5).map(|_| char::from(ALPHABET[random.random_range(0..ALPHABET.len())])).collect()
+}
+
+/// What is done to any object that is created, be it stored or only answered.
+pub fn begin(
+    resource: &ResourceRef,
+    ctx: &RequestContext,
+    object: &mut Value,
+    options: &WriteOptions,
+    warnings: &mut Vec<String>,
+    tracked: bool,
+) -> ApiResult<()> {
+    set_namespace(object, &ctx.namespace)?;
+    dedup_owners(object, tracked, warnings);
+    let api_version = resource.gvr.api_version();
+    if !tracked {
+        let schema = resource.strategy.schema();
+        apply::track_create(schema.as_deref(), object, &manager(resource, ctx, options, &api_version));
+    }
+    Ok(())
+}
+
+/// `EnsureObjectNamespaceMatchesRequestNamespace`.
+pub fn set_namespace(object: &mut Value, namespace: &str) -> ApiResult<()> {
+    let given = object.namespace().to_owned();
+    if namespace.is_empty() {
+        object.metadata_mut().remove("namespace");
+    } else if given.is_empty() {
+        object.metadata_mut().insert("namespace".into(), namespace.into());
+    } else if given != namespace {
+        return Err(ApiError::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ));
+    }
+    Ok(())
+}
+
+/// Drops owners that are there twice, as apiserver does with a warning; what a patch brings it sees after admission only.
+pub(crate) fn dedup_owners(object: &mut Value, patched: bool, warnings: &mut Vec<String>) {
+    let Some(owners) = object.metadata_mut().get_mut("ownerReferences").and_then(Value::as_array_mut) else { return };
+    let mut seen: Vec<Value> = Vec::new();
+    let mut repeated: Vec<String> = Vec::new();
+    owners.retain(|owner| {
+        let new = !seen.contains(owner);
+        let uid = owner["uid"].as_str().unwrap_or_default();
+        if new {
+            seen.push(owner.clone());
+        } else {
+            repeated.push(uid.to_owned());
+        }
+        new
+    });
+    if !repeated.is_empty() {
+        let when = if patched { " after mutating admission happens" } else { "" };
+        warnings.push(format!(
+            ".metadata.ownerReferences contains duplicate entries{when}; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
+            repeated.join(", ")
+        ));
+    }
+}

@@ -1,0 +1,289 @@
+//! Delete, gracefully or at once, with finalizers for dependents, and deletion of collections.
+
+use crowsnest_apiserver::status::{ApiError, ApiResult};
+use serde_json::{Value, json};
+
+use crate::admission::{Attributes, Operation};
+use crate::error::Error;
+use crate::object::{Object, time};
+use crate::options::{DeleteOptions, ListOptions, Propagation};
+use crate::resource::ResourceRef;
+use crate::storage::{Expect, ObjectKey, Record, Write};
+use crate::strategy::RequestContext;
+use crate::{Registry, table, write_error};
+
+const ORPHAN: &str = "orphan";
+const FOREGROUND: &str = "foregroundDeletion";
+/// Grace of a pod that names none.
+const POD_GRACE: i64 = 30;
+
+/// What became of a delete.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Deleted {
+    /// The object is marked and waits for finalizers, its kubelet or its namespace's content.
+    Waiting(Value),
+    /// The object is gone; its last state.
+    Gone(Value),
+}
+
+impl Deleted {
+    pub fn object(&self) -> &Value {
+        match self {
+            Deleted::Waiting(object) | Deleted::Gone(object) => object,
+        }
+    }
+}
+
+/// What one look at the object decides. Pure outcome of [`decide`].
+enum Decision {
+    Keep,
+    Mark(Value),
+    Remove,
+}
+
+impl Registry {
+    pub async fn delete(
+        &self,
+        resource: &ResourceRef,
+        ctx: &RequestContext,
+        name: &str,
+        options: &DeleteOptions,
+        warnings: &mut Vec<String>,
+    ) -> ApiResult<Deleted> {
+        self.delete_asked(resource, ctx, name, name, options, warnings).await
+    }
+
+    /// `asked` is the name in the request: none where a collection is deleted.
+    async fn delete_asked(
+        &self,
+        resource: &ResourceRef,
+        ctx: &RequestContext,
+        name: &str,
+        asked: &str,
+        options: &DeleteOptions,
+        warnings: &mut Vec<String>,
+    ) -> ApiResult<Deleted> {
+        warnings.extend(warning(resource, options).map(str::to_owned));
+        loop {
+            let namespace = if resource.namespaced { ctx.namespace.as_str() } else { "" };
+            let record = self.record(resource, namespace, name)?;
+            let revision = record.revision;
+            let live = self.decode(resource, Record { ..record }).await?;
+            check_preconditions(&resource.gvr.group, &resource.kind, options, &live)?;
+            let attributes = Attributes::new(ctx, resource, Operation::Delete, asked, &options.raw);
+            let attributes = Attributes { old: Some(&live), ..attributes };
+            // An eviction was admitted itself.
+            if ctx.subresource != "eviction" {
+                self.mutate(&attributes, None, warnings).await?;
+                self.validate(&attributes, None, warnings).await?;
+            }
+            let mut marked = live.clone();
+            if !live.is_deleting() {
+                resource.strategy.prepare_delete(ctx, &mut marked);
+            }
+            let decision = decide(resource, ctx.now, options, &marked);
+            if ctx.dry_run {
+                return Ok(match decision {
+                    Decision::Keep => Deleted::Waiting(live),
+                    Decision::Mark(object) => Deleted::Waiting(object),
+                    Decision::Remove => Deleted::Gone(live),
+                });
+            }
+            let (body, mut object) = match decision {
+                Decision::Keep => return Ok(Deleted::Waiting(live)),
+                Decision::Mark(object) => (Some(self.encode(resource, &object).await?), object),
+                Decision::Remove => (None, live),
+            };
+            let gone = body.is_none();
+            let key = ObjectKey::new(namespace, name);
+            let write = Write { table: table(resource), key, expect: Expect::Revision(revision), body };
+            match self.store.write(write).await {
+                Ok(_) if gone => {
+                    if let Some(allocators) = self.allocators(resource) {
+                        allocators.release(&object);
+                    }
+                    return Ok(Deleted::Gone(object));
+                }
+                Ok(revision) => {
+                    object.metadata_mut().insert("resourceVersion".into(), revision.to_string().into());
+                    return Ok(Deleted::Waiting(object));
+                }
+                // Overtaken: look again, preconditions included.
+                Err(Error::Conflict { .. }) => {}
+                Err(error) => return Err(write_error(resource, name, error)),
+            }
+        }
+    }
+
+    /// Deletes everything a list with these options would show; returns what was deleted.
+    pub async fn delete_collection(
+        &self,
+        resource: &ResourceRef,
+        ctx: &RequestContext,
+        list: &ListOptions,
+        options: &DeleteOptions,
+        warnings: &mut Vec<String>,
+    ) -> ApiResult<Vec<Value>> {
+        let listed = self.list(resource, &ctx.namespace, list).await?;
+        let mut deleted = Vec::with_capacity(listed.objects.len());
+        for object in listed.objects {
+            let mut own = ctx.clone();
+            if resource.namespaced {
+                own.namespace = object.namespace().to_owned();
+            }
+            match self.delete_asked(resource, &own, object.name(), "", options, warnings).await {
+                Ok(_) => deleted.push(object),
+                Err(error) if error.is(crowsnest_apiserver::status::Reason::NotFound) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(deleted)
+    }
+}
+
+/// `kind` is what a conflict is told of.
+pub fn check_preconditions(group: &str, kind: &str, options: &DeleteOptions, live: &Value) -> ApiResult<()> {
+    let conflict = |why: String| Err(ApiError::conflict(group, kind, live.name(), why));
+    if let Some(uid) = &options.uid
+        && uid != live.uid()
+    {
+        return conflict(format!(
+            "the UID in the precondition ({uid}) does not match the UID in record ({}). The object might have been deleted and then recreated",
+            live.uid()
+        ));
+    }
+    if let Some(version) = &options.resource_version
+        && version != live.resource_version()
+    {
+        return conflict(format!(
+            "the ResourceVersion in the precondition ({version}) does not match the ResourceVersion in record ({}). The object might have been modified",
+            live.resource_version()
+        ));
+    }
+    Ok(())
+}
+
+fn decide(resource: &ResourceRef, now: jiff::Timestamp, options: &DeleteOptions, live: &Value) -> Decision {
+    let core = |plural: &str| resource.gvr.group.is_empty() && resource.gvr.resource == plural;
+    let mut object = live.clone();
+    let wanted = finalizers(resource, options, live);
+    let changed = wanted != live.finalizers();
+    object.set_finalizers(wanted.clone());
+    if core("pods") {
+        return decide_pod(now, options, live, object, changed);
+    }
+    if core("namespaces") && object["spec"]["finalizers"].as_array().is_some_and(|f| !f.is_empty()) {
+        if live.is_deleting() && !changed {
+            return Decision::Keep;
+        }
+        if !live.is_deleting() {
+            object.metadata_mut().insert("deletionTimestamp".into(), time(now).into());
+            object["status"]["phase"] = "Terminating".into();
+        }
+        return Decision::Mark(object);
+    }
+    if wanted.is_empty() {
+        return Decision::Remove;
+    }
+    if live.is_deleting() && !changed {
+        return Decision::Keep;
+    }
+    mark(&mut object, now, 0);
+    Decision::Mark(object)
+}
+
+fn decide_pod(
+    now: jiff::Timestamp,
+    options: &DeleteOptions,
+    live: &Value,
+    mut object: Value,
+    changed: bool,
+) -> Decision {
+    let held = !object.finalizers().is_empty();
+    let default = live["spec"]["terminationGracePeriodSeconds"].as_i64().unwrap_or(POD_GRACE);
+    // No time is asked for by zero; less than that is the shortest there is.
+    let asked = Some(options.grace.unwrap_or(default)).filter(|grace| *grace >= 0).unwrap_or(1);
+    let finished = matches!(live["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
+    let unscheduled = live["spec"]["nodeName"].as_str().unwrap_or_default().is_empty();
+    let grace = if unscheduled || finished { 0 } else { asked };
+    if live.is_deleting() {
+        let current = live.grace_period().unwrap_or(0);
+        let shorter = options.grace.is_some() && asked < current;
+        if (current == 0 || (shorter && asked == 0)) && !held {
+            return Decision::Remove;
+        }
+        if !shorter {
+            return if changed { Decision::Mark(object) } else { Decision::Keep };
+        }
+        let (began, grace) = shortened(now, live, current, asked);
+        object.metadata_mut().remove("deletionTimestamp");
+        mark(&mut object, began, grace);
+        return Decision::Mark(object);
+    } else if grace == 0 && !held {
+        return Decision::Remove;
+    }
+    object.metadata_mut().remove("deletionTimestamp");
+    mark(&mut object, now, grace);
+    Decision::Mark(object)
+}
+
+/// From when a shortened time counts, and how long it is: what is over already ends now, after the shortest time there is.
+fn shortened(now: jiff::Timestamp, live: &Value, current: i64, asked: i64) -> (jiff::Timestamp, i64) {
+    let seconds = jiff::SignedDuration::from_secs;
+    let due = live.meta_text("deletionTimestamp").parse::<jiff::Timestamp>().unwrap_or(now);
+    let began = due.checked_sub(seconds(current)).unwrap_or(now);
+    if began.checked_add(seconds(asked)).is_ok_and(|due| due >= now) {
+        return (began, asked);
+    }
+    let grace = asked.min(1);
+    (now.checked_sub(seconds(grace)).unwrap_or(now), grace)
+}
+
+/// Sets the deletion marks; the generation grows once, for kinds that have one.
+fn mark(object: &mut Value, now: jiff::Timestamp, grace: i64) {
+    let generation = object.generation();
+    let first = object.grace_period().is_none();
+    let due = now.checked_add(jiff::SignedDuration::from_secs(grace)).unwrap_or(now);
+    let metadata = object.metadata_mut();
+    if first && generation > 0 {
+        metadata.insert("generation".into(), json!(generation + 1));
+    }
+    metadata.entry("deletionTimestamp").or_insert_with(|| time(due).into());
+    metadata.insert("deletionGracePeriodSeconds".into(), json!(grace));
+}
+
+/// Kinds whose dependents stay when nobody says what to do with them, as they did before there was a collector.
+fn leaves_dependents(resource: &ResourceRef) -> bool {
+    matches!(
+        (resource.gvr.group.as_str(), resource.gvr.resource.as_str()),
+        ("batch", "jobs") | ("", "replicationcontrollers")
+    )
+}
+
+/// What is said to who deletes a job without telling what becomes of its pods.
+fn warning(resource: &ResourceRef, options: &DeleteOptions) -> Option<&'static str> {
+    let untold = options.propagation.is_none() && options.orphan_dependents.is_none();
+    (untold && resource.gvr.resource == "jobs" && leaves_dependents(resource)).then_some(
+        "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning",
+    )
+}
+
+/// The finalizers an object gets for its dependents' sake.
+fn finalizers(resource: &ResourceRef, options: &DeleteOptions, live: &Value) -> Vec<String> {
+    let mut current = live.finalizers();
+    let has = |name: &str| current.iter().any(|f| f == name);
+    let (orphan, foreground) = match (options.orphan_dependents, options.propagation) {
+        (Some(orphan), _) => (orphan, false),
+        (None, Some(policy)) => (policy == Propagation::Orphan, policy == Propagation::Foreground),
+        (None, None) if has(ORPHAN) || has(FOREGROUND) => (has(ORPHAN), has(FOREGROUND)),
+        (None, None) => (leaves_dependents(resource), false),
+    };
+    for (name, wanted) in [(ORPHAN, orphan), (FOREGROUND, foreground)] {
+        if !wanted {
+            current.retain(|f| f != name);
+        } else if !current.iter().any(|f| f == name) {
+            current.push(name.to_owned());
+        }
+    }
+    current
+}

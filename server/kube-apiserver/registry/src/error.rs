@@ -1,0 +1,50 @@
+//! The crate's error: what can go wrong outside of one request (start, storage, TLS), and inside the store.
+//!
+//! Handlers answer with [`crowsnest_apiserver::status::ApiError`]; `registry/` maps the store's errors to it in one place.
+
+use std::path::PathBuf;
+
+use crate::storage::Revision;
+
+/// Failure of the server or its storage.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("the object exists already")]
+    Exists,
+    #[error("the object does not exist")]
+    NotFound,
+    #[error("the object is at revision {current}")]
+    Conflict { current: Revision },
+    /// The revision is older than the kept history.
+    #[error("too old resource version: {requested} ({oldest})")]
+    Expired { requested: Revision, oldest: Revision },
+    #[error("stored object is damaged: {0}")]
+    Damaged(String),
+    #[error("the object nests deeper than {} levels", crowsnest_apimachinery::nesting::MAX_DEPTH)]
+    TooDeep,
+    #[error("the object has {size} bytes; the limit is {}", crate::storage::MAX_STORED)]
+    TooLarge { size: usize },
+    #[error("the store is closed")]
+    Closed,
+    #[error("the last commit failed, the store takes no more writes: {0}")]
+    Failed(String),
+    #[error("database: {0}")]
+    Database(#[from] sqlx::Error),
+    #[error("data directory {path} is of version {found}; this program knows up to {known}")]
+    NewerData { path: PathBuf, found: i64, known: i64 },
+    #[error("data directory {path} is used by another process")]
+    Locked { path: PathBuf },
+    #[error("{path}: {source}")]
+    Io { path: PathBuf, source: std::io::Error },
+    #[error(transparent)]
+    Credentials(#[from] crowsnest_apiserver::error::Error),
+    #[error("task ended badly: {0}")]
+    Task(#[from] tokio::task::JoinError),
+    #[error("in-process client: {0}")]
+    Client(#[from] Box<kube::Error>),
+    #[error("{0}")]
+    Status(#[from] crowsnest_apiserver::status::ApiError),
+}
+
+/// Result of the crate's fallible setup and storage functions.
+pub type Result<T, E = Error> = std::result::Result<T, E>;

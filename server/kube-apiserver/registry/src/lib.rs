@@ -1,0 +1,358 @@
+//! Generic create, get, list, update, patch, delete and watch of any resource.
+//!
+//! [`Registry`] owns the rules every object obeys; what a kind adds comes from its [`strategy::Strategy`], what the server's
+//! configuration adds from [`admission`]. Objects are kept in [`storage`]; [`authentication`] and [`authz`] decide by stored objects who
+//! sends a request and what they may do. Knows no kind: `crowsnest-builtin` and the definitions of `server/kube-apiserver` bring them.
+//! Called by `http/` of that server for requests and by in-process parts.
+
+pub mod admission;
+pub mod authentication;
+pub mod authz;
+pub mod catalog;
+pub mod connect;
+pub mod create;
+pub mod delete;
+pub mod error;
+pub mod lifecycle;
+mod list;
+pub mod object;
+pub mod options;
+pub mod patch;
+pub mod resource;
+mod scale;
+pub mod storage;
+pub mod strategy;
+mod update;
+pub mod validation;
+mod watch;
+
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock, Weak};
+
+use arc_swap::ArcSwap;
+use crowsnest_apiserver::status::{ApiError, ApiResult, Reason, qualified};
+use parking_lot::RwLock;
+use serde_json::Value;
+
+use crate::admission::{Admission, Attributes};
+use crate::catalog::Catalog;
+use crate::connect::Connect;
+use crate::error::Error;
+use crate::object::Object;
+use crate::resource::{Gvr, ResourceRef};
+use crate::storage::{ObjectKey, Recent, Record, ResourceKey, Store};
+use crate::strategy::Allocators;
+
+pub use delete::Deleted;
+pub use list::parse_version;
+pub use list::{List, Page};
+pub use update::{Change, CreateReview, Edit};
+pub use watch::{EventForm, Watch};
+
+/// Part of a table: (group, plural).
+type GroupResource = (String, String);
+
+/// See the module.
+pub struct Registry {
+    pub store: Store,
+    pub catalog: Catalog,
+    admission: ArcSwap<Vec<Arc<dyn Admission>>>,
+    allocators: RwLock<HashMap<GroupResource, Arc<dyn Allocators>>>,
+    connects: RwLock<HashMap<(GroupResource, String), Arc<dyn Connect>>>,
+    /// Weak, because the reviewer reads its rules from this registry.
+    pub(crate) create_review: OnceLock<Weak<dyn CreateReview>>,
+    /// What watches share.
+    pub recent: Recent,
+}
+
+impl std::fmt::Debug for Registry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Registry").field("store", &self.store).finish_non_exhaustive()
+    }
+}
+
+impl Registry {
+    pub fn new(store: Store, catalog: Catalog) -> Self {
+        Self {
+            store,
+            catalog,
+            admission: ArcSwap::default(),
+            allocators: RwLock::default(),
+            connects: RwLock::default(),
+            create_review: OnceLock::new(),
+            recent: Recent::default(),
+        }
+    }
+
+    /// Sets the admission chain: all steps mutate in order, then all validate in order.
+    pub fn set_admission(&self, chain: Vec<Arc<dyn Admission>>) {
+        self.admission.store(Arc::new(chain));
+    }
+
+    /// Sets the reviewer of updates and patches that create an object; only the first one counts.
+    pub fn set_create_review(&self, review: Weak<dyn CreateReview>) {
+        let _ = self.create_review.set(review);
+    }
+
+    pub fn set_allocators(&self, group: &str, resource: &str, allocators: Arc<dyn Allocators>) {
+        self.allocators.write().insert((group.into(), resource.into()), allocators);
+    }
+
+    /// Registers what serves a connect subresource; `subresource` is `log`, `exec`, `proxy`, …
+    pub fn set_connect(&self, group: &str, resource: &str, subresource: &str, connect: Arc<dyn Connect>) {
+        self.connects.write().insert(((group.into(), resource.into()), subresource.into()), connect);
+    }
+
+    pub fn connect(&self, group: &str, resource: &str, subresource: &str) -> Option<Arc<dyn Connect>> {
+        self.connects.read().get(&((group.into(), resource.into()), subresource.into())).cloned()
+    }
+
+    /// The served resource, or the 404 of an unknown path.
+    pub fn resource(&self, gvr: &Gvr) -> ApiResult<ResourceRef> {
+        self.catalog.get(gvr).ok_or_else(unknown_path)
+    }
+
+    /// One object in the version of the resource.
+    pub async fn get(&self, resource: &ResourceRef, namespace: &str, name: &str) -> ApiResult<Value> {
+        let record = self.record(resource, namespace, name)?;
+        self.decode(resource, record).await
+    }
+
+    pub(crate) fn record(&self, resource: &ResourceRef, namespace: &str, name: &str) -> ApiResult<Record> {
+        self.store
+            .get(&table(resource), &ObjectKey::new(namespace, name))
+            .ok_or_else(|| ApiError::not_found(&resource.gvr.group, &resource.gvr.resource, name))
+    }
+
+    /// A stored object in the version of the resource.
+    pub async fn decode(&self, resource: &ResourceRef, record: Record) -> ApiResult<Value> {
+        let mut objects = self.decode_all(resource, vec![record]).await?;
+        objects.pop().ok_or_else(|| ApiError::internal("conversion lost the object"))
+    }
+
+    /// Parses, converts to the version of the resource, applies defaults.
+    pub(crate) async fn decode_all(&self, resource: &ResourceRef, records: Vec<Record>) -> ApiResult<Vec<Value>> {
+        let wanted = resource.gvr.api_version();
+        let mut objects = Vec::with_capacity(records.len());
+        let mut other_versions = Vec::new();
+        let as_stored = resource.strategy.serves_stored();
+        for record in &records {
+            let object = record.body.value(record.revision).map_err(storage_error)?;
+            if record.body.api_version() != wanted {
+                other_versions.push(objects.len());
+            }
+            objects.push(object);
+        }
+        if as_stored && other_versions.is_empty() {
+            return Ok(objects);
+        }
+        if !other_versions.is_empty() {
+            let convert = other_versions.iter().map(|i| std::mem::take(&mut objects[*i])).collect();
+            let converted = resource.strategy.convert(convert, &wanted).await?;
+            for (i, mut object) in other_versions.iter().zip(converted) {
+                resource.strategy.default_converted(&mut object);
+                objects[*i] = object;
+            }
+        }
+        // Their places are in ascending order.
+        for (i, object) in objects.iter_mut().enumerate() {
+            if other_versions.binary_search(&i).is_err() {
+                resource.strategy.default(object);
+            }
+        }
+        Ok(objects)
+    }
+
+    /// The form an object is stored in.
+    pub(crate) async fn encode(&self, resource: &ResourceRef, object: &Value) -> ApiResult<crate::storage::Body> {
+        let stored = Gvr { version: resource.storage_version.clone(), ..resource.gvr.clone() }.api_version();
+        if object["apiVersion"] == stored.as_str() {
+            return crate::storage::Body::encode(object).map_err(storage_error);
+        }
+        let converted = resource.strategy.convert(vec![object.clone()], &stored).await?;
+        let object = converted.first().ok_or_else(|| ApiError::internal("conversion lost the object"))?;
+        crate::storage::Body::encode(object).map_err(storage_error)
+    }
+
+    /// The object as a read would show it after a write: through the version it is stored in.
+    pub(crate) async fn as_stored(
+        &self,
+        resource: &ResourceRef,
+        key: ObjectKey,
+        mut object: Value,
+        body: crate::storage::Body,
+        revision: crate::storage::Revision,
+    ) -> ApiResult<Value> {
+        if body.api_version() != resource.gvr.api_version() {
+            return self.decode(resource, Record { key, revision, body }).await;
+        }
+        object["metadata"]["resourceVersion"] = revision.to_string().into();
+        Ok(as_read(resource, object))
+    }
+
+    /// The same of an object that is not written; its version stays what it is.
+    pub(crate) async fn as_if_stored(&self, resource: &ResourceRef, object: Value) -> ApiResult<Value> {
+        if resource.storage_version == resource.gvr.version {
+            return Ok(as_read(resource, object));
+        }
+        let body = self.encode(resource, &object).await?;
+        let key = ObjectKey::new(object.namespace(), object.name());
+        let mut read = self.decode(resource, Record { key, revision: 0, body }).await?;
+        match object.resource_version() {
+            "" => drop(read.metadata_mut().remove("resourceVersion")),
+            version => drop(read.metadata_mut().insert("resourceVersion".into(), version.into())),
+        }
+        Ok(read)
+    }
+
+    pub(crate) async fn mutate(
+        &self,
+        attributes: &Attributes<'_>,
+        mut object: Option<&mut Value>,
+        warnings: &mut Vec<String>,
+    ) -> ApiResult<()> {
+        let chain = self.admission.load_full();
+        loop {
+            for step in chain.iter() {
+                step.mutate(attributes, object.as_deref_mut(), warnings).await?;
+            }
+            if !attributes.reinvocation.begin_second() {
+                break;
+            }
+        }
+        let Some(object) = object else { return Ok(()) };
+        for step in chain.iter() {
+            step.guard(attributes, object).await?;
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn validate(
+        &self,
+        attributes: &Attributes<'_>,
+        object: Option<&Value>,
+        warnings: &mut Vec<String>,
+    ) -> ApiResult<()> {
+        for step in self.admission.load_full().iter() {
+            step.validate(attributes, object, warnings).await?;
+        }
+        Ok(())
+    }
+
+    /// Admission of what is not stored: reviews, bindings, evictions, the options of a conversation.
+    pub async fn admit(
+        &self,
+        attributes: &Attributes<'_>,
+        object: &mut Value,
+        warnings: &mut Vec<String>,
+    ) -> ApiResult<()> {
+        self.mutate(attributes, Some(object), warnings).await?;
+        self.validate(attributes, Some(object), warnings).await
+    }
+
+    pub(crate) fn allocators(&self, resource: &ResourceRef) -> Option<Arc<dyn Allocators>> {
+        self.allocators.read().get(&(resource.gvr.group.clone(), resource.gvr.resource.clone())).cloned()
+    }
+}
+
+pub(crate) fn table(resource: &ResourceRef) -> ResourceKey {
+    resource.table()
+}
+
+/// The Scale of an object, when its resource has one.
+pub fn scale_of(resource: &ResourceRef, object: &Value) -> ApiResult<Value> {
+    let paths = resource.scale.as_ref().ok_or_else(unknown_path)?;
+    if !scale::has_replicas(paths, object) {
+        return Err(ApiError::internal(format!("the spec replicas field {:?} does not exist", paths.spec_replicas)));
+    }
+    Ok(scale::of(paths, object))
+}
+
+/// 404 for a path no resource answers to.
+pub fn unknown_path() -> ApiError {
+    ApiError::new(Reason::NotFound, "the server could not find the requested resource").with_details(Default::default())
+}
+
+/// What reading makes of an object of the version it is stored in.
+fn as_read(resource: &ResourceRef, mut object: Value) -> Value {
+    if !resource.strategy.serves_stored() {
+        resource.strategy.default(&mut object);
+    }
+    object
+}
+
+/// 405 for a verb the resource does not have.
+pub fn unknown_method() -> ApiError {
+    ApiError::new(Reason::MethodNotAllowed, "the server does not allow this method on the requested resource")
+        .with_details(Default::default())
+}
+
+/// An error kube-apiserver answers with 500 and no reason.
+pub fn unexpected(message: impl Into<String>) -> ApiError {
+    ApiError::unexplained(500, message)
+}
+
+/// The store's errors that have no object to speak of.
+pub fn storage_error(error: Error) -> ApiError {
+    match error {
+        Error::Expired { requested, oldest } => {
+            ApiError::new(Reason::Expired, format!("too old resource version: {requested} ({oldest})"))
+        }
+        Error::Status(status) => status,
+        error @ Error::TooLarge { .. } => {
+            ApiError::new(Reason::RequestEntityTooLarge, format!("Request entity too large: {error}"))
+        }
+        error @ Error::TooDeep => ApiError::bad_request(error.to_string()),
+        Error::Closed => ApiError::new(Reason::ServiceUnavailable, "the server is shutting down"),
+        other => ApiError::internal(other),
+    }
+}
+
+pub(crate) const MODIFIED: &str =
+    "the object has been modified; please apply your changes to the latest version and try again";
+
+/// The store's answer to a write of one object.
+pub(crate) fn write_error(resource: &ResourceRef, name: &str, error: Error) -> ApiError {
+    let Gvr { group, resource, .. } = &resource.gvr;
+    match error {
+        Error::Exists => ApiError::already_exists(group, resource, name),
+        Error::NotFound => ApiError::not_found(group, resource, name),
+        Error::Conflict { .. } => ApiError::conflict(group, resource, name, MODIFIED),
+        other => storage_error(other),
+    }
+}
+
+/// `kind.group` as it appears in messages about invalid objects.
+pub(crate) fn invalid(
+    resource: &ResourceRef,
+    name: &str,
+    errors: Vec<crowsnest_apimachinery::field::FieldError>,
+) -> ApiResult<()> {
+    invalid_kind(resource, &resource.kind, name, errors)
+}
+
+/// The same, named by the kind the object claims: a custom object may claim a wrong one.
+pub(crate) fn invalid_object(
+    resource: &ResourceRef,
+    object: &Value,
+    errors: Vec<crowsnest_apimachinery::field::FieldError>,
+) -> ApiResult<()> {
+    let kind = object["kind"].as_str().filter(|kind| !kind.is_empty()).unwrap_or(&resource.kind);
+    let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+    invalid_kind(resource, kind, name, errors)
+}
+
+fn invalid_kind(
+    resource: &ResourceRef,
+    kind: &str,
+    name: &str,
+    errors: Vec<crowsnest_apimachinery::field::FieldError>,
+) -> ApiResult<()> {
+    if errors.is_empty() {
+        return Ok(());
+    }
+    tracing::debug!(kind = qualified(&resource.gvr.group, kind), name, "invalid object");
+    // Events of both groups are of one kind within kube-apiserver.
+    let group = if kind == "Event" { "" } else { &resource.gvr.group };
+    Err(ApiError::invalid(group, kind, name, errors))
+}

@@ -1,0 +1,312 @@
+//! List: consistent pages by selector at a chosen version.
+
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use crowsnest_apimachinery::selector::FieldSelector;
+use crowsnest_apiserver::status::{ApiError, ApiResult, Cause, Details, Reason};
+use serde_json::{Value, json};
+
+use crate::error::Error;
+use crate::object::Object;
+use crate::options::ListOptions;
+use crate::resource::ResourceRef;
+use crate::storage::{ObjectKey, Record, Revision};
+use crate::{Registry, storage_error, table, unexpected};
+
+/// How long a read waits for a version the server has not reached yet.
+const FUTURE: Duration = Duration::from_secs(3);
+/// Records looked at at once for what selectors choose.
+const CHUNK: usize = 1000;
+
+/// One page of a list: objects, or records that are not decoded.
+#[derive(Debug, Clone)]
+pub struct List<T = Value> {
+    pub objects: Vec<T>,
+    pub revision: Revision,
+    pub continue_token: String,
+    pub remaining: Option<usize>,
+}
+
+/// A page of what is sent as it is stored, wherever that is possible.
+pub type Page = List<Record>;
+
+/// Where and when a list starts.
+struct Start {
+    at: Option<Revision>,
+    after: Option<ObjectKey>,
+}
+
+impl Registry {
+    pub async fn list(&self, resource: &ResourceRef, namespace: &str, options: &ListOptions) -> ApiResult<List> {
+        self.decode_page(resource, self.page(resource, namespace, options).await?).await
+    }
+
+    /// The objects of a page.
+    pub async fn decode_page(&self, resource: &ResourceRef, page: Page) -> ApiResult<List> {
+        let Page { objects, revision, continue_token, remaining } = page;
+        let objects = self.decode_all(resource, objects).await?;
+        Ok(List { objects, revision, continue_token, remaining })
+    }
+
+    /// The records of the objects that a list would show.
+    pub async fn page(&self, resource: &ResourceRef, namespace: &str, options: &ListOptions) -> ApiResult<Page> {
+        check_fields(resource, &options.fields)?;
+        let start = self.start(namespace, options).await?;
+        if let (None, None, Some(name)) = (start.at, &start.after, options.fields.required_value("metadata.name"))
+            && (!namespace.is_empty() || !resource.namespaced)
+        {
+            return self.one(resource, namespace, name, options).await;
+        }
+        let everything = options.selects_everything();
+        let limit = if options.limit == 0 { usize::MAX } else { options.limit };
+        let (mut at, mut after) = (start.at, start.after);
+        let mut objects = Vec::new();
+        loop {
+            let chunk = if everything { limit } else { CHUNK };
+            let read = self.read(resource, namespace, options, at, after.as_ref(), chunk)?;
+            let (revision, remaining) = (read.revision, read.remaining);
+            let last = read.records.last().map(|record| record.key.clone());
+            let count = read.records.len();
+            for (place, record) in self.matching(resource, options, read.records).await? {
+                let left = count - place - 1 + remaining;
+                objects.push(record);
+                if objects.len() == limit && left > 0 {
+                    let key = objects.last().map_or("", |record| record.key.as_str());
+                    let continue_token = encode_token(signed(revision), key, namespace);
+                    return Ok(Page { objects, revision, continue_token, remaining: everything.then_some(left) });
+                }
+            }
+            if remaining == 0 {
+                return Ok(Page { objects, revision, continue_token: String::new(), remaining: None });
+            }
+            at = Some(revision);
+            after = last;
+            // Other requests have their turn between two chunks.
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// A list that can hold one object at most, found by its key.
+    async fn one(&self, resource: &ResourceRef, namespace: &str, name: &str, options: &ListOptions) -> ApiResult<Page> {
+        let revision = self.store.revision();
+        let record = self.store.get(&table(resource), &ObjectKey::new(namespace, name));
+        let found = self.matching(resource, options, record.into_iter().collect()).await?;
+        let objects = found.into_iter().map(|(_, record)| record).collect();
+        Ok(Page { objects, revision, continue_token: String::new(), remaining: None })
+    }
+
+    /// The records that selectors choose, each with its place. Whole objects are decoded only for fields beyond their metadata.
+    pub(crate) async fn matching(
+        &self,
+        resource: &ResourceRef,
+        options: &ListOptions,
+        records: Vec<Record>,
+    ) -> ApiResult<Vec<(usize, Record)>> {
+        if options.selects_everything() {
+            return Ok(records.into_iter().enumerate().collect());
+        }
+        let mut candidates = candidates(options, records)?;
+        if !is_decided_by_key(&options.fields) {
+            let whole = candidates.iter().map(|(_, record)| record.clone()).collect();
+            let mut decoded = self.decode_all(resource, whole).await?.into_iter();
+            candidates.retain(|_| decoded.next().is_some_and(|object| matches(resource, options, &object)));
+        }
+        Ok(candidates)
+    }
+
+    fn read(
+        &self,
+        resource: &ResourceRef,
+        namespace: &str,
+        options: &ListOptions,
+        at: Option<Revision>,
+        after: Option<&ObjectKey>,
+        limit: usize,
+    ) -> ApiResult<crate::storage::Listing> {
+        self.store.list(&table(resource), namespace, at, after, limit).map_err(|error| match (error, after) {
+            (Error::Expired { .. }, Some(after)) if options.continue_token.is_some() => ApiError {
+                continue_token: Some(encode_token(LATEST, after.as_str(), namespace).into()),
+                ..ApiError::new(Reason::Expired, INCONSISTENT)
+            },
+            (Error::Expired { .. }, _) => ApiError::new(Reason::Expired, EXPIRED),
+            (other, _) => storage_error(other),
+        })
+    }
+
+    /// Every object of a resource in all namespaces, as it is now.
+    pub async fn list_all(&self, resource: &ResourceRef) -> ApiResult<Vec<Value>> {
+        Ok(self.list(resource, "", &ListOptions::default()).await?.objects)
+    }
+
+    async fn start(&self, namespace: &str, options: &ListOptions) -> ApiResult<Start> {
+        if let Some(token) = &options.continue_token {
+            if !options.resource_version.is_empty() && options.resource_version != "0" {
+                let text = "specifying resource version is not allowed when using continue";
+                return Err(ApiError::bad_request(text));
+            }
+            let (revision, key) = decode_token(token, namespace)?;
+            return Ok(Start { at: Revision::try_from(revision).ok(), after: Some(key) });
+        }
+        let revision = parse_version(&options.resource_version)
+            .map_err(|e| ApiError::bad_request(format!("invalid resource version: {}", e.message)))?;
+        if revision == 0 {
+            return Ok(Start { at: None, after: None });
+        }
+        self.reach(revision).await?;
+        let exact = options.version_match == "Exact" || (options.version_match.is_empty() && options.limit > 0);
+        Ok(Start { at: exact.then_some(revision), after: None })
+    }
+
+    /// Waits until the server is at `revision`; 504 when it does not come.
+    pub async fn reach(&self, revision: Revision) -> ApiResult<()> {
+        let current = self.store.revision();
+        if revision <= current {
+            return Ok(());
+        }
+        if tokio::time::timeout(FUTURE, self.store.reached(revision)).await.is_ok() {
+            return Ok(());
+        }
+        let cause = Cause {
+            reason: "ResourceVersionTooLarge".into(),
+            message: "Too large resource version".into(),
+            ..Cause::default()
+        };
+        let details = Details { causes: vec![cause], retry_after_seconds: Some(1), ..Details::default() };
+        let text = format!("Timeout: Too large resource version: {revision}, current: {}", self.store.revision());
+        Err(ApiError::new(Reason::Timeout, text).with_details(details))
+    }
+}
+
+/// The records that may match, told from labels and key alone, with their places.
+fn candidates(options: &ListOptions, records: Vec<Record>) -> ApiResult<Vec<(usize, Record)>> {
+    let mut kept = Vec::new();
+    for (place, record) in records.into_iter().enumerate() {
+        let labelled = || match options.labels.is_empty() {
+            true => Ok(true),
+            false => record.body.labels().map(|labels| options.labels.matches_json(labels.as_ref())),
+        };
+        if may_match(&options.fields, &record.key) && labelled().map_err(storage_error)? {
+            kept.push((place, record));
+        }
+    }
+    Ok(kept)
+}
+
+fn signed(revision: Revision) -> i64 {
+    i64::try_from(revision).unwrap_or(i64::MAX)
+}
+
+/// `ParseResourceVersion`: empty and 0 mean any.
+pub fn parse_version(text: &str) -> ApiResult<Revision> {
+    if text.is_empty() {
+        return Ok(0);
+    }
+    text.parse().map_err(|_| {
+        unexpected(format!(
+            "resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"
+        ))
+    })
+}
+
+/// Refuses fields the kind cannot be selected by.
+pub(crate) fn check_fields(resource: &ResourceRef, fields: &FieldSelector) -> ApiResult<()> {
+    if fields.is_empty() {
+        return Ok(());
+    }
+    let known = resource.strategy.selectable_fields(&Value::Null);
+    for path in fields.requirements().iter().map(|requirement| requirement.field.as_str()) {
+        if path == "metadata.name" || path == "metadata.namespace" || known.iter().any(|(k, _)| k == path) {
+            continue;
+        }
+        let custom = resource.strategy.schema().is_some_and(|s| s.name.is_none());
+        let job = resource.gvr.group == "batch" && resource.kind == "Job";
+        return Err(ApiError::bad_request(if job {
+            format!("field label {path:?} not supported for Job")
+        } else if known.is_empty() && !custom {
+            format!("{path:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
+        } else {
+            format!("field label not supported: {path}")
+        }));
+    }
+    Ok(())
+}
+
+fn matches(resource: &ResourceRef, options: &ListOptions, object: &Value) -> bool {
+    if !options.labels.matches_json(object.labels()) {
+        return false;
+    }
+    if options.fields.is_empty() {
+        return true;
+    }
+    let fields = resource.strategy.selectable_fields(object);
+    options.fields.matches_with(|path| match path {
+        "metadata.name" => Some(object.name().into()),
+        "metadata.namespace" => Some(object.namespace().into()),
+        other => fields.iter().find(|(k, _)| k == other).map(|(_, v)| v.as_str().into()),
+    })
+}
+
+/// The field of an object's key, if a path names one.
+pub(super) fn of_key<'k>(key: &'k ObjectKey, path: &str) -> Option<&'k str> {
+    match path {
+        "metadata.name" => Some(key.name()),
+        "metadata.namespace" => Some(key.namespace()),
+        _ => None,
+    }
+}
+
+/// True if an object's key decides whether it matches.
+pub(super) fn is_decided_by_key(fields: &FieldSelector) -> bool {
+    fields.requirements().iter().all(|r| matches!(r.field.as_str(), "metadata.name" | "metadata.namespace"))
+}
+
+/// False if the key alone rules the object out.
+pub(super) fn may_match(fields: &FieldSelector, key: &ObjectKey) -> bool {
+    fields.requirements().iter().all(|r| of_key(key, &r.field).is_none_or(|value| (value == r.value) == r.equals))
+}
+
+/// In place of a revision in a token: the list goes on as it is now.
+const LATEST: i64 = -1;
+const EXPIRED: &str = "The resourceVersion for the provided list is too old.";
+const INCONSISTENT: &str = "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.";
+
+fn encode_token(revision: i64, key: &str, namespace: &str) -> String {
+    let start = if namespace.is_empty() { key } else { key.split_once('/').map_or(key, |(_, name)| name) };
+    URL_SAFE_NO_PAD.encode(json!({"v": "meta.k8s.io/v1", "rv": revision, "start": format!("{start}\u{0}")}).to_string())
+}
+
+/// The revision is negative where the latest one is meant.
+fn decode_token(token: &str, namespace: &str) -> ApiResult<(i64, ObjectKey)> {
+    let invalid = |why: String| ApiError::bad_request(format!("invalid continue token: {why}"));
+    let bytes = URL_SAFE_NO_PAD.decode(token).map_err(|error| {
+        let at = match error {
+            base64::DecodeError::InvalidByte(at, _) | base64::DecodeError::InvalidLastSymbol(at, _) => at,
+            base64::DecodeError::InvalidLength(_) | base64::DecodeError::InvalidPadding => token.len() / 4 * 4,
+        };
+        invalid(format!("continue key is not valid: illegal base64 data at input byte {at}"))
+    })?;
+    let token: Value = crowsnest_schema::decode::parse_json(&bytes)
+        .map_err(|why| invalid(format!("continue key is not valid: {why}")))?;
+    let version = token["v"].as_str().unwrap_or_default();
+    if version != "meta.k8s.io/v1" {
+        let why = "continue key is not valid: server does not recognize this encoded version";
+        return Err(invalid(format!("{why} {version}")));
+    }
+    let revision = token["rv"].as_i64().filter(|revision| *revision != 0).ok_or_else(|| {
+        let why = "continue key is not valid: incorrect encoded start resourceVersion (version meta.k8s.io/v1)";
+        invalid(why.into())
+    })?;
+    let given = token["start"].as_str().unwrap_or_default();
+    if given.is_empty() {
+        return Err(invalid("continue key is not valid: encoded start key empty (version meta.k8s.io/v1)".into()));
+    }
+    let start = given.trim_end_matches('\u{0}');
+    // A start above or beside the list's own keys is not followed.
+    if start.trim_start_matches('/').split('/').any(|part| ["", ".", ".."].contains(&part)) {
+        return Err(invalid(format!("continue key is not valid: {given}")));
+    }
+    let key = if namespace.is_empty() { ObjectKey::from_stored(start) } else { ObjectKey::new(namespace, start) };
+    Ok((revision, key))
+}

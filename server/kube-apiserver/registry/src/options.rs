@@ -1,0 +1,247 @@
+//! The options of a request, parsed from its query and body, with apiserver's words for what is wrong.
+
+use std::time::Duration;
+
+use crowsnest_apimachinery::field::FieldError;
+use crowsnest_apimachinery::list_options;
+use crowsnest_apimachinery::request::{Query, RequestInfo};
+use crowsnest_apimachinery::selector::{FieldRequirement, FieldSelector, Selector, SelectorError};
+use crowsnest_apiserver::status::{ApiError, ApiResult};
+use serde_json::{Value, json};
+
+/// How unknown and duplicate fields are treated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum FieldValidation {
+    Ignore,
+    #[default]
+    Warn,
+    Strict,
+}
+
+/// Options of create, update, patch.
+#[derive(Debug, Clone, Default)]
+pub struct WriteOptions {
+    pub dry_run: bool,
+    /// Field manager, from the option or the user agent.
+    pub manager: String,
+    pub field_validation: FieldValidation,
+    /// Patch only: take over conflicting fields.
+    pub force: bool,
+    /// The options as an object, for admission.
+    pub raw: Value,
+}
+
+impl WriteOptions {
+    /// `kind` is `CreateOptions`, `UpdateOptions` or `PatchOptions`.
+    pub fn parse(kind: &str, query: &Query, user_agent: &str, apply: bool) -> ApiResult<Self> {
+        let mut errors = Vec::new();
+        let dry_run: Vec<String> = query.all("dryRun").map(str::to_owned).collect();
+        let manager = query.get("fieldManager").unwrap_or_default();
+        if kind == "PatchOptions" {
+            if apply && manager.is_empty() {
+                errors.push(FieldError::required("fieldManager", "is required for apply patch"));
+            }
+            if !apply && query.has("force") {
+                errors.push(FieldError::forbidden("force", "may not be specified for non-apply patch"));
+            }
+        }
+        if manager.len() > 128 {
+            errors.push(FieldError::too_long("fieldManager", 128));
+        }
+        for (at, c) in manager.char_indices().filter(|(_, c)| !printable(*c)) {
+            let why = format!("invalid character U+{:04X} (at position {at})", u32::from(c));
+            errors.push(FieldError::invalid("fieldManager", manager, why));
+        }
+        errors.extend(check_dry_run(&dry_run));
+        let mut field_validation = FieldValidation::Warn;
+        match query.get("fieldValidation") {
+            None | Some("Warn") => {}
+            Some("Ignore") => field_validation = FieldValidation::Ignore,
+            Some("Strict") => field_validation = FieldValidation::Strict,
+            Some(other) => {
+                let supported = ["", "Ignore", "Strict", "Warn"];
+                errors.push(FieldError::not_supported_sorted("fieldValidation", &json!(other), &supported));
+            }
+        }
+        if !errors.is_empty() {
+            return Err(ApiError::invalid("meta.k8s.io", kind, "", errors));
+        }
+        let mut raw = json!({"kind": kind, "apiVersion": "meta.k8s.io/v1"});
+        for key in ["fieldManager", "fieldValidation"] {
+            if let Some(value) = query.get(key) {
+                raw[key] = value.into();
+            }
+        }
+        if !dry_run.is_empty() {
+            raw["dryRun"] = json!(dry_run);
+        }
+        if query.has("force") {
+            raw["force"] = query.flag("force").into();
+        }
+        let manager = if manager.is_empty() { manager_of(user_agent) } else { manager.to_owned() };
+        Ok(Self { dry_run: !dry_run.is_empty(), manager, field_validation, force: query.flag("force"), raw })
+    }
+}
+
+/// As Go tells printable characters: of all spaces only the common one.
+fn printable(c: char) -> bool {
+    c == ' ' || !(c.is_control() || c.is_whitespace() || matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{feff}'))
+}
+
+/// The default field manager: the user agent up to its first slash, printable and at most 128 bytes.
+fn manager_of(user_agent: &str) -> String {
+    let name: String = user_agent.split('/').next().unwrap_or_default().chars().filter(|c| printable(*c)).collect();
+    let end = name.char_indices().map(|(at, c)| at + c.len_utf8()).take_while(|end| *end <= 128).last();
+    match end {
+        Some(end) => name[..end].to_owned(),
+        None => "unknown".to_owned(),
+    }
+}
+
+fn check_dry_run(values: &[String]) -> Option<FieldError> {
+    if values.iter().all(|v| v == "All") {
+        return None;
+    }
+    Some(FieldError::not_supported_sorted("dryRun", &json!(values), &["All"]))
+}
+
+/// Options of get and list; `watch` of a collection shares them.
+#[derive(Debug, Clone, Default)]
+pub struct ListOptions {
+    pub labels: Selector,
+    pub fields: FieldSelector,
+    pub limit: usize,
+    pub continue_token: Option<String>,
+    pub resource_version: String,
+    pub version_match: String,
+    pub watch: bool,
+    pub bookmarks: bool,
+    pub send_initial_events: Option<bool>,
+    pub timeout: Option<Duration>,
+}
+
+impl ListOptions {
+    pub fn parse(query: &Query) -> ApiResult<Self> {
+        let asked = list_options::ListOptions::read(|name| query.first(name));
+        let asked = asked.map_err(|error| ApiError::bad_request(error.to_string()))?;
+        let wrong = |error: SelectorError| ApiError::bad_request(error.to_string());
+        let options = Self {
+            labels: Selector::parse(&asked.label_selector).map_err(wrong)?,
+            fields: FieldSelector::parse(&asked.field_selector).map_err(wrong)?,
+            limit: asked.page().unwrap_or_default(),
+            continue_token: Some(asked.continue_token.clone()).filter(|token| !token.is_empty()),
+            resource_version: asked.resource_version.clone(),
+            version_match: asked.resource_version_match.clone(),
+            watch: asked.watch,
+            bookmarks: asked.allow_watch_bookmarks,
+            send_initial_events: asked.send_initial_events,
+            timeout: u64::try_from(asked.timeout_seconds).ok().filter(|t| *t > 0).map(Duration::from_secs),
+        };
+        let errors = asked.check(true);
+        if errors.is_empty() { Ok(options) } else { Err(ApiError::invalid("meta.k8s.io", "ListOptions", "", errors)) }
+    }
+
+    /// The options of a list, a watch or the deletion of a collection. If the request was authorized for one name, from the
+    /// path or from its field selector, the options select that name only. As in kube-apiserver, a field selector that does
+    /// not require the name is a bad request.
+    pub fn of_request(info: &RequestInfo, query: &Query) -> ApiResult<Self> {
+        let mut options = Self::parse(query)?;
+        if info.name.is_empty() {
+            return Ok(options);
+        }
+        let name = FieldRequirement { field: "metadata.name".to_owned(), equals: true, value: info.name.clone() };
+        if options.fields.is_empty() {
+            options.fields = FieldSelector::from_iter([name]);
+        } else if !options.fields.requirements().contains(&name) {
+            return Err(ApiError::bad_request("fieldSelector metadata.name doesn't match requested name"));
+        }
+        Ok(options)
+    }
+
+    /// No selector leaves anything out.
+    pub fn selects_everything(&self) -> bool {
+        self.labels.is_empty() && self.fields.is_empty()
+    }
+}
+
+/// `propagationPolicy`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Propagation {
+    Orphan,
+    Background,
+    Foreground,
+}
+
+/// `metav1.DeleteOptions`.
+#[derive(Debug, Clone, Default)]
+pub struct DeleteOptions {
+    pub grace: Option<i64>,
+    pub uid: Option<String>,
+    pub resource_version: Option<String>,
+    pub propagation: Option<Propagation>,
+    pub orphan_dependents: Option<bool>,
+    pub dry_run: bool,
+    pub raw: Value,
+}
+
+impl DeleteOptions {
+    /// `body` is the parsed request body, if any; without one the query is used.
+    pub fn parse(body: Option<Value>, query: &Query) -> ApiResult<Self> {
+        let from_body = body.is_some();
+        let mut raw = body.unwrap_or_else(|| json!({}));
+        if !from_body {
+            if let Some(grace) =
+                query.integer("gracePeriodSeconds").map_err(|error| ApiError::bad_request(error.to_string()))?
+            {
+                raw["gracePeriodSeconds"] = grace.into();
+            }
+            if let Some(policy) = query.get("propagationPolicy") {
+                raw["propagationPolicy"] = policy.into();
+            }
+            if query.has("orphanDependents") {
+                raw["orphanDependents"] = query.flag("orphanDependents").into();
+            }
+            if query.has("dryRun") {
+                raw["dryRun"] = json!(query.all("dryRun").collect::<Vec<_>>());
+            }
+        }
+        let dry_run: Vec<String> =
+            raw["dryRun"].as_array().into_iter().flatten().filter_map(|v| v.as_str().map(str::to_owned)).collect();
+        let mut errors = Vec::new();
+        let policy = raw["propagationPolicy"].as_str();
+        let orphan_dependents = raw["orphanDependents"].as_bool();
+        if policy.is_some() && orphan_dependents.is_some() {
+            let text = "orphanDependents and deletionPropagation cannot be both set";
+            errors.push(FieldError::invalid("propagationPolicy", &raw["propagationPolicy"], text));
+        }
+        let propagation = match policy {
+            None => None,
+            Some("Orphan") => Some(Propagation::Orphan),
+            Some("Background") => Some(Propagation::Background),
+            Some("Foreground") => Some(Propagation::Foreground),
+            Some(other) => {
+                let mut error = FieldError::not_supported_sorted("propagationPolicy", &json!(other), &[]);
+                error.detail = "supported values: \"Foreground\", \"Background\", \"Orphan\", \"nil\"".into();
+                errors.push(error);
+                None
+            }
+        };
+        errors.extend(check_dry_run(&dry_run));
+        let grace = raw["gracePeriodSeconds"].as_i64();
+        if !errors.is_empty() {
+            return Err(ApiError::invalid("meta.k8s.io", "DeleteOptions", "", errors));
+        }
+        raw["kind"] = "DeleteOptions".into();
+        raw["apiVersion"] = "meta.k8s.io/v1".into();
+        let precondition = |key: &str| raw["preconditions"][key].as_str().map(str::to_owned);
+        Ok(Self {
+            grace,
+            uid: precondition("uid"),
+            resource_version: precondition("resourceVersion"),
+            propagation,
+            orphan_dependents,
+            dry_run: !dry_run.is_empty(),
+            raw: raw.clone(),
+        })
+    }
+}

@@ -1,0 +1,259 @@
+//! The four kinds of PATCH body, applied to a live object.
+
+use crowsnest_apimachinery::field::FieldError;
+use crowsnest_apiserver::status::{ApiError, ApiResult, Reason};
+use crowsnest_schema::Schema;
+use crowsnest_schema::apply::{self, Stop, Versions};
+use crowsnest_schema::decode::Expected;
+use crowsnest_schema::patch::{Body, Reading, json_patch, merge_patch, strategic_merge};
+use serde_json::Value;
+
+use crate::create::manager;
+use crate::object::Object;
+use crate::options::{FieldValidation, WriteOptions};
+use crate::resource::ResourceRef;
+use crate::strategy::{RequestContext, StrategyRef};
+
+/// A parsed PATCH body.
+#[derive(Debug, Clone)]
+pub enum Patch {
+    Json(Body),
+    Merge(Body),
+    Strategic(Body),
+    Apply(Body),
+}
+
+impl Patch {
+    /// True for server-side apply, which makes objects that do not exist.
+    pub fn creates(&self) -> bool {
+        matches!(self, Patch::Apply(_))
+    }
+
+    /// True when the patch itself carries a resourceVersion other than the live one.
+    pub fn names_version(&self, _live: &Value) -> bool {
+        match self {
+            Patch::Merge(patch) | Patch::Strategic(patch) | Patch::Apply(patch) => {
+                !patch.value.resource_version().is_empty()
+            }
+            Patch::Json(patch) => patch.value.as_array().into_iter().flatten().any(|op| {
+                op["path"] == "/metadata/resourceVersion" && op["op"].as_str().is_some_and(|o| o != "remove")
+            }),
+        }
+    }
+
+    /// The patched object. `live` is absent only for apply.
+    pub async fn apply(
+        &self,
+        resource: &ResourceRef,
+        ctx: &RequestContext,
+        live: Option<&Value>,
+        options: &WriteOptions,
+        warnings: &mut Vec<String>,
+    ) -> ApiResult<Value> {
+        let strategy = &resource.strategy;
+        let schema = strategy.schema();
+        let absent = Value::Null;
+        let base = live.unwrap_or(&absent);
+        let strict = options.field_validation == FieldValidation::Strict;
+        let (patched, found) = match self {
+            Patch::Json(patch) => (json_patch(base, &patch.value)?, &patch.strict),
+            Patch::Merge(patch) => (merge_patch(base, &patch.value)?, &patch.strict),
+            Patch::Strategic(patch) => match &schema {
+                Some(schema) => {
+                    let mut left = patch.value.clone();
+                    let mut patched = strategic_merge(schema, base, &mut left)?;
+                    if schema.name.is_some() {
+                        crowsnest_schema::patch::convert_strategic(schema, &mut patched, &left)?;
+                        let shown = crowsnest_schema::patch::go_value(&left);
+                        let reading = Reading { shown: Some(&shown), strict, found: &patch.strict };
+                        return check_patched(resource, Some(schema), patched, reading, options, warnings);
+                    }
+                    (patched, &patch.strict)
+                }
+                None => {
+                    return Err(ApiError::new(
+                        Reason::UnsupportedMediaType,
+                        "the body of the request was in an unknown format - accepted media types include: application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
+                    ));
+                }
+            },
+            Patch::Apply(config) => {
+                let api_version = resource.gvr.api_version();
+                check_applied(&api_version, &resource.kind, &config.value)?;
+                let manager = manager(resource, ctx, options, &api_version);
+                let applied = settle(strategy, |versions| {
+                    apply::apply(versions, schema.as_deref(), live, &config.value, &manager, options.force)
+                });
+                let applied = applied.await?;
+                check_repeated(config, options)?;
+                return match schema.as_deref().filter(|schema| schema.name.is_some()) {
+                    Some(schema) => typed(schema, applied),
+                    None => Ok(applied),
+                };
+            }
+        };
+        let reading = Reading { shown: None, strict, found };
+        if let Some(schema) = schema.as_deref().filter(|schema| schema.name.is_some()) {
+            let expected = Expected {
+                group: &resource.gvr.group,
+                version: &resource.gvr.version,
+                kind: &resource.kind,
+                schema: Some(schema),
+            };
+            crowsnest_schema::patch::refuse_kind(&patched, &expected)?;
+        } else {
+            check_type(resource, &patched, base.name())?;
+        }
+        check_patched(resource, schema.as_deref(), patched, reading, options, warnings)
+    }
+}
+
+impl Patch {
+    /// The patch applied to a Scale, which is read again as one.
+    pub(crate) fn apply_to_scale(
+        &self,
+        scale: &Value,
+        options: &WriteOptions,
+        warnings: &mut Vec<String>,
+    ) -> ApiResult<Value> {
+        let expected = crowsnest_schema::set::SchemaSet::builtin().kind("autoscaling", "v1", "Scale");
+        let Some(schema) = expected.as_deref() else {
+            return Err(ApiError::internal("Scale is not a known kind"));
+        };
+        let expected = Expected { group: "autoscaling", version: "v1", kind: "Scale", schema: Some(schema) };
+        let (patched, body) = match self {
+            Patch::Json(patch) => (json_patch(scale, &patch.value)?, patch),
+            Patch::Merge(patch) => (merge_patch(scale, &patch.value)?, patch),
+            Patch::Strategic(patch) => {
+                let mut left = patch.value.clone();
+                let mut patched = strategic_merge(schema, scale, &mut left)?;
+                crowsnest_schema::patch::convert_strategic(schema, &mut patched, &left)?;
+                (patched, patch)
+            }
+            Patch::Apply(config) => {
+                check_applied("autoscaling/v1", "Scale", &config.value)?;
+                apply::check_config(Some(schema), &config.value)?;
+                (merge_patch(scale, &config.value)?, config)
+            }
+        };
+        crowsnest_schema::patch::refuse_kind(&patched, &expected)?;
+        let strict = options.field_validation == FieldValidation::Strict;
+        let reading = Reading { shown: None, strict, found: &body.strict };
+        let (scale, mut findings) = crowsnest_schema::patch::decode_patched(schema, patched, reading)?;
+        if options.field_validation == FieldValidation::Warn {
+            warnings.append(&mut findings);
+        }
+        Ok(scale)
+    }
+}
+
+/// Decides on fields and their managers, with all the conversions between versions that it takes.
+pub(crate) async fn settle<T>(
+    strategy: &StrategyRef,
+    mut decide: impl FnMut(&Versions<'_>) -> Result<T, Stop>,
+) -> ApiResult<T> {
+    let mut versions = Versions::of(&**strategy);
+    loop {
+        let conversion = match decide(&versions) {
+            Ok(decided) => return Ok(decided),
+            Err(Stop::Refused(error)) => return Err(error),
+            Err(Stop::Needs(conversion)) => conversion,
+        };
+        let converted = strategy.convert_part(vec![conversion.object.clone()], &conversion.to).await;
+        let one = converted.and_then(|converted| {
+            converted.into_iter().next().ok_or_else(|| ApiError::internal("a conversion gave no object"))
+        });
+        versions.learn(conversion, one);
+    }
+}
+
+/// What was applied as its type holds it: amounts in their own form, texts that are base64.
+fn typed(schema: &Schema, applied: Value) -> ApiResult<Value> {
+    let decoded = crowsnest_schema::decode::decode_value(applied, schema);
+    let Some(wrong) = decoded.wrong else { return Ok(decoded.object) };
+    let object = &decoded.object;
+    let api_version = object["apiVersion"].as_str().unwrap_or_default();
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    let kind = format!("{group}/{version}, Kind={}", object["kind"].as_str().unwrap_or_default());
+    let (namespace, name) = (object.namespace(), object.name());
+    Err(ApiError::unexplained(
+        500,
+        format!(
+            "failed to convert new object ({namespace}/{name}; {kind}) to proper version: unable to convert unstructured object to {kind}: error decoding from json: {wrong}"
+        ),
+    ))
+}
+
+/// A patch can't make a custom resource one of another kind or version.
+fn check_type(resource: &ResourceRef, patched: &Value, name: &str) -> ApiResult<()> {
+    let wanted = resource.gvr.api_version();
+    let kind = patched.get("kind").and_then(Value::as_str).unwrap_or(&resource.kind);
+    let api_version = patched.get("apiVersion").and_then(Value::as_str).unwrap_or(&wanted);
+    let mut errors = Vec::new();
+    if kind != resource.kind {
+        errors.push(FieldError::invalid("kind", kind, format!("must be {}", resource.kind)));
+    }
+    if api_version != wanted {
+        errors.push(FieldError::invalid("apiVersion", api_version, format!("must be {wanted}")));
+    }
+    if errors.is_empty() {
+        return Ok(());
+    }
+    let group = api_version.split_once('/').map_or("", |(group, _)| group);
+    Err(ApiError::invalid(group, kind, name, errors))
+}
+
+/// A key that comes twice in an applied configuration is refused where validation is strict.
+fn check_repeated(config: &Body, options: &WriteOptions) -> ApiResult<()> {
+    if options.field_validation == FieldValidation::Strict && !config.strict.is_empty() {
+        let why = format!("yaml: unmarshal errors:\n  {}", config.strict.join("\n  "));
+        return Err(ApiError::bad_request(format!("error strict decoding YAML: error converting YAML to JSON: {why}")));
+    }
+    Ok(())
+}
+
+/// An applied configuration says what it is.
+fn check_applied(wanted: &str, wanted_kind: &str, config: &Value) -> ApiResult<()> {
+    let managed = config.get("metadata").and_then(|m| m.get("managedFields"));
+    if managed.is_some_and(Value::is_array) {
+        return Err(ApiError::bad_request("metadata.managedFields must be nil"));
+    }
+    let text = |key: &str| config.get(key).and_then(Value::as_str).unwrap_or_default();
+    let (api_version, kind) = (text("apiVersion"), text("kind"));
+    if api_version == wanted && kind == wanted_kind {
+        return Ok(());
+    }
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    Err(ApiError::bad_request(format!("invalid object type: {group}/{version}, Kind={kind}")))
+}
+
+/// Decodes the patched object as a request body would be.
+fn check_patched(
+    resource: &ResourceRef,
+    schema: Option<&Schema>,
+    mut patched: Value,
+    reading: Reading<'_>,
+    options: &WriteOptions,
+    warnings: &mut Vec<String>,
+) -> ApiResult<Value> {
+    if let Some(schema) = schema {
+        let (object, mut findings) = crowsnest_schema::patch::decode_patched(schema, patched, reading)?;
+        patched = object;
+        if options.field_validation == FieldValidation::Warn {
+            warnings.append(&mut findings);
+        }
+    }
+    if !patched.is_object() {
+        return Err(ApiError::bad_request("the patched object is not an object"));
+    }
+    if patched["kind"] != resource.kind.as_str() || patched["apiVersion"] != resource.gvr.api_version().as_str() {
+        patched["kind"] = resource.kind.clone().into();
+        patched["apiVersion"] = resource.gvr.api_version().into();
+    }
+    // By a schema it was pruned when it was decoded, or is as its defaults are set.
+    if schema.is_none() {
+        resource.strategy.prune(&mut patched);
+    }
+    resource.strategy.default(&mut patched);
+    Ok(patched)
+}

@@ -1,0 +1,125 @@
+//! The scale subresource: a `Scale` read from and written through its parent. Pure.
+
+use crowsnest_apimachinery::field::FieldError;
+use crowsnest_apimachinery::selector::Selector;
+use crowsnest_apimachinery::unstructured;
+use crowsnest_apiserver::status::{ApiError, ApiResult};
+use serde_json::{Map, Value, json};
+
+use crate::object::Object;
+use crate::resource::{ResourceRef, ScalePaths};
+
+fn at<'a>(object: &'a Value, path: &str) -> Option<&'a Value> {
+    unstructured::at(object, path.trim_start_matches('.'))
+}
+
+fn put(object: &mut Value, path: &str, value: Value) {
+    let mut slot = object;
+    for key in path.trim_start_matches('.').split('.') {
+        if !slot.is_object() {
+            *slot = Value::Object(Map::new());
+        }
+        slot = &mut slot[key];
+    }
+    *slot = value;
+}
+
+/// False where no number of replicas was ever set; built-in kinds always have one.
+pub(crate) fn has_replicas(paths: &ScalePaths, object: &Value) -> bool {
+    at(object, &paths.spec_replicas).is_some_and(Value::is_number)
+}
+
+/// What a change finds as `spec.replicas` where none were ever set, to tell whether it set them: the smallest of its type.
+pub(crate) const UNSET: i64 = i32::MIN as i64;
+
+/// The `autoscaling/v1` Scale of an object.
+pub(crate) fn of(paths: &ScalePaths, object: &Value) -> Value {
+    let mut metadata = Map::new();
+    for key in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
+        if let Some(value) = object["metadata"].get(key) {
+            metadata.insert(key.into(), value.clone());
+        }
+    }
+    let replicas = |path: &str| at(object, path).and_then(Value::as_i64).unwrap_or(0);
+    let mut scale = json!({
+        "kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata,
+        "spec": {}, "status": {"replicas": replicas(&paths.status_replicas)},
+    });
+    let wanted = replicas(&paths.spec_replicas);
+    if wanted != 0 {
+        scale["spec"]["replicas"] = wanted.into();
+    }
+    let selector = match paths.selector.as_deref().and_then(|path| at(object, path)) {
+        Some(Value::String(text)) => text.clone(),
+        Some(Value::Object(labels)) => {
+            let structured = labels.contains_key("matchLabels") || labels.contains_key("matchExpressions");
+            let selector = Value::Object(labels.clone());
+            let selector = if structured { selector } else { json!({"matchLabels": selector}) };
+            Selector::from_json(Some(&selector)).map(|s| s.to_string()).unwrap_or_default()
+        }
+        _ => String::new(),
+    };
+    if !selector.is_empty() {
+        scale["status"]["selector"] = selector.into();
+    }
+    scale
+}
+
+/// Takes over the replicas that admission wants.
+pub(crate) fn set(paths: &ScalePaths, object: &mut Value, scale: &Value) {
+    let wanted = scale["spec"]["replicas"].as_i64().unwrap_or(0);
+    if at(object, &paths.spec_replicas).and_then(Value::as_i64).unwrap_or(0) != wanted {
+        put(object, &paths.spec_replicas, wanted.into());
+    }
+}
+
+/// What an applied Scale says of its parent.
+pub(crate) fn applied(resource: &ResourceRef, paths: &ScalePaths, scale: &Value) -> Value {
+    let mut config = json!({"apiVersion": resource.gvr.api_version(), "kind": resource.kind, "metadata": {}});
+    for key in ["uid", "resourceVersion"] {
+        if let Some(value) = scale["metadata"].get(key) {
+            config["metadata"][key] = value.clone();
+        }
+    }
+    if let Some(replicas) = scale["spec"].get("replicas") {
+        put(&mut config, &paths.spec_replicas, replicas.clone());
+    }
+    config
+}
+
+/// A conflict on the parent's replicas, in the words of the Scale.
+pub(crate) fn conflict(mut error: ApiError, paths: &ScalePaths, api_version: &str) -> ApiError {
+    let replicas = format!(".{}", paths.spec_replicas.trim_start_matches('.'));
+    let reword = |text: &str| {
+        let version = text.replace(&format!("using {api_version}"), "using autoscaling/v1");
+        version.replace(&replicas, ".spec.replicas")
+    };
+    error.message = reword(&error.message);
+    for cause in error.details.iter_mut().flat_map(|details| details.causes.iter_mut()) {
+        cause.message = reword(&cause.message);
+        cause.field = reword(&cause.field);
+    }
+    error
+}
+
+/// The parent with the replicas (and preconditions) of a changed Scale.
+pub(crate) fn write(resource: &ResourceRef, paths: &ScalePaths, live: &Value, scale: &Value) -> ApiResult<Value> {
+    let replicas = scale["spec"]["replicas"].as_i64().unwrap_or(0);
+    // Objects of definitions are judged by their own strategy.
+    if replicas < 0 && !resource.is_custom() {
+        let error = FieldError::invalid("spec.replicas", &json!(replicas), "must be greater than or equal to 0");
+        return Err(ApiError::invalid("autoscaling", "Scale", live.name(), vec![error]));
+    }
+    let uid = scale.uid();
+    if !uid.is_empty() && uid != live.uid() {
+        let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {}", live.uid());
+        return Err(ApiError::conflict(&resource.gvr.group, &resource.gvr.resource, live.name(), why));
+    }
+    let mut new = live.clone();
+    put(&mut new, &paths.spec_replicas, replicas.into());
+    let version = scale.resource_version();
+    if !version.is_empty() {
+        new.metadata_mut().insert("resourceVersion".into(), version.into());
+    }
+    Ok(new)
+}

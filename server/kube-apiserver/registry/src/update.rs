@@ -1,0 +1,455 @@
+//! Update and patch: one loop that reads, changes, checks and writes with compare-and-swap.
+
+use std::sync::{Arc, Weak};
+
+use crowsnest_apimachinery::field::{FieldError, FieldErrorKind};
+use crowsnest_apiserver::status::{ApiError, ApiResult};
+use crowsnest_schema::apply;
+use serde_json::Value;
+
+use crate::admission::{Attributes, Operation};
+use crate::create::{dedup_owners, manager, set_namespace};
+use crate::error::Error;
+use crate::object::Object;
+use crate::options::WriteOptions;
+use crate::patch::{Patch, settle};
+use crate::resource::ResourceRef;
+use crate::storage::{Expect, Record, Write};
+use crate::strategy::RequestContext;
+use crate::{MODIFIED, Registry, invalid, scale, storage_error, table, unexpected, validation, write_error};
+
+/// Tries of a patch that others keep overtaking.
+const TRIES: usize = 16;
+
+/// What a client wants an object to become.
+#[derive(Debug, Clone)]
+pub enum Change {
+    /// PUT: the whole object.
+    Replace(Value),
+    Patch(Patch),
+    /// A write through the scale subresource.
+    Scale(Box<Change>),
+    /// A change the server itself makes.
+    Edit(Edit),
+}
+
+/// Changes an object in place, or says why it cannot.
+pub type EditFn = dyn Fn(&mut Value) -> ApiResult<()> + Send + Sync;
+
+/// A pure edit of the live object.
+#[derive(Clone)]
+pub struct Edit(pub Arc<EditFn>);
+
+impl std::fmt::Debug for Edit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Edit")
+    }
+}
+
+impl Change {
+    /// The object as it should be after the change; the flag tells that its managedFields are done.
+    async fn produce(
+        &self,
+        resource: &ResourceRef,
+        ctx: &RequestContext,
+        live: &Value,
+        options: &WriteOptions,
+        warnings: &mut Vec<String>,
+    ) -> ApiResult<(Value, bool)> {
+        match self {
+            Change::Replace(object) => Ok((object.clone(), false)),
+            Change::Patch(patch) => {
+                Ok((patch.apply(resource, ctx, Some(live), options, warnings).await?, patch.creates()))
+            }
+            Change::Edit(edit) => {
+                let mut object = live.clone();
+                (edit.0)(&mut object)?;
+                // What a binding or an eviction does to a pod belongs to nobody.
+                Ok((object, matches!(ctx.subresource.as_str(), "binding" | "eviction")))
+            }
+            Change::Scale(change) => {
+                let paths = resource.scale.as_ref().ok_or_else(crate::unknown_path)?;
+                let mut current = scale::of(paths, live);
+                if !scale::has_replicas(paths, live) {
+                    current["spec"]["replicas"] = scale::UNSET.into();
+                }
+                let mut wanted = match change.as_ref() {
+                    Change::Patch(patch) => patch.apply_to_scale(&current, options, warnings)?,
+                    Change::Replace(scale) => scale.clone(),
+                    _ => return Err(crate::unknown_method()),
+                };
+                if wanted["spec"]["replicas"] == scale::UNSET {
+                    let path = &paths.spec_replicas;
+                    return Err(ApiError::bad_request(format!("the spec replicas field {path:?} cannot be empty")));
+                }
+                set_namespace(&mut wanted, live.namespace())?;
+                check_name(&wanted, live.name())?;
+                let written = scale::write(resource, paths, live, &wanted)?;
+                if let Change::Patch(Patch::Apply(config)) = change.as_ref() {
+                    let api_version = resource.gvr.api_version();
+                    let manager = manager(resource, ctx, options, &api_version);
+                    let config = scale::applied(resource, paths, &config.value);
+                    let schema = resource.strategy.schema();
+                    let applied = settle(&resource.strategy, |versions| {
+                        apply::apply(versions, schema.as_deref(), Some(live), &config, &manager, options.force)
+                    });
+                    return Ok((applied.await.map_err(|error| scale::conflict(error, paths, &api_version))?, true));
+                }
+                Ok((written, false))
+            }
+        }
+    }
+}
+
+/// Reviews writes that turn out to create an object.
+pub trait CreateReview: Send + Sync {
+    /// Refuses users without the right to create the object.
+    fn check_create(&self, resource: &ResourceRef, ctx: &RequestContext, name: &str) -> ApiResult<()>;
+}
+
+/// The outcome of one pass.
+enum Pass {
+    Done(Value),
+    Overtaken,
+}
+
+impl Registry {
+    /// Changes an object; the flag tells whether it was created. `name` is that of the path.
+    pub async fn update(
+        &self,
+        resource: &ResourceRef,
+        ctx: &RequestContext,
+        name: &str,
+        change: &Change,
+        options: &WriteOptions,
+        warnings: &mut Vec<String>,
+    ) -> ApiResult<(Value, bool)> {
+        for _ in 0..TRIES {
+            let record = match self.record(resource, &ctx.namespace, name) {
+                Ok(record) => record,
+                Err(absent) => match self.new_object(resource, ctx, name, change, options, warnings).await? {
+                    Some(object) => match self
+                        .create_tracked(resource, ctx, object, options, warnings, matches!(change, Change::Patch(_)))
+                        .await
+                    {
+                        // Somebody else was faster: go on as an update.
+                        Err(error) if error.is(crowsnest_apiserver::status::Reason::AlreadyExists) => continue,
+                        other => return other.map(|object| (object, true)),
+                    },
+                    None => return Err(absent),
+                },
+            };
+            let mut told = Vec::new();
+            let pass = self.update_once(resource, ctx, name, record, change, options, &mut told).await;
+            // Who is refused is warned as well.
+            if !matches!(pass, Ok(Pass::Overtaken)) {
+                warnings.append(&mut told);
+            }
+            if let Pass::Done(object) = pass? {
+                return Ok((object, false));
+            }
+        }
+        Err(write_error(resource, name, Error::Conflict { current: 0 }))
+    }
+
+    /// Refuses a create by update or patch to users who may only update or patch, as `withAuthorization` of
+    /// k8s.io/apiserver does.
+    fn review_create(&self, resource: &ResourceRef, ctx: &RequestContext, name: &str) -> ApiResult<()> {
+        if ctx.user.is_master() {
+            return Ok(());
+        }
+        match self.create_review.get().and_then(Weak::upgrade) {
+            Some(review) => review.check_create(resource, ctx, name),
+            None => Err(ApiError::internal("no authorizer provided, unable to authorize a create on update")),
+        }
+    }
+
+    /// The object to create when the path has none yet: for apply, and for kinds that allow it on PUT.
+    async fn new_object(
+        &self,
+        resource: &ResourceRef,
+        ctx: &RequestContext,
+        name: &str,
+        change: &Change,
+        options: &WriteOptions,
+        warnings: &mut Vec<String>,
+    ) -> ApiResult<Option<Value>> {
+        if !ctx.subresource.is_empty() {
+            return Ok(None);
+        }
+        let object = match change {
+            Change::Replace(object) if resource.strategy.allow_create_on_update() => {
+                let object = object.clone();
+                check_name(&object, name)?;
+                if !object.resource_version().is_empty() && object.resource_version() != "0" {
+                    return Err(write_error(resource, name, Error::Conflict { current: 0 }));
+                }
+                object
+            }
+            Change::Patch(patch) if patch.creates() => {
+                let object = patch.apply(resource, ctx, None, options, warnings).await?;
+                check_name(&object, name)?;
+                if !object.uid().is_empty() {
+                    let why = format!(
+                        "uid mismatch: the provided object specified uid {}, and no existing object was found",
+                        object.uid()
+                    );
+                    return Err(ApiError::conflict(&resource.gvr.group, &resource.gvr.resource, name, why));
+                }
+                object
+            }
+            _ => return Ok(None),
+        };
+        self.review_create(resource, ctx, name)?;
+        Ok(Some(object))
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "one pass of the loop above, with all it works on")]
+    async fn update_once(
+        &self,
+        resource: &ResourceRef,
+        ctx: &RequestContext,
+        name: &str,
+        record: Record,
+        change: &Change,
+        options: &WriteOptions,
+        warnings: &mut Vec<String>,
+    ) -> ApiResult<Pass> {
+        let revision = record.revision;
+        let stored = record.body.clone();
+        let live = self.decode(resource, record).await?;
+        let (mut new, tracked) = change.produce(resource, ctx, &live, options, warnings).await?;
+        set_namespace(&mut new, if resource.namespaced { &ctx.namespace } else { "" })?;
+        check_name(&new, name)?;
+        check_uid(resource, name, change, &live, &new)?;
+        dedup_owners(&mut new, matches!(change, Change::Patch(_)), warnings);
+        if !tracked {
+            let schema = resource.strategy.schema();
+            let api_version = resource.gvr.api_version();
+            let manager = manager(resource, ctx, options, &api_version);
+            let tracked = settle(&resource.strategy, |versions| {
+                apply::track_update(versions, schema.as_deref(), &live, &new, &manager)
+            });
+            // Where nothing can be said of some managers, nothing is said of any.
+            let tracked = tracked.await.unwrap_or_else(|error| {
+                tracing::warn!(%error, kind = %resource.kind, name, "managedFields are dropped");
+                apply::Tracked::default()
+            });
+            tracked.write(&mut new);
+        }
+        let scaled = match change {
+            Change::Scale(_) => resource.scale.as_ref().map(|paths| (paths, scale::of(paths, &live))),
+            _ => None,
+        };
+        let old = Some(scaled.as_ref().map_or(&live, |(_, old)| old));
+        let attributes = Attributes { old, ..Attributes::new(ctx, resource, Operation::Update, name, &options.raw) };
+        // The binding or the eviction was admitted itself.
+        let admitted = matches!(ctx.subresource.as_str(), "binding" | "eviction");
+        match &scaled {
+            Some((paths, _)) => {
+                let mut scale = scale::of(paths, &new);
+                self.mutate(&attributes, Some(&mut scale), warnings).await?;
+                scale::set(paths, &mut new, &scale);
+            }
+            None if admitted => {}
+            None => self.mutate(&attributes, Some(&mut new), warnings).await?,
+        }
+        check_versions(resource, name, change, &live, &new)?;
+        resource.strategy.default_admitted(&mut new);
+        set_namespace(&mut new, if resource.namespaced { &ctx.namespace } else { "" })?;
+        self.before_update(resource, ctx, &live, &mut new, warnings)?;
+        let scale = scaled.as_ref().map(|(paths, _)| scale::of(paths, &new));
+        if !admitted {
+            self.validate(&attributes, Some(scale.as_ref().unwrap_or(&new)), warnings).await?;
+        }
+        new.metadata_mut().insert("resourceVersion".into(), live.resource_version().into());
+        if apply::only_times_differ(&live, &new) {
+            new.clone_from(&live);
+        }
+        if ctx.dry_run {
+            return self.as_if_stored(resource, new).await.map(Pass::Done);
+        }
+        let body = self.encode(resource, &new).await?;
+        if body.same_object(&stored) {
+            return self.as_if_stored(resource, new).await.map(Pass::Done);
+        }
+        let gone = ready_to_go(resource, &new);
+        let key = crate::storage::ObjectKey::new(if resource.namespaced { &ctx.namespace } else { "" }, name);
+        let written = (!gone).then(|| body.clone());
+        let write =
+            Write { table: table(resource), key: key.clone(), expect: Expect::Revision(revision), body: written };
+        match self.store.write(write).await {
+            Ok(revision) => {
+                if let Some(allocators) = self.allocators(resource) {
+                    if gone { allocators.release(&live) } else { allocators.replaced(&live, &new) }
+                }
+                // The answer to a change that ended in a delete keeps the version it was made on.
+                if gone {
+                    return Ok(Pass::Done(new));
+                }
+                self.as_stored(resource, key, new, body, revision).await.map(Pass::Done)
+            }
+            Err(error) => {
+                if let Some(allocators) = self.allocators(resource) {
+                    allocators.replaced(&new, &live);
+                }
+                match error {
+                    Error::Conflict { .. } if !asks_for_version(change, &live) => Ok(Pass::Overtaken),
+                    error => Err(write_error(resource, name, error)),
+                }
+            }
+        }
+    }
+
+    /// `rest.BeforeUpdate` and the allocations around it.
+    fn before_update(
+        &self,
+        resource: &ResourceRef,
+        ctx: &RequestContext,
+        live: &Value,
+        new: &mut Value,
+        warnings: &mut Vec<String>,
+    ) -> ApiResult<()> {
+        let strategy = &resource.strategy;
+        carry_over(live, new);
+        strategy.prepare_update(ctx, live, new);
+        let name = live.name();
+        if let Some(allocators) = self.allocators(resource) {
+            allocators.allocate(ctx, Some(live), new).or_else(|errors| invalid(resource, name, errors))?;
+        }
+        let mut errors = Vec::new();
+        if let (Some(new), Some(old)) = (new.metadata(), live.metadata()) {
+            errors.extend(validation::object_meta_common(new, resource.namespaced));
+            // kube-apiserver checks changes of the metadata once for all kinds and once more with the kind's own rules.
+            errors.extend(validation::object_meta_update(new, old));
+            if strategy.validates_metadata() {
+                errors.extend(validation::object_meta_update(new, old));
+            }
+        }
+        errors.extend(strategy.validate_update(ctx, live, new));
+        if let Err(error) = invalid(resource, name, errors) {
+            if let Some(allocators) = self.allocators(resource) {
+                allocators.replaced(new, live);
+            }
+            return Err(error);
+        }
+        warnings.extend(strategy.warnings(ctx, Some(live), new));
+        Ok(())
+    }
+
+    /// Replaces an object that the server itself maintains, without admission; `None` when the world moved on.
+    pub async fn replace_raw(&self, resource: &ResourceRef, object: &Value) -> ApiResult<Option<Value>> {
+        let revision = object.resource_version().parse().map_err(|_| unexpected("object without resourceVersion"))?;
+        let key =
+            crate::storage::ObjectKey::new(if resource.namespaced { object.namespace() } else { "" }, object.name());
+        let body = self.encode(resource, object).await?;
+        let body = (!ready_to_go(resource, object)).then_some(body);
+        let write = Write { table: table(resource), key, expect: Expect::Revision(revision), body };
+        match self.store.write(write).await {
+            Ok(revision) => {
+                let mut object = object.clone();
+                object.metadata_mut().insert("resourceVersion".into(), revision.to_string().into());
+                Ok(Some(object))
+            }
+            Err(Error::Conflict { .. } | Error::NotFound) => Ok(None),
+            Err(error) => Err(storage_error(error)),
+        }
+    }
+}
+
+/// True when the client tied the change to one version: then a conflict is its answer.
+fn asks_for_version(change: &Change, live: &Value) -> bool {
+    match change {
+        Change::Replace(object) => !object.resource_version().is_empty(),
+        Change::Patch(patch) => patch.names_version(live),
+        Change::Scale(change) => asks_for_version(change, live),
+        Change::Edit(_) => false,
+    }
+}
+
+fn check_name(object: &Value, name: &str) -> ApiResult<()> {
+    let given = object.name();
+    if given.is_empty() {
+        return Err(ApiError::bad_request(format!(
+            "the name of the object ({name} based on URL) was undeterminable: name must be provided"
+        )));
+    }
+    if given != name {
+        return Err(ApiError::bad_request(format!(
+            "the name of the object ({given}) does not match the name on the URL ({name})"
+        )));
+    }
+    Ok(())
+}
+
+/// Preconditions in the object itself: uid (PUT only) and resourceVersion.
+fn check_uid(resource: &ResourceRef, name: &str, change: &Change, live: &Value, new: &Value) -> ApiResult<()> {
+    let (group, plural) = (&resource.gvr.group, &resource.gvr.resource);
+    if matches!(change, Change::Replace(_)) && !new.uid().is_empty() && new.uid() != live.uid() {
+        let registry = if group.is_empty() { plural.clone() } else { format!("{group}/{plural}") };
+        let place = crate::storage::ObjectKey::new(live.namespace(), name);
+        let why = format!(
+            "StorageError: invalid object, Code: 4, Key: /registry/{registry}/{place}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {}, UID in object meta: {}",
+            new.uid(),
+            live.uid()
+        );
+        return Err(ApiError::conflict(group, plural, name, why));
+    }
+    Ok(())
+}
+
+fn check_versions(resource: &ResourceRef, name: &str, change: &Change, live: &Value, new: &Value) -> ApiResult<()> {
+    let (group, plural) = (&resource.gvr.group, &resource.gvr.resource);
+    let version = new.resource_version();
+    if version.is_empty() || version == "0" {
+        if matches!(change, Change::Replace(_)) && !resource.strategy.allow_unconditional_update() {
+            let error = FieldError::new(
+                FieldErrorKind::Invalid,
+                "metadata.resourceVersion",
+                Some("0".into()),
+                "must be specified for an update",
+            );
+            return Err(ApiError::invalid(group, plural, name, vec![error]));
+        }
+        return Ok(());
+    }
+    if version.parse::<u64>().is_err() {
+        return Err(unexpected(format!("strconv.ParseUint: parsing {version:?}: invalid syntax")));
+    }
+    if version != live.resource_version() {
+        return Err(ApiError::conflict(group, plural, name, MODIFIED));
+    }
+    Ok(())
+}
+
+/// What no update may change: taken from the live object when absent or always.
+fn carry_over(live: &Value, new: &mut Value) {
+    let Some(old) = live.metadata() else { return };
+    let metadata = new.metadata_mut();
+    metadata.remove("selfLink");
+    for key in ["creationTimestamp", "generation", "deletionTimestamp", "deletionGracePeriodSeconds"] {
+        match old.get(key) {
+            Some(value) => metadata.insert(key.into(), value.clone()),
+            None => metadata.remove(key),
+        };
+    }
+    for key in ["uid", "generateName"] {
+        let absent = metadata.get(key).is_none_or(|v| v.is_null() || v.as_str() == Some(""));
+        if absent
+            && key == "uid"
+            && let Some(value) = old.get(key)
+        {
+            metadata.insert(key.into(), value.clone());
+        }
+    }
+}
+
+/// True when a deleted object has nothing left to wait for.
+pub(crate) fn ready_to_go(resource: &ResourceRef, object: &Value) -> bool {
+    object.is_deleting()
+        && object.finalizers().is_empty()
+        && object.grace_period().unwrap_or(0) == 0
+        && (resource.gvr.resource != "namespaces"
+            || !resource.gvr.group.is_empty()
+            || object["spec"]["finalizers"].as_array().is_none_or(Vec::is_empty))
+}

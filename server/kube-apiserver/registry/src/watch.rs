@@ -1,0 +1,328 @@
+//! Watch: the initial state when asked for, then changes with selectors applied to both sides of each.
+//!
+//! However many watches there are, a change becomes a line once for each form that clients want it in.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use crowsnest_apiserver::status::{ApiError, ApiResult};
+use serde_json::{Value, json};
+use tokio::time::{Instant, Sleep};
+
+use crate::error::Error;
+use crate::list::{check_fields, is_decided_by_key, may_match, of_key, parse_version};
+use crate::object::Object as _;
+use crate::options::ListOptions;
+use crate::resource::ResourceRef;
+use crate::storage::{Body, Change, ChangeKind, LineKey, Record, Revision, Selectable, Sides, Watcher};
+use crate::{Registry, storage_error, table};
+
+/// Between two periodic bookmarks.
+const BOOKMARKS: Duration = Duration::from_secs(60);
+/// Initial events made at once.
+const CHUNK: usize = 500;
+/// About what selectors look at in one change, in bytes.
+const SIDES: usize = 512;
+
+/// How a client wants the objects of its events.
+pub trait EventForm: Send + Sync {
+    /// Forms of one name write the same lines.
+    fn name(&self) -> &str;
+
+    /// Objects may be passed on as stored, when no selector asks for more.
+    fn as_stored(&self) -> bool;
+
+    /// How long a line is as good as one made now; `None`: always.
+    fn fresh(&self) -> Option<Duration>;
+
+    /// The first line of a watch differs from later ones.
+    fn tells_more_first(&self) -> bool;
+
+    /// One line. `first` tells that the watch has written no other before.
+    fn write(&self, event: &str, object: Value, first: bool) -> Bytes;
+}
+
+/// A running watch.
+pub struct Watch {
+    registry: Arc<Registry>,
+    resource: ResourceRef,
+    namespace: String,
+    options: ListOptions,
+    form: Arc<dyn EventForm>,
+    /// The form's name as part of keys.
+    form_name: Arc<str>,
+    version: Arc<str>,
+    first: bool,
+    initial: std::vec::IntoIter<Record>,
+    initial_end: Option<Revision>,
+    watcher: Watcher,
+    next_bookmark: Pin<Box<Sleep>>,
+    /// Changes were taken from the watcher whose lines may not be made: its position is ahead of what is told.
+    telling: bool,
+    /// Why the watch ends before its first event.
+    refused: Option<ApiError>,
+    ended: bool,
+}
+
+impl Registry {
+    /// Starts a watch whose events are written in a form.
+    pub async fn watch(
+        self: &Arc<Self>,
+        resource: &ResourceRef,
+        namespace: &str,
+        options: ListOptions,
+        form: Arc<dyn EventForm>,
+    ) -> ApiResult<Watch> {
+        check_fields(resource, &options.fields)?;
+        let requested = parse_version(&options.resource_version)?;
+        let initial = match options.send_initial_events {
+            Some(wanted) => wanted,
+            None => requested == 0,
+        };
+        let (records, since, initial_end) = if initial {
+            self.reach(requested).await?;
+            let listing =
+                self.store.list(&table(resource), namespace, None, None, usize::MAX).map_err(storage_error)?;
+            let end = (options.send_initial_events == Some(true) && options.bookmarks).then_some(listing.revision);
+            (listing.records, listing.revision, end)
+        } else {
+            let since = if requested == 0 { self.store.revision() } else { requested };
+            (Vec::new(), since, None)
+        };
+        let floor = resource.strategy.history_floor();
+        let mut refused =
+            (!initial && since < floor).then(|| storage_error(Error::Expired { requested: since, oldest: floor }));
+        // A version from before the kept history is told in the stream, as clients expect it.
+        let watcher = match self.store.watch(&table(resource), since) {
+            Ok(watcher) => watcher,
+            Err(expired @ Error::Expired { .. }) => {
+                refused = Some(storage_error(expired));
+                self.store.watch(&table(resource), self.store.revision()).map_err(storage_error)?
+            }
+            Err(error) => return Err(storage_error(error)),
+        };
+        let version: Arc<str> = resource.gvr.api_version().into();
+        Ok(Watch {
+            registry: self.clone(),
+            resource: resource.clone(),
+            namespace: namespace.to_owned(),
+            form_name: format!("{version} {}", form.name()).into(),
+            form,
+            version,
+            first: true,
+            initial: records.into_iter(),
+            initial_end,
+            watcher,
+            options,
+            next_bookmark: Box::pin(tokio::time::sleep(BOOKMARKS)),
+            telling: false,
+            refused,
+            ended: false,
+        })
+    }
+}
+
+impl Watch {
+    /// The lines of the next events; `None` after an error ended the watch. May return an empty batch.
+    pub async fn next(&mut self) -> Option<Vec<Bytes>> {
+        if self.ended {
+            return None;
+        }
+        let batch = match self.refused.take() {
+            Some(error) => Err(error),
+            None => match self.step().await {
+                Err(Error::Closed) => {
+                    self.ended = true;
+                    return None;
+                }
+                batch => batch.map_err(storage_error),
+            },
+        };
+        Some(batch.unwrap_or_else(|error| {
+            self.ended = true;
+            vec![self.write("ERROR", error.to_status())]
+        }))
+    }
+
+    /// The bookmark a watch sends before it times out; none where [`Watch::next`] was given up while it made lines, which are not told.
+    pub fn last_bookmark(&mut self) -> Option<Bytes> {
+        let whole = !self.telling && self.initial.as_slice().is_empty() && self.initial_end.is_none();
+        (self.options.bookmarks && !self.ended && whole).then(|| {
+            let position = self.watcher.position();
+            self.bookmark(position, false)
+        })
+    }
+
+    async fn step(&mut self) -> Result<Vec<Bytes>, Error> {
+        let records: Vec<Record> = self.initial.by_ref().take(CHUNK).collect();
+        if !records.is_empty() {
+            self.telling = true;
+            let told = self.initial_events(records).await;
+            self.telling = false;
+            return told;
+        }
+        if let Some(revision) = self.initial_end.take() {
+            return Ok(vec![self.bookmark(revision, true)]);
+        }
+        if !self.options.bookmarks {
+            let changes = self.watcher.next().await?;
+            return self.events(changes).await;
+        }
+        let changes = tokio::select! {
+            biased;
+            changes = self.watcher.next() => changes?,
+            () = &mut self.next_bookmark => {
+                self.next_bookmark.as_mut().reset(Instant::now() + BOOKMARKS);
+                let position = self.watcher.position();
+                return Ok(vec![self.bookmark(position, false)]);
+            }
+        };
+        self.telling = true;
+        let told = self.events(changes).await;
+        self.telling = false;
+        told
+    }
+
+    fn write(&mut self, event: &str, object: Value) -> Bytes {
+        self.form.write(event, object, std::mem::take(&mut self.first))
+    }
+
+    /// True when bodies of this version are sent as they lie in storage.
+    fn sends_stored(&self, body: &Body) -> bool {
+        self.form.as_stored() && body.api_version() == &*self.version
+    }
+
+    async fn initial_events(&mut self, records: Vec<Record>) -> Result<Vec<Bytes>, Error> {
+        let chosen = self.registry.matching(&self.resource, &self.options, records).await?;
+        let records: Vec<Record> = chosen.into_iter().map(|(_, record)| record).collect();
+        if records.is_empty() {
+            // Others have their turn while this one only leaves out.
+            tokio::task::yield_now().await;
+            return Ok(Vec::new());
+        }
+        if records.iter().all(|record| self.sends_stored(&record.body)) {
+            self.first = false;
+            return records.iter().map(|record| stored_line("ADDED", &record.body, record.revision)).collect();
+        }
+        let objects = self.registry.decode_all(&self.resource, records).await?;
+        Ok(objects.into_iter().map(|object| self.write("ADDED", object)).collect())
+    }
+
+    async fn events(&mut self, changes: Vec<Arc<Change>>) -> Result<Vec<Bytes>, Error> {
+        let mut out = Vec::with_capacity(changes.len());
+        for change in changes {
+            if !self.namespace.is_empty() && change.key.namespace() != self.namespace {
+                continue;
+            }
+            if let Some(event) = self.meaning(&change).await? {
+                out.push(self.line(&change, event).await?);
+                self.first = false;
+            }
+        }
+        Ok(out)
+    }
+
+    /// The line of a change, made once for everybody who wants it like this.
+    async fn line(&self, change: &Arc<Change>, event: &'static str) -> Result<Bytes, Error> {
+        let first = self.first && self.form.tells_more_first();
+        let key = LineKey { event, form: self.form_name.clone(), first };
+        let place = change.shared.line(key, self.form.fresh());
+        let line = place.get_or_try_init(|| self.encode(change, event, first)).await?;
+        Ok(line.clone())
+    }
+
+    async fn encode(&self, change: &Arc<Change>, event: &'static str, first: bool) -> Result<Bytes, Error> {
+        // What left the view is told as it was in it.
+        let body = match &change.previous {
+            Some((_, before)) if event == "DELETED" && change.kind != ChangeKind::Deleted => before,
+            _ => &change.body,
+        };
+        let line = if self.sends_stored(body) {
+            stored_line(event, body, change.revision)?
+        } else {
+            self.form.write(event, self.decode(change, body).await?, first)
+        };
+        self.registry.recent.encoded(change, line.len());
+        Ok(line)
+    }
+
+    async fn decode(&self, change: &Change, body: &Body) -> ApiResult<Value> {
+        let record = Record { key: change.key.clone(), revision: change.revision, body: body.clone() };
+        self.registry.decode(&self.resource, record).await
+    }
+
+    /// What a change means to this watch: objects enter and leave the view of selectors.
+    async fn meaning(&self, change: &Arc<Change>) -> Result<Option<&'static str>, Error> {
+        if self.options.selects_everything() {
+            return Ok(Some(match change.kind {
+                ChangeKind::Added => "ADDED",
+                ChangeKind::Modified => "MODIFIED",
+                ChangeKind::Deleted => "DELETED",
+            }));
+        }
+        if !may_match(&self.options.fields, &change.key) {
+            return Ok(None);
+        }
+        let whole = !is_decided_by_key(&self.options.fields);
+        let version = if whole { self.version.clone() } else { Arc::from("") };
+        let place = change.shared.sides(&version);
+        let sides = place.get_or_try_init(|| self.sides(change, whole)).await?;
+        let wants = |side: &Selectable| {
+            self.options.labels.matches_json(side.labels.as_ref())
+                && self.options.fields.matches_with(|path| match of_key(&change.key, path) {
+                    Some(value) => Some(value.into()),
+                    None => side.fields.iter().find(|(k, _)| k == path).map(|(_, v)| v.as_str().into()),
+                })
+        };
+        let was_in = sides.before.as_ref().is_some_and(wants);
+        Ok(match (was_in, change.kind != ChangeKind::Deleted && wants(&sides.now)) {
+            (false, true) => Some("ADDED"),
+            (true, true) => Some("MODIFIED"),
+            (true, false) => Some("DELETED"),
+            (false, false) => None,
+        })
+    }
+
+    /// What selectors look at; labels alone are read without converting the object.
+    async fn sides(&self, change: &Arc<Change>, whole: bool) -> Result<Sides, Error> {
+        let side = async |body: &Body| match whole {
+            false => Ok(Selectable { labels: body.labels()?, fields: Vec::new() }),
+            true => {
+                let object = self.decode(change, body).await?;
+                let labels = object.labels().cloned();
+                Ok::<_, Error>(Selectable { labels, fields: self.resource.strategy.selectable_fields(&object) })
+            }
+        };
+        let now = side(&change.body).await?;
+        let before = match &change.previous {
+            Some((_, body)) => Some(side(body).await?),
+            None => None,
+        };
+        self.registry.recent.keep(change, SIDES);
+        Ok(Sides { now, before })
+    }
+
+    fn bookmark(&mut self, revision: Revision, initial_end: bool) -> Bytes {
+        let mut object = json!({
+            "kind": self.resource.kind, "apiVersion": self.resource.gvr.api_version(),
+            "metadata": {"resourceVersion": revision.to_string()},
+        });
+        if initial_end {
+            object["metadata"]["annotations"] = json!({"k8s.io/initial-events-end": "true"});
+        }
+        self.write("BOOKMARK", object)
+    }
+}
+
+/// A line with an object as it lies in storage.
+fn stored_line(event: &str, body: &Body, revision: Revision) -> Result<Bytes, Error> {
+    let mut line = Vec::with_capacity(256);
+    line.extend_from_slice(b"{\"type\":\"");
+    line.extend_from_slice(event.as_bytes());
+    line.extend_from_slice(b"\",\"object\":");
+    body.write_json(&mut line, revision, true)?;
+    line.extend_from_slice(b"}\n");
+    Ok(line.into())
+}

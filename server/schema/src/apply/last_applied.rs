@@ -1,0 +1,36 @@
+//! The bridge from client-side apply: kubectl's last-applied annotation.
+
+use serde_json::Value;
+
+use super::path::FieldSet;
+use super::typed;
+use crate::Schema;
+
+const ANNOTATION: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+fn annotation(object: &Value) -> Option<&str> {
+    object.get("metadata")?.get("annotations")?.get(ANNOTATION)?.as_str().filter(|text| !text.is_empty())
+}
+
+/// Fields of the last client-side apply that still have the value it gave them.
+pub fn unchanged(schema: Option<&Schema>, live: &Value) -> Option<FieldSet> {
+    let applied: Value = serde_json::from_str(annotation(live)?).ok()?;
+    let mut set = typed::field_set(schema, &applied);
+    let comparison = typed::compare(schema, Some(&applied), Some(live));
+    set.difference(&comparison.modified);
+    Some(set)
+}
+
+/// Keeps an existing annotation equal to what was applied, so that going back to client-side apply works.
+pub fn refresh(object: &mut Value, config: &Value) {
+    if annotation(object).is_none() {
+        return;
+    }
+    let mut applied = config.clone();
+    if let Some(annotations) = applied.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
+        annotations.remove(ANNOTATION);
+    }
+    if let Some(annotations) = object.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
+        annotations.insert(ANNOTATION.into(), Value::String(format!("{applied}\n")));
+    }
+}

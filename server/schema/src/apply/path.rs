@@ -1,0 +1,251 @@
+//! Sets of field paths, and their `fieldsV1` form.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde_json::{Map, Value, json};
+
+use crate::Schema;
+
+/// One step of a path.
+#[derive(Debug, Clone, PartialEq)]
+pub enum PathElement {
+    /// A field of a struct or a key of a map.
+    Field(Box<str>),
+    /// An element of a list of maps, by its keys in order of their names.
+    Key(Vec<(Box<str>, Value)>),
+    /// An element of a set.
+    Value(Value),
+    Index(usize),
+}
+
+impl Eq for PathElement {}
+
+impl PathElement {
+    fn rank(&self) -> u8 {
+        match self {
+            Self::Field(_) => 0,
+            Self::Key(_) => 1,
+            Self::Value(_) => 2,
+            Self::Index(_) => 3,
+        }
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let (tag, rest) = text.split_once(':')?;
+        Some(match tag {
+            "f" => Self::Field(rest.into()),
+            "k" => {
+                let keys: BTreeMap<Box<str>, Value> = serde_json::from_str(rest).ok()?;
+                Self::Key(keys.into_iter().collect())
+            }
+            "v" => Self::Value(serde_json::from_str(rest).ok()?),
+            "i" => Self::Index(rest.parse().ok()?),
+            _ => return None,
+        })
+    }
+
+    fn encode(&self) -> String {
+        match self {
+            Self::Field(name) => format!("f:{name}"),
+            Self::Key(keys) => {
+                let object: Map<String, Value> = keys.iter().map(|(k, v)| (k.to_string(), v.clone())).collect();
+                format!("k:{}", Value::Object(object))
+            }
+            Self::Value(value) => format!("v:{value}"),
+            Self::Index(index) => format!("i:{index}"),
+        }
+    }
+}
+
+impl PartialOrd for PathElement {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for PathElement {
+    fn cmp(&self, other: &Self) -> Ordering {
+        match (self, other) {
+            (Self::Field(a), Self::Field(b)) => a.cmp(b),
+            (Self::Index(a), Self::Index(b)) => a.cmp(b),
+            (Self::Value(a), Self::Value(b)) => order(a, b),
+            (Self::Key(a), Self::Key(b)) => {
+                for ((name_a, a), (name_b, b)) in a.iter().zip(b) {
+                    let ordering = name_a.cmp(name_b).then_with(|| order(a, b));
+                    if ordering != Ordering::Equal {
+                        return ordering;
+                    }
+                }
+                a.len().cmp(&b.len())
+            }
+            _ => self.rank().cmp(&other.rank()),
+        }
+    }
+}
+
+/// A total order of JSON values: numbers before strings before the rest, by value.
+fn order(a: &Value, b: &Value) -> Ordering {
+    match (a, b) {
+        (Value::String(a), Value::String(b)) => a.cmp(b),
+        (Value::Number(x), Value::Number(y)) => match (x.as_i64(), y.as_i64()) {
+            (Some(x), Some(y)) => x.cmp(&y),
+            _ => x.as_f64().partial_cmp(&y.as_f64()).unwrap_or(Ordering::Equal),
+        },
+        (Value::Number(_), _) => Ordering::Less,
+        (_, Value::Number(_)) => Ordering::Greater,
+        _ => a.to_string().cmp(&b.to_string()),
+    }
+}
+
+/// `[name="c"]`, `.spec`, `[="x"]`, `[0]`.
+impl fmt::Display for PathElement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Field(name) => write!(f, ".{name}"),
+            Self::Key(keys) => {
+                let text: Vec<String> = keys.iter().map(|(name, value)| format!("{name}={value}")).collect();
+                write!(f, "[{}]", text.join(","))
+            }
+            Self::Value(value) => write!(f, "[={value}]"),
+            Self::Index(index) => write!(f, "[{index}]"),
+        }
+    }
+}
+
+/// A set of paths: a tree whose `member` nodes are in the set.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FieldSet {
+    pub member: bool,
+    pub children: BTreeMap<PathElement, FieldSet>,
+}
+
+impl FieldSet {
+    /// From `fieldsV1`; `None` when it is malformed.
+    pub fn parse(fields: &Value) -> Option<FieldSet> {
+        let mut set = FieldSet::default();
+        for (key, value) in fields.as_object()? {
+            if key == "." {
+                set.member = true;
+                continue;
+            }
+            let mut child = FieldSet::parse(value)?;
+            if child.children.is_empty() {
+                child.member = true;
+            }
+            set.children.insert(PathElement::parse(key)?, child);
+        }
+        Some(set)
+    }
+
+    /// The `fieldsV1` form.
+    pub fn encode(&self) -> Value {
+        let mut fields = Map::new();
+        for (element, child) in &self.children {
+            let mut value = child.encode();
+            if child.member && !child.children.is_empty() {
+                value["."] = json!({});
+            }
+            fields.insert(element.encode(), value);
+        }
+        Value::Object(fields)
+    }
+
+    /// True when no path but the root is in it.
+    pub fn is_empty(&self) -> bool {
+        self.children.is_empty()
+    }
+
+    pub fn child(&mut self, element: PathElement) -> &mut FieldSet {
+        self.children.entry(element).or_default()
+    }
+
+    /// Adds a path of plain field names.
+    pub fn insert_fields(&mut self, path: &[&str]) {
+        let node = path.iter().fold(self, |node, name| node.child(PathElement::Field((*name).into())));
+        node.member = true;
+    }
+
+    pub fn union(&mut self, other: &FieldSet) {
+        self.member |= other.member;
+        for (element, child) in &other.children {
+            self.child(element.clone()).union(child);
+        }
+    }
+
+    /// Removes the members of `other`, keeping what is below them.
+    pub fn difference(&mut self, other: &FieldSet) {
+        self.member &= !other.member;
+        self.children.retain(|element, child| {
+            if let Some(other) = other.children.get(element) {
+                child.difference(other);
+            }
+            child.member || !child.children.is_empty()
+        });
+    }
+
+    /// Removes the members of `other` and everything below them.
+    pub fn recursive_difference(&mut self, other: &FieldSet) {
+        self.children.retain(|element, child| match other.children.get(element) {
+            Some(other) if other.member => false,
+            Some(other) => {
+                child.recursive_difference(other);
+                child.member || !child.children.is_empty()
+            }
+            None => true,
+        });
+    }
+
+    pub fn intersection(&self, other: &FieldSet) -> FieldSet {
+        let mut out = FieldSet { member: self.member && other.member, ..FieldSet::default() };
+        for (element, child) in &self.children {
+            if let Some(other) = other.children.get(element) {
+                let both = child.intersection(other);
+                if both.member || !both.children.is_empty() {
+                    out.children.insert(element.clone(), both);
+                }
+            }
+        }
+        out
+    }
+
+    /// Makes members of the declared fields that lead to members.
+    pub fn with_named_fields(&self, schema: Option<&Schema>) -> FieldSet {
+        let mut out = FieldSet { member: self.member, ..FieldSet::default() };
+        for (element, child) in &self.children {
+            let node = schema.and_then(|schema| match element {
+                PathElement::Field(name) => schema.child(name),
+                _ => schema.items.as_deref(),
+            });
+            let mut child = child.with_named_fields(node);
+            if let PathElement::Field(name) = element {
+                child.member |= schema.is_some_and(|schema| schema.field(name).is_some());
+            }
+            out.children.insert(element.clone(), child);
+        }
+        out
+    }
+
+    /// Every member as text: `.spec.containers[name="c"].image`.
+    pub fn paths(&self) -> Vec<String> {
+        let mut out = Vec::new();
+        self.collect(&mut String::new(), &mut out);
+        out
+    }
+
+    fn collect(&self, path: &mut String, out: &mut Vec<String>) {
+        let length = path.len();
+        let (here, below): (Vec<_>, Vec<_>) = (self.children.iter().collect(), self.children.iter().collect());
+        for (element, child) in here {
+            if child.member {
+                out.push(format!("{path}{element}"));
+            }
+        }
+        for (element, child) in below {
+            path.push_str(&element.to_string());
+            child.collect(path, out);
+            path.truncate(length);
+        }
+    }
+}

@@ -1,0 +1,296 @@
+use crowsnest_apiserver::status::{ApiError, ApiResult};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::{Manager, Stop, Versions, only_times_differ};
+use crate::Schema;
+use crate::set::SchemaSet;
+
+fn manager(name: &str) -> Manager<'_> {
+    Manager { name, subresource: "", api_version: "v1", now: jiff::Timestamp::UNIX_EPOCH, reset_fields: &[] }
+}
+
+/// As objects of one version are written.
+fn apply(
+    schema: Option<&Schema>,
+    live: Option<&Value>,
+    config: &Value,
+    manager: &Manager<'_>,
+    force: bool,
+) -> ApiResult<Value> {
+    super::apply(&Versions::default(), schema, live, config, manager, force).map_err(refused)
+}
+
+fn track_update(schema: Option<&Schema>, old: Option<&Value>, new: &mut Value, manager: &Manager<'_>) {
+    match old {
+        Some(old) => {
+            super::track_update(&Versions::default(), schema, old, new, manager).map_err(refused).unwrap().write(new)
+        }
+        None => super::track_create(schema, new, manager),
+    }
+}
+
+fn refused(stop: Stop) -> ApiError {
+    match stop {
+        Stop::Refused(error) => error,
+        Stop::Needs(conversion) => panic!("{conversion:?}"),
+    }
+}
+
+fn config_map(data: &[(String, String)]) -> Value {
+    let data: serde_json::Map<String, Value> = data.iter().map(|(k, v)| (k.clone(), json!(v))).collect();
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": data})
+}
+
+fn deployment(container: Value, replicas: Option<u32>) -> Value {
+    let mut spec = json!({"template": {"spec": {"containers": [container]}}});
+    if let Some(replicas) = replicas {
+        spec["replicas"] = json!(replicas);
+    }
+    json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}, "spec": spec})
+}
+
+fn schema(group: &str, kind: &str) -> std::sync::Arc<Schema> {
+    SchemaSet::builtin().kind(group, "v1", kind).unwrap()
+}
+
+#[test]
+fn removing_a_field_needs_its_last_owner() {
+    let schema = schema("apps", "Deployment");
+    let one = deployment(json!({"name": "c", "image": "i", "env": [{"name": "A", "value": "1"}]}), Some(2));
+    let live = apply(Some(&schema), None, &one, &manager("one"), false).unwrap();
+    let two = deployment(json!({"name": "c", "env": [{"name": "B", "value": "2"}]}), None);
+    let live = apply(Some(&schema), Some(&live), &two, &manager("two"), false).unwrap();
+    let less = deployment(json!({"name": "c", "image": "i"}), None);
+    let live = apply(Some(&schema), Some(&live), &less, &manager("one"), false).unwrap();
+    assert_eq!(live.pointer("/spec/replicas"), None);
+    assert_eq!(live.pointer("/spec/template/spec/containers/0/env"), Some(&json!([{"name": "B", "value": "2"}])));
+}
+
+#[test]
+fn conflicts_name_manager_and_field() {
+    let schema = schema("apps", "Deployment");
+    let one = deployment(json!({"name": "c", "image": "i"}), Some(2));
+    let live = apply(Some(&schema), None, &one, &manager("one"), false).unwrap();
+    let other = deployment(json!({"name": "c", "image": "j"}), Some(3));
+    let error = apply(Some(&schema), Some(&live), &other, &manager("two"), false).unwrap_err();
+    assert_eq!(
+        error.message,
+        "Apply failed with 2 conflicts: conflicts with \"one\":\n- .spec.replicas\n- .spec.template.spec.containers[name=\"c\"].image"
+    );
+    assert!(apply(Some(&schema), Some(&live), &other, &manager("two"), true).is_ok());
+}
+
+#[test]
+fn what_go_leaves_out_is_a_change_nonetheless() {
+    let schema = schema("apps", "Deployment");
+    let with =
+        |spec: Value| json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}, "spec": spec});
+    let live = apply(Some(&schema), None, &with(json!({"paused": true})), &manager("one"), false).unwrap();
+    let other = with(json!({"paused": false}));
+    let error = apply(Some(&schema), Some(&live), &other, &manager("two"), false).unwrap_err();
+    assert_eq!(error.message, "Apply failed with 1 conflict: conflict with \"one\": .spec.paused");
+    let live = apply(Some(&schema), Some(&live), &other, &manager("two"), true).unwrap();
+    assert_eq!(live.pointer("/spec/paused"), None);
+    let managers: Vec<&Value> = live["metadata"]["managedFields"].as_array().unwrap().iter().collect();
+    assert_eq!(managers.len(), 1, "{managers:?}");
+    // Null is a list without elements, and takes nothing away.
+    let container = json!({"template": {"spec": {"containers": [{"name": "c", "image": "i"}]}}});
+    let live = apply(Some(&schema), Some(&live), &with(container), &manager("one"), false).unwrap();
+    let none = with(json!({"template": {"spec": {"containers": null}}}));
+    let live = apply(Some(&schema), Some(&live), &none, &manager("two"), false).unwrap();
+    assert_eq!(live.pointer("/spec/template/spec/containers/0/name"), Some(&json!("c")));
+}
+
+#[test]
+fn what_does_not_fit_the_schema_is_told_as_the_merger_does() {
+    for (spec, expected) in [
+        (json!({"replicas": "two"}), ".spec.replicas: expected numeric (int or float), got string"),
+        (json!({"paused": "yes"}), ".spec.paused: expected boolean, got &{yes}"),
+        (json!({"selector": ["a", 1]}), ".spec.selector: expected map, got &{[a 1]}"),
+        (
+            json!({"selector": {"matchLabels": {"a": 5}}}),
+            ".spec.selector.matchLabels.a: expected string, got &value.valueUnstructured{Value:5}",
+        ),
+        (
+            json!({"template": {"spec": {"containers": {"name": "c"}}}}),
+            ".spec.template.spec.containers: expected list, got &{map[name:c]}",
+        ),
+        (
+            json!({"template": {"spec": {"containers": [{"image": "i"}, {"image": "j"}]}}}),
+            ".spec.template.spec.containers: duplicate entries for key [name=\"\"]",
+        ),
+        (
+            json!({"template": {"spec": {"containers": [null]}}}),
+            ".spec.template.spec.containers: element 0: associative list with keys may not have a null element",
+        ),
+    ] {
+        let config = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}, "spec": spec});
+        let error = apply(Some(&schema("apps", "Deployment")), None, &config, &manager("one"), false).unwrap_err();
+        let expected = format!("failed to create typed patch object (/d; apps/v1, Kind=Deployment): {expected}");
+        assert_eq!((error.code, error.message), (500, expected), "{spec}");
+    }
+}
+
+#[test]
+fn a_create_owns_elements_by_their_keys() {
+    let schema = schema("apps", "Deployment");
+    let body = deployment(json!({"name": "c", "image": "i"}), None);
+    let mut new = crate::decode::decode_value(body, &schema).object;
+    track_update(Some(&schema), None, &mut new, &Manager { reset_fields: &[&["status"]], ..manager("u") });
+    let fields = &new["metadata"]["managedFields"][0]["fieldsV1"];
+    let expected = json!({"f:spec": {"f:template": {"f:spec": {"f:containers": {
+        "k:{\"name\":\"c\"}": {".": {}, "f:image": {}, "f:name": {}, "f:resources": {}},
+    }}}}});
+    assert_eq!(fields, &expected);
+}
+
+#[test]
+fn what_is_set_back_was_no_update() {
+    let entry = |manager: &str, time: &str| json!({"manager": manager, "operation": "Update", "time": time, "fieldsV1": {"f:data": {}}});
+    let object = |data: &str, entries: &[Value]| json!({"metadata": {"name": "a", "managedFields": entries}, "data": {"k": data}});
+    let old = object("1", &[entry("a", "2026-01-01T00:00:00Z"), entry("b", "2026-01-01T00:00:01Z")]);
+    let (later, b) = (entry("a", "2026-01-01T00:00:09Z"), entry("b", "2026-01-01T00:00:01Z"));
+    let cases = [
+        (object("1", &[b.clone(), later.clone()]), true),
+        (object("2", &[b.clone(), later.clone()]), false),
+        (object("1", std::slice::from_ref(&later)), false),
+        (object("1", &[b.clone(), later, entry("c", "2026-01-01T00:00:09Z")]), false),
+        (object("1", &[b.clone(), b]), false),
+    ];
+    for (new, expected) in cases {
+        assert_eq!(only_times_differ(&old, &new), expected, "{new}");
+    }
+}
+
+fn data() -> impl Strategy<Value = Vec<(String, String)>> {
+    prop::collection::vec(("[a-d]", "[0-2]"), 1..5)
+}
+
+/// A Deployment of containers out of three, each with some environment. None is empty: what Go leaves out is new each time it is
+/// applied, and in the way of whoever applied it, too.
+fn any_deployment() -> impl Strategy<Value = Value> {
+    let env = prop::collection::btree_map("[P-R]", "[0-1]", 0..3);
+    let container = (prop::option::of("[x-z]"), env);
+    let containers = prop::collection::btree_map("[a-c]", container, 1..4);
+    (prop::option::of(1..3_u32), containers, prop::collection::btree_map("[k-l]", "[0-1]", 1..3)).prop_map(
+        |(replicas, containers, labels)| {
+            let containers = containers.into_iter().map(|(name, (image, env))| {
+                let env: Vec<Value> =
+                    env.into_iter().map(|(name, value)| json!({"name": name, "value": value})).collect();
+                let mut container = json!({"name": name, "env": env});
+                if let Some(image) = image {
+                    container["image"] = image.into();
+                }
+                container
+            });
+            let containers: Vec<Value> = containers.collect();
+            let template = json!({"metadata": {"labels": labels}, "spec": {"containers": containers}});
+            let mut spec = json!({"template": template});
+            if let Some(replicas) = replicas {
+                spec["replicas"] = replicas.into();
+            }
+            json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}, "spec": spec})
+        },
+    )
+}
+
+/// (who, whether by apply, forced, what)
+fn any_writes() -> impl Strategy<Value = Vec<(&'static str, bool, bool, Value)>> {
+    let who = prop::sample::select(vec!["one", "two", "three"]);
+    prop::collection::vec((who, prop::bool::weighted(0.7), any::<bool>(), any_deployment()), 1..8)
+}
+
+/// The object without what is empty: a typed object prints such fields though nobody wrote them.
+fn filled(value: &Value) -> Value {
+    let is_empty = |value: &Value| match value {
+        Value::Null => true,
+        Value::Object(map) => map.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        _ => false,
+    };
+    match value {
+        Value::Object(map) => {
+            let filled = map.iter().map(|(key, value)| (key.clone(), filled(value)));
+            Value::Object(filled.filter(|(_, value)| !is_empty(value)).collect())
+        }
+        Value::Array(items) => items.iter().map(filled).collect(),
+        other => other.clone(),
+    }
+}
+
+/// Values of the object with nobody who owns them.
+fn ownerless(schema: &Schema, object: &Value) -> Vec<String> {
+    let mut owned: Vec<String> =
+        super::managed::decode(object).unwrap().iter().flat_map(|entry| entry.fields.paths()).collect();
+    owned.sort();
+    let mut plain = filled(object);
+    plain["metadata"] = json!({"name": "d"});
+    let there = super::typed::field_set(Some(schema), &plain).paths();
+    let below = |path: &String| path.starts_with(".spec");
+    there.into_iter().filter(|path| below(path) && owned.binary_search(path).is_err()).collect()
+}
+
+proptest! {
+    #[test]
+    fn whatever_is_written_has_an_owner_and_applying_again_changes_nothing(writes in any_writes()) {
+        let schema = schema("apps", "Deployment");
+        let mut live: Option<Value> = None;
+        for (who, applies, force, object) in writes {
+            // Where nothing is anybody's any more, nothing is tracked until the next apply.
+            let tracked = applies || live.as_ref().is_none_or(|live| live["metadata"]["managedFields"].is_array());
+            if applies {
+                // What conflicts is not written.
+                let Ok(next) = apply(Some(&schema), live.as_ref(), &object, &manager(who), force) else { continue };
+                let again = apply(Some(&schema), Some(&next), &object, &manager(who), false).unwrap();
+                prop_assert_eq!(&again, &next);
+                live = Some(next);
+            } else {
+                // An update has been read by then: what Go leaves out is not there.
+                let mut next = object;
+                crate::normalise(&schema, &mut next);
+                track_update(Some(&schema), live.as_ref(), &mut next, &manager(who));
+                live = Some(next);
+            }
+            if let Some(live) = live.as_ref().filter(|_| tracked) {
+                let lost = ownerless(&schema, live);
+                prop_assert_eq!(lost, Vec::<String>::new(), "nobody's in {}", live);
+            }
+        }
+    }
+
+    #[test]
+    fn applying_twice_changes_nothing(first in data(), second in data()) {
+        let schema = schema("", "ConfigMap");
+        let live = apply(Some(&schema), None, &config_map(&first), &manager("one"), true).unwrap();
+        let once = apply(Some(&schema), Some(&live), &config_map(&second), &manager("two"), true).unwrap();
+        let twice = apply(Some(&schema), Some(&once), &config_map(&second), &manager("two"), false).unwrap();
+        prop_assert_eq!(once, twice);
+    }
+
+    #[test]
+    fn disjoint_managers_commute(first in data(), second in data()) {
+        let schema = schema("", "ConfigMap");
+        let second: Vec<(String, String)> = second.into_iter().map(|(k, v)| (format!("z{k}"), v)).collect();
+        let (a, b) = (config_map(&first), config_map(&second));
+        let one = |live: Option<&Value>, config: &Value, name: &str| apply(Some(&schema), live, config, &manager(name), false).unwrap();
+        let ab = one(Some(&one(None, &a, "one")), &b, "two");
+        let ba = one(Some(&one(None, &b, "two")), &a, "one");
+        prop_assert_eq!(&ab["data"], &ba["data"]);
+        let fields = |object: &Value| object["metadata"]["managedFields"].as_array().unwrap().iter().map(|e| e["fieldsV1"].to_string()).collect::<std::collections::BTreeSet<_>>();
+        prop_assert_eq!(fields(&ab), fields(&ba));
+    }
+
+    #[test]
+    fn every_written_field_has_an_owner(first in data(), second in data()) {
+        let schema = schema("", "ConfigMap");
+        let mut live = config_map(&first);
+        track_update(Some(&schema), None, &mut live, &manager("one"));
+        let mut next = config_map(&second);
+        track_update(Some(&schema), Some(&live), &mut next, &manager("two"));
+        let owners = next["metadata"]["managedFields"].to_string();
+        for key in next["data"].as_object().unwrap().keys() {
+            prop_assert!(owners.contains(&format!("f:{key}")), "{} not owned in {}", key, owners);
+        }
+    }
+}

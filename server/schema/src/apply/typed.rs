@@ -1,0 +1,459 @@
+//! Values seen through a schema: which fields they set, how two differ, merging and removing.
+//!
+//! The rules are those of structured-merge-diff: structs and maps are granular unless atomic, lists are atomic unless they are
+//! sets or maps by key; what no schema describes is granular for maps and atomic for lists.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Map, Value};
+
+use super::path::{FieldSet, PathElement};
+use crate::{ListType, Schema, Type};
+
+/// How a value divides into fields.
+enum Shape<'a> {
+    Leaf,
+    Map(&'a Map<String, Value>),
+    List(&'a Vec<Value>),
+}
+
+fn granular_map(schema: Option<&Schema>) -> bool {
+    match schema {
+        None => true,
+        // Untyped parts of built-in kinds (RawExtension, JSON) are one value; of custom resources they are not.
+        Some(schema) => !schema.atomic && (schema.ty != Type::Any || schema.name.is_none()),
+    }
+}
+
+fn keyed(schema: Option<&Schema>) -> bool {
+    schema.is_some_and(|schema| schema.ty == Type::Array && schema.list_type != ListType::Atomic)
+}
+
+fn shape<'a>(schema: Option<&Schema>, value: &'a Value) -> Shape<'a> {
+    match value {
+        Value::Object(fields) if granular_map(schema) => Shape::Map(fields),
+        Value::Array(items) if keyed(schema) => Shape::List(items),
+        _ => Shape::Leaf,
+    }
+}
+
+/// The shape alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Leaf,
+    Map,
+    List,
+}
+
+fn kind(schema: Option<&Schema>, value: &Value) -> Kind {
+    match shape(schema, value) {
+        Shape::Leaf => Kind::Leaf,
+        Shape::Map(_) => Kind::Map,
+        Shape::List(_) => Kind::List,
+    }
+}
+
+fn field_schema<'a>(schema: Option<&'a Schema>, key: &str) -> Option<&'a Schema> {
+    schema.and_then(|schema| schema.child(key))
+}
+
+fn item_schema(schema: Option<&Schema>) -> Option<&Schema> {
+    schema.and_then(|schema| schema.items.as_deref())
+}
+
+/// The path element of a list item; `Err` names what it lacks.
+fn element_of(schema: Option<&Schema>, item: &Value, index: usize) -> Result<PathElement, String> {
+    let Some(schema) = schema else { return Ok(PathElement::Index(index)) };
+    match &schema.list_type {
+        ListType::Atomic => Ok(PathElement::Index(index)),
+        ListType::Set => match item {
+            Value::Null => Err("associative list without keys has an element that's an explicit null".into()),
+            Value::Array(_) => Err("not supported: associative list with lists as elements".into()),
+            Value::Object(_) => Err("associative list without keys has an element that's a map type".into()),
+            _ => Ok(PathElement::Value(item.clone())),
+        },
+        ListType::Map(keys) => {
+            if item.is_null() {
+                return Err("associative list with keys may not have a null element".into());
+            }
+            let Some(fields) = item.as_object() else {
+                return Err("associative list with keys may not have non-map elements".into());
+            };
+            let mut found = BTreeMap::new();
+            for key in keys {
+                let default =
+                    || schema.items.as_ref().and_then(|node| node.field(key)).and_then(|field| field.default.clone());
+                // A key that is left out tells elements apart as much as one that is there.
+                if let Some(value) = fields.get(&**key).cloned().or_else(default) {
+                    found.insert(key.clone(), value);
+                }
+            }
+            if found.is_empty() {
+                let quoted: Vec<String> = keys.iter().map(|key| format!("{key:?}")).collect();
+                return Err(format!(
+                    "associative list with keys has an element that omits all key fields [{}] (and doesn't have default values for any key fields)",
+                    quoted.join(" ")
+                ));
+            }
+            Ok(PathElement::Key(found.into_iter().collect()))
+        }
+    }
+}
+
+/// The list with each item's element; of items with equal keys all are kept, as live objects may hold such.
+fn indexed<'a>(schema: Option<&Schema>, items: &'a [Value]) -> Vec<(PathElement, &'a Value)> {
+    let element = |(index, item)| (element_of(schema, item, index).unwrap_or(PathElement::Index(index)), item);
+    items.iter().enumerate().map(element).collect()
+}
+
+/// Items by their elements: more than one of an element that comes again.
+fn grouped<'i, 'a>(indexed: &'i [(PathElement, &'a Value)]) -> BTreeMap<&'i PathElement, Vec<&'a Value>> {
+    let mut groups: BTreeMap<&PathElement, Vec<&Value>> = BTreeMap::new();
+    for (element, item) in indexed {
+        groups.entry(element).or_default().push(item);
+    }
+    groups
+}
+
+/// What a manager that applies `value` owns.
+pub fn field_set(schema: Option<&Schema>, value: &Value) -> FieldSet {
+    let mut set = FieldSet::default();
+    match shape(schema, value) {
+        Shape::Leaf => set.member = !matches!(value, Value::Null) || schema.is_some(),
+        Shape::Map(fields) => {
+            for (key, value) in fields {
+                let mut child = field_set(field_schema(schema, key), value);
+                let declared = schema.is_some_and(|schema| schema.field(key).is_some());
+                let empty = value.is_null() || value.as_object().is_some_and(Map::is_empty);
+                child.member |= empty || !declared;
+                if child.member || !child.children.is_empty() {
+                    set.children.insert(PathElement::Field(key.as_str().into()), child);
+                }
+            }
+        }
+        Shape::List(items) => {
+            for (element, items) in grouped(&indexed(schema, items)) {
+                // Of an element that comes again only that it is there: nothing says which of them a field is of.
+                let mut child = match items.as_slice() {
+                    [item] => field_set(item_schema(schema), item),
+                    _ => FieldSet::default(),
+                };
+                child.member = true;
+                set.children.insert(element.clone(), child);
+            }
+        }
+    }
+    set
+}
+
+/// Fields that differ between two values.
+#[derive(Debug, Default)]
+pub struct Comparison {
+    pub added: FieldSet,
+    pub modified: FieldSet,
+    pub removed: FieldSet,
+}
+
+impl Comparison {
+    fn put(&mut self, element: PathElement, child: Comparison) {
+        for (set, child) in
+            [(&mut self.added, child.added), (&mut self.modified, child.modified), (&mut self.removed, child.removed)]
+        {
+            if child.member || !child.children.is_empty() {
+                set.children.insert(element.clone(), child);
+            }
+        }
+    }
+}
+
+fn empty(value: Option<&Value>) -> bool {
+    match value {
+        None | Some(Value::Null) => true,
+        Some(Value::Object(fields)) => fields.is_empty(),
+        Some(Value::Array(items)) => items.is_empty(),
+        Some(_) => false,
+    }
+}
+
+/// Compares `old` with `new`.
+pub fn compare(schema: Option<&Schema>, old: Option<&Value>, new: Option<&Value>) -> Comparison {
+    compare_but(schema, old, new, &[])
+}
+
+/// The same without the field at a path of names.
+pub fn compare_but(schema: Option<&Schema>, old: Option<&Value>, new: Option<&Value>, but: &[&str]) -> Comparison {
+    let mut out = Comparison::default();
+    if old.is_none() && new.is_none() {
+        return out;
+    }
+    // Null stands for a map or list without elements when the other side is one.
+    let known = |value: Option<&'_ Value>| value.filter(|value| !value.is_null()).map(|value| kind(schema, value));
+    let shapes = (known(old), known(new));
+    let both_empty = empty(old) && empty(new);
+    match shapes {
+        (Some(Kind::Map) | None, Some(Kind::Map) | None) if !both_empty => {
+            let none = Map::new();
+            let (left, right) =
+                (old.and_then(Value::as_object).unwrap_or(&none), new.and_then(Value::as_object).unwrap_or(&none));
+            for key in left.keys().chain(right.keys().filter(|key| !left.contains_key(*key))) {
+                let below = match but {
+                    [name] if *name == key.as_str() => continue,
+                    [name, below @ ..] if *name == key.as_str() => below,
+                    _ => &[],
+                };
+                let child = compare_but(field_schema(schema, key), left.get(key), right.get(key), below);
+                out.put(PathElement::Field(key.as_str().into()), child);
+            }
+        }
+        (Some(Kind::List) | None, Some(Kind::List) | None) if !both_empty => {
+            fn items(value: Option<&Value>) -> &[Value] {
+                value.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
+            }
+            let (left, right) = (indexed(schema, items(old)), indexed(schema, items(new)));
+            let (left, right) = (grouped(&left), grouped(&right));
+            for element in left.keys().chain(right.keys().filter(|element| !left.contains_key(*element))) {
+                let of = |groups: &BTreeMap<_, Vec<_>>| groups.get(element).cloned().unwrap_or_default();
+                out.put((*element).clone(), compare_items(schema, &of(&left), &of(&right)));
+            }
+        }
+        _ if old.is_some() && new.is_some() => out.modified.member = old != new,
+        _ => {}
+    }
+    out.added.member = old.is_none();
+    out.removed.member = new.is_none();
+    out
+}
+
+/// Compares the items of one element. Such as come again are one value.
+fn compare_items(schema: Option<&Schema>, old: &[&Value], new: &[&Value]) -> Comparison {
+    let node = item_schema(schema);
+    let mut out = Comparison::default();
+    match (old, new) {
+        ([] | [_], [] | [_]) => out = compare(node, old.first().copied(), new.first().copied()),
+        ([_, _, ..], [_, _, ..]) => out.modified.member = old != new,
+        ([_, _, ..], _) => {
+            out = compare(node, None, new.first().copied());
+            out.removed.member = true;
+        }
+        (_, _) => {
+            out = compare(node, old.first().copied(), None);
+            out.added.member = true;
+        }
+    }
+    out
+}
+
+/// `config` merged over `live`.
+pub fn merge(schema: Option<&Schema>, live: &Value, config: &Value) -> Value {
+    match (shape(schema, live), shape(schema, config)) {
+        (Shape::Map(left), Shape::Map(right)) => {
+            let mut out = left.clone();
+            for (key, value) in right {
+                let merged = match left.get(key) {
+                    Some(live) => merge(field_schema(schema, key), live, value),
+                    None => value.clone(),
+                };
+                out.insert(key.clone(), merged);
+            }
+            Value::Object(out)
+        }
+        (Shape::List(left), Shape::List(right)) => Value::Array(merge_lists(schema, left, right)),
+        // Null is a map or a list without elements, which takes nothing away.
+        (Shape::Map(left), _) if config.is_null() && !left.is_empty() => live.clone(),
+        (Shape::List(left), _) if config.is_null() && !left.is_empty() => live.clone(),
+        _ => config.clone(),
+    }
+}
+
+/// Items of `config` come in their order; live items it does not name stay where they are relative to their neighbours.
+fn merge_lists(schema: Option<&Schema>, live: &[Value], config: &[Value]) -> Vec<Value> {
+    let (left, right) = (indexed(schema, live), indexed(schema, config));
+    let (live, wanted) = (grouped(&left), grouped(&right));
+    let in_left = |element: &PathElement| live.contains_key(element);
+    let in_right = |element: &PathElement| wanted.contains_key(element);
+    let joined = |element: &PathElement, item: &Value| match live.get(element).map(Vec::as_slice) {
+        Some([live]) => merge(item_schema(schema), live, item),
+        // Of live items that are one by their keys, nothing is kept.
+        _ => item.clone(),
+    };
+    // Items of both sides, in the order the configuration wants them.
+    let mut shared = right.iter().map(|(e, _)| e).filter(|e| in_left(e));
+    let mut next_shared = shared.next();
+    let mut taken: BTreeSet<&PathElement> = BTreeSet::new();
+    let mut out = Vec::with_capacity(left.len() + right.len());
+    let (mut l, mut r) = (0, 0);
+    while l < left.len() || r < right.len() {
+        if let (Some((a, _)), Some((b, item))) = (left.get(l), right.get(r)) {
+            if a == b {
+                out.push(joined(b, item));
+                taken.insert(b);
+                (l, r) = (l + 1, r + 1);
+                next_shared = shared.next();
+                continue;
+            }
+            if in_right(a) && next_shared.is_some_and(|next| next != a) {
+                l += 1;
+                continue;
+            }
+        }
+        if let Some((a, item)) = left.get(l) {
+            if !in_right(a) {
+                out.push((*item).clone());
+                l += 1;
+                continue;
+            }
+            if taken.contains(a) {
+                l += 1;
+            }
+        }
+        if let Some((b, item)) = right.get(r) {
+            out.push(joined(b, item));
+            taken.insert(b);
+            r += 1;
+            if next_shared == Some(b) {
+                next_shared = shared.next();
+            }
+        }
+    }
+    out
+}
+
+/// `value` without the members of `set`. A map or list that loses all it had stays as an empty one; so does one that is a single
+/// value, when the set has something inside it.
+pub fn remove(schema: Option<&Schema>, value: &Value, set: &FieldSet) -> Value {
+    if set.children.is_empty() {
+        return value.clone();
+    }
+    match (shape(schema, value), value) {
+        (Shape::Map(fields), _) => {
+            let kept = fields.iter().filter_map(|(key, value)| {
+                let left = left_of(field_schema(schema, key), value, set, &PathElement::Field(key.as_str().into()))?;
+                Some((key.clone(), left))
+            });
+            Value::Object(kept.collect())
+        }
+        (Shape::List(items), _) => {
+            let items = indexed(schema, items).into_iter();
+            Value::Array(
+                items.filter_map(|(element, item)| left_of(item_schema(schema), item, set, &element)).collect(),
+            )
+        }
+        (Shape::Leaf, Value::Object(_)) => Value::Object(Map::new()),
+        (Shape::Leaf, Value::Array(_)) => Value::Array(Vec::new()),
+        (Shape::Leaf, value) => value.clone(),
+    }
+}
+
+/// What is left of a part of a value at `element`; `None` when the part itself goes.
+fn left_of(schema: Option<&Schema>, part: &Value, set: &FieldSet, element: &PathElement) -> Option<Value> {
+    match set.children.get(element) {
+        Some(child) if child.member => None,
+        Some(child) => Some(remove(schema, part, child)),
+        None => Some(part.clone()),
+    }
+}
+
+/// All that is wrong with a value, as the merger tells it.
+pub fn faults(schema: Option<&Schema>, value: &Value) -> Option<String> {
+    let mut errors = Vec::new();
+    validate(schema, value, "", &mut errors);
+    match errors.as_slice() {
+        [] => None,
+        [one] => Some(one.clone()),
+        several => Some(format!("errors:\n  {}", several.join("\n  "))),
+    }
+}
+
+/// What is wrong with an applied configuration: undeclared fields, wrong types, lists with equal keys.
+pub fn validate(schema: Option<&Schema>, value: &Value, path: &str, errors: &mut Vec<String>) {
+    let Some(schema) = schema else { return };
+    let wrong = |expected: &str, got: String| {
+        let why = format!("expected {expected}, got {got}");
+        if path.is_empty() { why } else { format!("{path}: {why}") }
+    };
+    match (schema.ty, value) {
+        (_, Value::Null) | (Type::Any, _) => {}
+        (Type::Object, Value::Object(fields)) => {
+            for (key, value) in fields {
+                let here = format!("{path}.{key}");
+                match schema.child(key) {
+                    Some(node) => validate(Some(node), value, &here, errors),
+                    None if schema.preserve_unknown || schema.is_free() => {}
+                    // The merger looks no further in this map.
+                    None => return errors.push(format!("{here}: field not declared in schema")),
+                }
+            }
+        }
+        (Type::Array, Value::Array(items)) => list(schema, items, path, errors),
+        (Type::Object, _) => errors.push(wrong("map", pointed_at(value))),
+        (Type::Array, _) => errors.push(wrong("list", pointed_at(value))),
+        (Type::String | Type::Bytes, value) if !value.is_string() => errors.push(wrong("string", go_syntax(value))),
+        (Type::Boolean, value) if !value.is_boolean() => errors.push(wrong("boolean", pointed_at(value))),
+        (Type::Integer | Type::Number, value) if !value.is_number() => {
+            errors.push(wrong("numeric (int or float)", go_type(value).into()));
+        }
+        // Times are texts to the merger; quantities and ports may also be numbers.
+        (Type::Time | Type::MicroTime, value) if !value.is_string() => errors.push(wrong("string", go_syntax(value))),
+        (_, Value::Object(_) | Value::Array(_)) => errors.push(wrong("any scalar", pointed_at(value))),
+        _ => {}
+    }
+}
+
+fn list(schema: &Schema, items: &[Value], path: &str, errors: &mut Vec<String>) {
+    let mut seen: Vec<PathElement> = Vec::new();
+    for (index, item) in items.iter().enumerate() {
+        let here = match element_of(Some(schema), item, index) {
+            Ok(element) => {
+                let here = format!("{path}{element}");
+                if schema.list_type != ListType::Atomic && seen.contains(&element) {
+                    errors.push(format!("{path}: duplicate entries for key {element}"));
+                }
+                seen.push(element);
+                here
+            }
+            // What comes after cannot be told apart from it any more.
+            Err(why) => {
+                errors.push(format!("{path}: element {index}: {why}"));
+                return;
+            }
+        };
+        validate(schema.items.as_deref(), item, &here, errors);
+    }
+}
+
+/// The merger holds values behind a pointer to a struct, and prints it with `%v`, …
+fn pointed_at(value: &Value) -> String {
+    format!("&{{{}}}", crate::patch::go_value(value))
+}
+
+/// … with `%#v`, …
+fn go_syntax(value: &Value) -> String {
+    format!("&value.valueUnstructured{{Value:{}}}", literal(value))
+}
+
+/// … or its type.
+fn go_type(value: &Value) -> &'static str {
+    match value {
+        Value::Object(_) => "map[string]interface {}",
+        Value::Array(_) => "[]interface {}",
+        Value::String(_) => "string",
+        Value::Bool(_) => "bool",
+        Value::Number(number) if number.is_f64() => "float64",
+        Value::Number(_) => "int64",
+        Value::Null => "<nil>",
+    }
+}
+
+fn literal(value: &Value) -> String {
+    let list = |parts: Vec<String>| parts.join(", ");
+    match value {
+        Value::Object(fields) => {
+            let parts = fields.iter().map(|(key, value)| format!("{key:?}:{}", literal(value)));
+            format!("map[string]interface {{}}{{{}}}", list(parts.collect()))
+        }
+        Value::Array(items) => format!("[]interface {{}}{{{}}}", list(items.iter().map(literal).collect())),
+        Value::String(text) => format!("{text:?}"),
+        Value::Null => "interface {}(nil)".into(),
+        other => other.to_string(),
+    }
+}

@@ -1,0 +1,213 @@
+//! The one typed schema and what reads it: decoding, pruning, unknown fields, patches, server-side apply, tables, OpenAPI documents.
+//!
+//! Pure, without storage. `server/kube-apiserver` and its crates decode and patch with it, the aggregated APIs of `server/` make tables.
+//!
+//! Built-in kinds come from the committed [`set::SchemaSet`] (`schemas/generate.py`), custom resources from their CRD
+//! ([`Schema::for_custom_resource`], called by `crd/` of the server). Descriptions stay in the
+//! compressed file until OpenAPI documents are asked for.
+
+use std::collections::BTreeMap;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+pub mod apply;
+pub mod decode;
+pub mod defaulting;
+pub mod formats;
+pub mod internal;
+mod normal;
+pub mod openapi;
+mod ordered;
+pub mod patch;
+pub mod patterns;
+pub mod print;
+mod prune;
+mod reader;
+pub mod set;
+mod structural;
+pub mod table;
+#[cfg(test)]
+mod tests;
+mod time;
+
+pub use decode::{Checked, check};
+pub use normal::normalise;
+pub use prune::{prune, unknown};
+pub use time::{canonical_micro_time, canonical_time};
+
+/// What a node holds. The Kubernetes scalars with their own (un)marshalling are types of their own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Type {
+    /// Anything, kept as it is (`RawExtension`, `JSON`, `FieldsV1`, `x-kubernetes-preserve-unknown-fields` without a type).
+    #[default]
+    Any,
+    Object,
+    Array,
+    String,
+    Integer,
+    Number,
+    Boolean,
+    IntOrString,
+    Quantity,
+    /// `metav1.Time`: RFC 3339 with whole seconds.
+    Time,
+    /// `metav1.MicroTime`: RFC 3339 with six digits of fraction.
+    MicroTime,
+    /// `[]byte`: standard base64 in a string.
+    Bytes,
+}
+
+/// `x-kubernetes-list-type` with `x-kubernetes-list-map-keys`.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum ListType {
+    #[default]
+    Atomic,
+    Set,
+    Map(Vec<Box<str>>),
+}
+
+/// How strategic merge patch treats a field.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum PatchStrategy {
+    /// Maps are merged, lists replaced.
+    #[default]
+    Unset,
+    Replace,
+    Merge,
+    RetainKeys,
+    MergeRetainKeys,
+}
+
+impl PatchStrategy {
+    pub fn merges(self) -> bool {
+        matches!(self, Self::Merge | Self::MergeRetainKeys)
+    }
+}
+
+/// A node of a typed schema.
+#[derive(Debug, Clone, Default)]
+pub struct Schema {
+    pub ty: Type,
+    /// Name of the OpenAPI definition (`io.k8s.api.core.v1.Pod`) for built-in types; Go's type names in errors come from it.
+    pub name: Option<Box<str>>,
+    /// `int32`, `int64`, `date-time`, …
+    pub format: Option<Box<str>>,
+    pub properties: BTreeMap<Box<str>, Field>,
+    pub required: Vec<Box<str>>,
+    /// Values of a map.
+    pub additional: Option<Node>,
+    /// Elements of a list.
+    pub items: Option<Node>,
+    pub list_type: ListType,
+    /// `x-kubernetes-map-type: atomic`.
+    pub atomic: bool,
+    /// `x-kubernetes-preserve-unknown-fields`.
+    pub preserve_unknown: bool,
+    /// `x-kubernetes-embedded-resource`.
+    pub embedded_resource: bool,
+    pub nullable: bool,
+    pub enumeration: Vec<Value>,
+}
+
+/// Shared handle to the schema of one kind.
+pub type SchemaRef = Arc<Schema>;
+
+/// A property of an object node.
+#[derive(Debug, Clone)]
+pub struct Field {
+    pub node: Node,
+    pub default: Option<Value>,
+    pub patch_strategy: PatchStrategy,
+    pub patch_merge_key: Option<Box<str>>,
+    /// How Go declares the field; absent for custom resources.
+    pub go: Option<GoField>,
+}
+
+/// The Go declaration of a field of a built-in type: decides what an empty value prints as, and the wording of errors.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GoField {
+    /// `*int32`, `[]v1.Container`, `map[string]string`.
+    pub ty: Box<str>,
+    pub omit: Omit,
+    /// The embedded structs that lead to it, joined by dots; errors name them.
+    pub via: Option<Box<str>>,
+    /// Position in the struct, which is the order Go prints fields in.
+    pub order: u16,
+}
+
+/// The JSON tag's option.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Omit {
+    Never,
+    Empty,
+    Zero,
+}
+
+impl GoField {
+    pub fn is_pointer(&self) -> bool {
+        self.ty.starts_with('*')
+    }
+}
+
+impl Field {
+    pub fn of(node: Node) -> Self {
+        Self { node, default: None, patch_strategy: PatchStrategy::Unset, patch_merge_key: None, go: None }
+    }
+}
+
+/// A child node: owned, or a definition of the built-in set (which may refer to itself).
+#[derive(Debug, Clone)]
+pub enum Node {
+    Own(Arc<Schema>),
+    Definition(u16),
+}
+
+impl Deref for Node {
+    type Target = Schema;
+
+    fn deref(&self) -> &Schema {
+        match self {
+            Self::Own(schema) => schema,
+            Self::Definition(index) => set::SchemaSet::builtin().at(*index),
+        }
+    }
+}
+
+impl Schema {
+    /// The node of a property, or of any key of a map.
+    pub fn child(&self, key: &str) -> Option<&Schema> {
+        match self.properties.get(key) {
+            Some(field) => Some(&field.node),
+            None => self.additional.as_deref(),
+        }
+    }
+
+    /// An object of which nothing is said: its fields are of whatever type they are found to be.
+    pub fn is_free(&self) -> bool {
+        self.ty == Type::Object && self.properties.is_empty() && self.additional.is_none()
+    }
+
+    pub fn field(&self, key: &str) -> Option<&Field> {
+        self.properties.get(key)
+    }
+
+    pub fn is_map(&self) -> bool {
+        self.ty == Type::Object && self.additional.is_some()
+    }
+
+    pub fn is_scalar(&self) -> bool {
+        !matches!(self.ty, Type::Any | Type::Object | Type::Array)
+    }
+
+    /// The last part of the definition's name: Go's name of the struct.
+    pub fn short_name(&self) -> &str {
+        self.name.as_deref().and_then(|n| n.rsplit('.').next()).unwrap_or_default()
+    }
+
+    /// The schema of a custom resource from `openAPIV3Schema` (structural), with the built-in `metadata`.
+    pub fn for_custom_resource(open_api_v3_schema: &Value) -> SchemaRef {
+        structural::custom_resource(open_api_v3_schema)
+    }
+}

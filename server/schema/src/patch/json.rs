@@ -1,0 +1,241 @@
+//! JSON patch with the leniencies of the library kube-apiserver uses.
+
+use crowsnest_apimachinery::json_patch::{Copied, apply};
+use crowsnest_apiserver::status::{ApiError, ApiResult};
+use serde_json::Value;
+
+use crate::patch::{Body, rejected};
+
+/// Operations more than this are refused.
+const MAX_OPERATIONS: usize = 10_000;
+
+/// Decodes a patch body; anything but an array of operations is 400, and `null` is no operations.
+pub fn read_json_patch(body: &[u8]) -> ApiResult<Body> {
+    let refuse = |why: String| ApiError::bad_request(format!("error decoding patch: {why}"));
+    let (value, duplicates) = crate::decode::read_json(body).map_err(refuse)?;
+    let mut strict: Vec<String> = duplicates.iter().map(|finding| format!("json patch {finding}")).collect();
+    let operations = match &value {
+        Value::Null => return Ok(Body { value: Value::Array(Vec::new()), strict }),
+        Value::Array(operations) => operations,
+        other => {
+            let why = format!("json: cannot unmarshal {} into Go value of type []handlers.jsonPatchOp", kind(other));
+            return Err(refuse(why));
+        }
+    };
+    for (index, operation) in operations.iter().enumerate() {
+        strict.extend(check_operation(index, operation).map_err(refuse)?);
+    }
+    if operations.len() > MAX_OPERATIONS {
+        let message = format!(
+            "Request entity too large: The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {}",
+            operations.len()
+        );
+        return Err(ApiError::new(crowsnest_apiserver::status::Reason::RequestEntityTooLarge, message));
+    }
+    Ok(Body { value, strict })
+}
+
+/// Members an operation does not have; its own must be texts.
+fn check_operation(index: usize, operation: &Value) -> Result<Vec<String>, String> {
+    let Value::Object(members) = operation else {
+        return match operation {
+            Value::Null => Ok(Vec::new()),
+            other => Err(format!("json: cannot unmarshal {} into Go value of type handlers.jsonPatchOp", kind(other))),
+        };
+    };
+    let mut unknown = Vec::new();
+    for (name, value) in members {
+        match name.as_str() {
+            "op" | "path" | "from" if value.is_string() || value.is_null() => {}
+            "op" | "path" | "from" => {
+                let kind = kind(value);
+                return Err(format!(
+                    "json: cannot unmarshal {kind} into Go struct field jsonPatchOp.{name} of type string"
+                ));
+            }
+            "value" => {}
+            other => unknown.push(format!("json patch unknown field \"[{index}].{other}\"")),
+        }
+    }
+    Ok(unknown)
+}
+
+/// Go's word for a JSON value's kind.
+pub fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Object(_) => "object",
+        Value::Array(_) => "array",
+        Value::String(_) => "string",
+        Value::Number(_) => "number",
+        Value::Bool(_) => "bool",
+        Value::Null => "null",
+    }
+}
+
+/// The object as the patch library leaves it: top level by name, metadata in the order of Go's struct.
+pub(super) fn as_go_prints(object: &Value) -> String {
+    let Value::Object(fields) = object else { return object.to_string() };
+    let parts: Vec<String> = fields
+        .iter()
+        .map(|(key, value)| match value {
+            Value::Object(metadata) if key == "metadata" => {
+                const ORDER: [&str; 14] = [
+                    "name",
+                    "generateName",
+                    "namespace",
+                    "selfLink",
+                    "uid",
+                    "resourceVersion",
+                    "generation",
+                    "creationTimestamp",
+                    "deletionTimestamp",
+                    "deletionGracePeriodSeconds",
+                    "labels",
+                    "annotations",
+                    "ownerReferences",
+                    "finalizers",
+                ];
+                let member = |key: &str| metadata.get(key).map(|value| format!("{key:?}:{value}"));
+                format!("\"metadata\":{{{}}}", ORDER.iter().filter_map(|key| member(key)).collect::<Vec<_>>().join(","))
+            }
+            value => format!("{key:?}:{value}"),
+        })
+        .collect();
+    format!("{{{}}}", parts.join(","))
+}
+
+/// Applies a JSON patch. `replace` of an absent member of an object adds it, as kube-apiserver does.
+pub fn json_patch(doc: &Value, patch: &Value) -> ApiResult<Value> {
+    let (mut out, mut copied) = (doc.clone(), Copied::default());
+    for operation in patch.as_array().into_iter().flatten() {
+        apply(&mut out, operation, &mut copied).ok_or_else(rejected)?;
+    }
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn bodies_are_read_as_go_reads_them() {
+        for (body, strict, error) in [
+            ("null", &[][..], ""),
+            (
+                r#"[{"op":"add","path":"/a","path":"/b","x":1}]"#,
+                &["json patch duplicate field \"[0].path\"", "json patch unknown field \"[0].x\""][..],
+                "",
+            ),
+            ("[{", &[], "error decoding patch: unexpected end of JSON input"),
+            (
+                "[1]",
+                &[],
+                "error decoding patch: json: cannot unmarshal number into Go value of type handlers.jsonPatchOp",
+            ),
+            (
+                r#"[{"op":5}]"#,
+                &[],
+                "error decoding patch: json: cannot unmarshal number into Go struct field jsonPatchOp.op of type string",
+            ),
+        ] {
+            let read = read_json_patch(body.as_bytes());
+            assert_eq!(read.as_ref().err().map_or("", |e| e.message.as_str()), error, "{body}");
+            assert_eq!(read.map(|b| b.strict).unwrap_or_default(), strict, "{body}");
+        }
+    }
+
+    #[test]
+    fn copies_have_an_end() {
+        let doc = json!({"data": {"x": "x".repeat(1000)}});
+        let copies = |count: usize| -> Vec<Value> {
+            (0..count).map(|n| json!({"op": "copy", "from": "/data", "path": format!("/data/{n}")})).collect()
+        };
+        // Each doubles what is there: after eleven it is two million bytes, after twelve four.
+        assert!(json_patch(&doc, &json!(copies(11))).is_ok());
+        assert_eq!(json_patch(&doc, &json!(copies(40))).unwrap_err().code, 422);
+    }
+
+    #[test]
+    fn what_is_not_there_is_null() {
+        let doc = json!({"data": {"x": "1"}, "list": ["a"]});
+        for (patch, expected) in [
+            (json!([{"op": "add", "path": "/data/q"}]), Some(json!({"data": {"x": "1", "q": null}, "list": ["a"]}))),
+            (
+                json!([{"op": "copy", "from": "/data/no", "path": "/data/z"}]),
+                Some(json!({"data": {"x": "1", "z": null}, "list": ["a"]})),
+            ),
+            (json!([{"op": "copy", "from": "/no/no", "path": "/data/z"}]), None),
+            (json!([{"op": "copy", "from": "/list/7", "path": "/data/z"}]), None),
+            (json!([{"op": "move", "from": "/data/no", "path": "/data/z"}]), None),
+            (
+                json!([{"op": "add", "path": "data/q", "value": 1}]),
+                Some(json!({"data": {"x": "1"}, "list": ["a"], "q": 1})),
+            ),
+            (json!([{"op": "add", "path": "", "value": {}}]), None),
+            (json!([{"op": "replace", "path": "", "value": {"a": "b"}}]), Some(json!({"a": "b"}))),
+            (json!([{"op": "replace", "path": "", "value": "b"}]), Some(doc.clone())),
+        ] {
+            assert_eq!(json_patch(&doc, &patch).ok(), expected, "{patch}");
+        }
+    }
+
+    fn any_json() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            (0..3_i32).prop_map(Value::from),
+            "[a-c]{0,2}".prop_map(Value::from),
+        ];
+        leaf.prop_recursive(3, 24, 4, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+                prop::collection::btree_map("[a-c/~]{1,2}", inner, 0..4)
+                    .prop_map(|map| Value::Object(map.into_iter().collect())),
+            ]
+        })
+    }
+
+    /// Pointers of which many lead somewhere.
+    fn any_pointer() -> impl Strategy<Value = String> {
+        prop::collection::vec("[a-c]|0|1|2|-|a~1|~0a|01|", 0..4)
+            .prop_map(|parts| parts.iter().map(|part| format!("/{part}")).collect())
+    }
+
+    fn any_operation() -> impl Strategy<Value = Value> {
+        let op = prop::sample::select(vec!["add", "remove", "replace", "move", "copy", "test"]);
+        (op, any_pointer(), any_pointer(), any_json())
+            .prop_map(|(op, path, from, value)| json!({"op": op, "path": path, "from": from, "value": value}))
+    }
+
+    proptest! {
+        /// Where the library of RFC 6902 applies a patch, so do we, and to the same end.
+        #[test]
+        fn patches_do_what_the_standard_says(doc in any_json(), operations in prop::collection::vec(any_operation(), 1..5)) {
+            let patch = Value::Array(operations);
+            let mut wanted = doc.clone();
+            let standard: json_patch::Patch = serde_json::from_value(patch.clone()).unwrap();
+            if doc.is_object() && !whole(&patch) && json_patch::patch(&mut wanted, &standard).is_ok() {
+                match json_patch(&doc, &patch) {
+                    Ok(given) => prop_assert_eq!(given, wanted),
+                    Err(error) => prop_assert!(false, "{} of {}: {}", patch, doc, error.message),
+                }
+            }
+        }
+
+        #[test]
+        fn no_patch_breaks_the_server(doc in any_json(), patch in any_json(), body in any::<String>()) {
+            let _ = json_patch(&doc, &patch);
+            let _ = read_json_patch(body.as_bytes());
+            let _ = read_json_patch(patch.to_string().as_bytes());
+        }
+    }
+
+    /// Whether some operation is about the document as a whole.
+    fn whole(patch: &Value) -> bool {
+        let is = |operation: &Value, key: &str| operation[key] == "";
+        patch.as_array().into_iter().flatten().any(|operation| is(operation, "path") || is(operation, "from"))
+    }
+}

@@ -1,0 +1,165 @@
+//! The patch formats: JSON patch (RFC 6902), merge patch (RFC 7386), strategic merge patch.
+//!
+//! Pure. Called by `registry/` inside the write; server-side apply is in `apply/`.
+
+use crowsnest_apimachinery::field::{FieldError, FieldErrorKind};
+use crowsnest_apiserver::status::{ApiError, ApiResult, Details, Reason};
+use serde_json::Value;
+
+use crate::Schema;
+
+mod convert;
+mod golang;
+mod json;
+mod strategic;
+
+pub use golang::go_value;
+pub use json::kind as go_kind;
+pub use json::{json_patch, read_json_patch};
+
+/// A patch body, and what strict reading finds in it: `duplicate field "data.x"`.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Body {
+    pub value: Value,
+    pub strict: Vec<String>,
+}
+
+/// Merge patch: objects merge, null deletes, the rest replaces.
+pub fn merge_patch(doc: &Value, patch: &Value) -> ApiResult<Value> {
+    let mut out = doc.clone();
+    merge(&mut out, patch);
+    Ok(out)
+}
+
+fn merge(target: &mut Value, patch: &Value) {
+    let Value::Object(changes) = patch else {
+        *target = patch.clone();
+        return;
+    };
+    if !target.is_object() {
+        *target = Value::Object(serde_json::Map::new());
+    }
+    let Value::Object(fields) = target else { return };
+    for (key, change) in changes {
+        if change.is_null() {
+            fields.remove(key);
+        } else {
+            merge(fields.entry(key.as_str()).or_insert(Value::Null), change);
+        }
+    }
+}
+
+/// Strategic merge patch of a built-in kind. Uses the patch up: errors about the result show what is left of it.
+pub fn strategic_merge(schema: &Schema, doc: &Value, patch: &mut Value) -> ApiResult<Value> {
+    strategic::strategic(schema, doc, patch)
+}
+
+fn object_body(body: &[u8]) -> Result<Body, String> {
+    let (value, strict) = crate::decode::read_json(body)?;
+    match &value {
+        Value::Object(_) | Value::Null => Ok(Body { value, strict }),
+        other => {
+            let kind = json::kind(other);
+            Err(format!("json: cannot unmarshal {kind} into Go value of type map[string]interface {{}}"))
+        }
+    }
+}
+
+/// A merge patch body: a JSON object, else 400 in Go's words.
+pub fn read_merge_patch(body: &[u8]) -> ApiResult<Body> {
+    let read = object_body(body).map_err(|why| ApiError::bad_request(format!("error decoding patch: {why}")))?;
+    if read.value.is_null() { Err(ApiError::bad_request("Invalid JSON Patch")) } else { Ok(read) }
+}
+
+/// A strategic merge patch body: a JSON object, or null, which changes nothing.
+pub fn read_strategic_patch(body: &[u8]) -> ApiResult<Body> {
+    let mut read = object_body(body).map_err(ApiError::bad_request)?;
+    if read.value.is_null() {
+        read.value = Value::Object(serde_json::Map::new());
+    }
+    Ok(read)
+}
+
+/// The value of a merge patch body.
+pub fn parse_merge_patch(body: &[u8]) -> ApiResult<Value> {
+    read_merge_patch(body).map(|read| read.value)
+}
+
+/// How a patched object is read again.
+#[derive(Debug, Clone, Copy)]
+pub struct Reading<'a> {
+    /// The object as an error shows it; `None` prints the patched object.
+    pub shown: Option<&'a str>,
+    /// Strict findings are errors.
+    pub strict: bool,
+    /// What was found in the patch itself.
+    pub found: &'a [String],
+}
+
+/// Reads a patched object again: types, unknown fields, canonical form. A wrong type is 422 at `patch`.
+/// The second part are the strict findings.
+pub fn decode_patched(schema: &Schema, patched: Value, reading: Reading<'_>) -> ApiResult<(Value, Vec<String>)> {
+    if schema.name.is_none() {
+        return check_custom(schema, patched, reading);
+    }
+    // The object as it was is told only of one that is refused.
+    let as_it_was = (reading.strict || !crate::decode::fits(schema, &patched)).then(|| patched.clone());
+    let decoded = crate::decode::decode_value(patched, schema);
+    let findings = [reading.found, decoded.strict.as_slice()].concat();
+    match refused(decoded.wrong, &findings, reading) {
+        None => Ok((decoded.object, findings)),
+        Some(why) => {
+            let shown = || json::as_go_prints(as_it_was.as_ref().unwrap_or(&decoded.object));
+            Err(unreadable(reading.shown.map_or_else(shown, str::to_owned), why))
+        }
+    }
+}
+
+/// Custom resources keep everything here: their own schema prunes and checks them.
+fn check_custom(schema: &Schema, mut patched: Value, reading: Reading<'_>) -> ApiResult<(Value, Vec<String>)> {
+    let unknown = crate::check(schema, &patched).unknown;
+    let findings = [reading.found, unknown.as_slice()].concat();
+    match refused(crate::decode::wrong_metadata(&patched), &findings, reading) {
+        None => {
+            crate::decode::settle_metadata(&mut patched);
+            Ok((patched, findings))
+        }
+        Some(why) => Err(unreadable(reading.shown.map_or_else(|| json::as_go_prints(&patched), str::to_owned), why)),
+    }
+}
+
+/// Why a patched object is not taken.
+fn refused(wrong: Option<String>, findings: &[String], reading: Reading<'_>) -> Option<String> {
+    let strict = || format!("strict decoding error: {}", findings.join(", "));
+    wrong.or_else(|| (reading.strict && !findings.is_empty()).then(strict))
+}
+
+/// 422 at `patch` for what a patch made of an object.
+fn unreadable(shown: String, why: String) -> ApiError {
+    let shown = Value::String(shown).to_string();
+    ApiError::invalid("", "", "", vec![FieldError::new(FieldErrorKind::Invalid, "patch", Some(shown), why)])
+}
+
+/// A patched object that says it is of another kind.
+pub fn refuse_kind(patched: &Value, expected: &crate::decode::Expected<'_>) -> ApiResult<()> {
+    let text = |key: &str| patched.get(key).and_then(Value::as_str).unwrap_or_default();
+    match crate::decode::other_kind(text("apiVersion"), text("kind"), expected) {
+        None => Ok(()),
+        Some(why) => Err(unreadable(json::as_go_prints(patched), why)),
+    }
+}
+
+/// A strategic merge patch is merged into a Go value rather than read as JSON: wrong types have other words there, and
+/// numbers are made to fit.
+pub fn convert_strategic(schema: &Schema, patched: &mut Value, patch: &Value) -> ApiResult<()> {
+    match convert::convert(schema, patched) {
+        None => Ok(()),
+        Some(why) => Err(unreadable(go_value(patch), why)),
+    }
+}
+
+/// 422 as `errors.NewGenericServerResponse` words a patch that does not apply.
+pub(crate) fn rejected() -> ApiError {
+    ApiError::new(Reason::Invalid, "the server rejected our request due to an error in our request")
+        .with_details(Details::default())
+}

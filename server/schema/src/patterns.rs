@@ -1,0 +1,130 @@
+//! Why a pattern is none, in the words of Go's regular expressions. Pure.
+
+/// Most repetitions of one part in Go.
+const MOST: u32 = 1000;
+
+/// What is wrong with a pattern.
+pub fn problem(pattern: &str) -> Option<String> {
+    let problem = match crowsnest_apiserver::regexp::compile(pattern) {
+        Err(error) => named(pattern, &error.to_string()),
+        Ok(_) => repeated(pattern)?,
+    };
+    Some(format!("error parsing regexp: {problem}"))
+}
+
+/// What stands behind "error parsing regexp: " for an error of this language's expressions.
+fn named(pattern: &str, text: &str) -> String {
+    let has = |part: &str| text.contains(part);
+    let marked = || marked(text).unwrap_or_default();
+    if has("unclosed character class") {
+        format!("missing closing ]: `{}`", pattern.find('[').map_or("", |from| &pattern[from..]))
+    } else if has("unclosed group") && pattern.contains("(?P<") && !pattern.contains('>') {
+        format!("invalid named capture: `{}`", pattern.find("(?P<").map_or("", |from| &pattern[from..]))
+    } else if has("unclosed group") {
+        format!("missing closing ): `{pattern}`")
+    } else if has("unopened group") {
+        format!("unexpected ): `{pattern}`")
+    } else if has("repetition operator missing expression") {
+        let operator = pattern.chars().find(|c| matches!(c, '*' | '+' | '?')).map_or_else(String::new, String::from);
+        format!("missing argument to repetition operator: `{operator}`")
+    } else if has("look-around") {
+        let from = pattern.find("(?").unwrap_or(0);
+        let length = if pattern[from..].starts_with("(?<") { 4 } else { 3 };
+        format!("invalid or unsupported Perl syntax: `{}`", pattern.get(from..from + length).unwrap_or("(?"))
+    } else if has("capture group name") || has("named capture") {
+        let from = pattern.find("(?P<").unwrap_or(0);
+        let to = pattern[from..].find('>').map_or(pattern.len(), |to| from + to + 1);
+        format!("invalid named capture: `{}`", &pattern[from..to])
+    } else if has("invalid character class range") {
+        format!("invalid character class range: `{}`", marked())
+    } else if has("incomplete escape sequence") {
+        "trailing backslash at end of expression: ``".to_owned()
+    } else if has("unrecognized escape sequence") || has("backreferences") {
+        format!("invalid escape sequence: `{}`", marked())
+    } else if has("invalid repetition count range") {
+        format!("invalid repeat count: `{}`", marked())
+    } else {
+        text.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned()
+    }
+}
+
+/// What the mark below the pattern stands under.
+fn marked(shown: &str) -> Option<&str> {
+    let mut lines = shown.lines().skip_while(|line| !line.contains("regex parse error")).skip(1);
+    let (pattern, mark) = (lines.next()?, lines.next()?);
+    let from = mark.find('^')?;
+    pattern.get(from..from + mark.matches('^').count())
+}
+
+/// Repetitions that Go does not take: of repetitions, and of more than a thousand.
+fn repeated(pattern: &str) -> Option<String> {
+    let (mut at, mut in_class) = (0, false);
+    let mut last: Option<usize> = None;
+    while let Some(next) = pattern[at..].chars().next() {
+        let here = at;
+        at += next.len_utf8();
+        match next {
+            '\\' => at += pattern[at..].chars().next().map_or(0, char::len_utf8),
+            '[' if !in_class => in_class = true,
+            ']' if in_class => in_class = false,
+            '*' | '+' | '?' | '{' if !in_class && here > 0 => {
+                if next == '{' {
+                    let Some((length, counts)) = counts(&pattern[here..]) else {
+                        last = None;
+                        continue;
+                    };
+                    at = here + length;
+                    if counts.iter().any(|count| *count > MOST) {
+                        return Some(format!("invalid repeat count: `{}`", &pattern[here..at]));
+                    }
+                }
+                if pattern[at..].starts_with('?') {
+                    at += 1;
+                }
+                if let Some(from) = last {
+                    return Some(format!("invalid nested repetition operator: `{}`", &pattern[from..at]));
+                }
+                // What a group begins with is no repetition.
+                last = (!pattern[..here].ends_with('(')).then_some(here);
+                continue;
+            }
+            _ => {}
+        }
+        last = None;
+    }
+    None
+}
+
+/// `{2}`, `{2,}` or `{2,3}`, how long it is and what it says.
+fn counts(text: &str) -> Option<(usize, Vec<u32>)> {
+    let end = text.find('}')?;
+    let parts = text[1..end].split(',').enumerate();
+    let counts: Option<Vec<u32>> =
+        parts.filter(|(index, part)| !(*index == 1 && part.is_empty())).map(|(_, part)| part.parse().ok()).collect();
+    counts.filter(|counts| (1..=2).contains(&counts.len())).map(|counts| (end + 1, counts))
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn words_of_go() {
+        for (pattern, wanted) in [
+            ("[a-z", "missing closing ]: `[a-z`"),
+            ("(a", "missing closing ): `(a`"),
+            ("a)", "unexpected ): `a)`"),
+            ("*a", "missing argument to repetition operator: `*`"),
+            ("(?!a)", "invalid or unsupported Perl syntax: `(?!`"),
+            ("[z-a]", "invalid character class range: `z-a`"),
+            ("a\\", "trailing backslash at end of expression: ``"),
+            (r"\y", r"invalid escape sequence: `\y`"),
+            ("a{1001}", "invalid repeat count: `{1001}`"),
+            ("a**", "invalid nested repetition operator: `**`"),
+            ("(?P<a", "invalid named capture: `(?P<a`"),
+        ] {
+            assert_eq!(super::problem(pattern), Some(format!("error parsing regexp: {wanted}")));
+        }
+        for pattern in ["a+?b*", "(?:a|b)?", "[*+?]{2,3}x+", r"\*+", "^(?i)a{1000}$"] {
+            assert_eq!(super::problem(pattern), None, "{pattern}");
+        }
+    }
+}

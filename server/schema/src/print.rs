@@ -1,0 +1,105 @@
+//! Structs as Go marshals them: members in their order of declaration. Read by messages that repeat a value.
+
+use serde_json::Value;
+
+use super::ordered::Json;
+use super::{Schema, set::SchemaSet};
+
+/// A struct of the named definition as JSON in Go's order.
+pub fn text_of(value: &Value, definition: &str) -> String {
+    compact(&of_definition(value, definition))
+}
+
+/// The same, not yet written.
+pub(super) fn of_definition(value: &Value, definition: &str) -> Json {
+    let schema = SchemaSet::builtin().definition(definition);
+    ordered(schema.as_deref(), value)
+}
+
+fn ordered(schema: Option<&Schema>, value: &Value) -> Json {
+    match value {
+        Value::Object(fields) => {
+            let mut keys: Vec<&String> = fields.keys().collect();
+            let order = |key: &str| {
+                schema.and_then(|s| s.field(key)).and_then(|field| field.go.as_ref()).map_or(u16::MAX, |go| go.order)
+            };
+            keys.sort_by_key(|key| order(key));
+            let member =
+                |key: &String| (key.clone(), ordered(schema.and_then(|schema| schema.child(key)), &fields[key]));
+            Json::Object(keys.into_iter().map(member).collect())
+        }
+        Value::Array(list) => {
+            let element = schema.and_then(|schema| schema.items.as_deref());
+            Json::Array(list.iter().map(|item| ordered(element, item)).collect())
+        }
+        other => Json::from_value(other.clone()),
+    }
+}
+
+/// As `json.Marshal` writes it.
+pub(super) fn compact(json: &Json) -> String {
+    let mut out = String::new();
+    write(json, None, &mut out);
+    out
+}
+
+/// As `json.MarshalIndent` writes it, a space for each level.
+pub(super) fn pretty(json: &Json) -> String {
+    let mut out = String::new();
+    write(json, Some(0), &mut out);
+    out
+}
+
+fn write(json: &Json, depth: Option<usize>, out: &mut String) {
+    let inner = depth.map(|depth| depth + 1);
+    let line = |depth: Option<usize>, out: &mut String| {
+        if let Some(depth) = depth {
+            out.push('\n');
+            out.extend(std::iter::repeat_n(' ', depth));
+        }
+    };
+    match json {
+        Json::Null => out.push_str("null"),
+        Json::Bool(flag) => out.push_str(if *flag { "true" } else { "false" }),
+        Json::Number(number) => out.push_str(&number.to_string()),
+        Json::String(text) => quote(text, out),
+        Json::Array(items) if items.is_empty() => out.push_str("[]"),
+        Json::Object(fields) if fields.is_empty() => out.push_str("{}"),
+        Json::Array(items) => {
+            out.push('[');
+            for (index, item) in items.iter().enumerate() {
+                if index > 0 {
+                    out.push(',');
+                }
+                line(inner, out);
+                write(item, inner, out);
+            }
+            line(depth, out);
+            out.push(']');
+        }
+        Json::Object(fields) => {
+            out.push('{');
+            for (index, (key, value)) in fields.iter().enumerate() {
+                if index > 0 {
+                    out.push(',');
+                }
+                line(inner, out);
+                quote(key, out);
+                out.push_str(if depth.is_some() { ": " } else { ":" });
+                write(value, inner, out);
+            }
+            line(depth, out);
+            out.push('}');
+        }
+    }
+}
+
+/// Go escapes what HTML could take for a mark.
+fn quote(text: &str, out: &mut String) {
+    for c in Value::from(text).to_string().chars() {
+        match c {
+            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => out.push_str(&format!("\\u{:04x}", u32::from(c))),
+            c => out.push(c),
+        }
+    }
+}

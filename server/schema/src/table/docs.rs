@@ -1,0 +1,31 @@
+//! Descriptions of columns that show a published field, read once from the committed schemas.
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use crowsnest_apimachinery::printers::columns::{CREATION, Doc, KindPrinter};
+use serde_json::Value;
+
+use crate::set::SchemaSet;
+
+static DOCS: LazyLock<HashMap<(String, String), String>> = LazyLock::new(|| {
+    let definitions = SchemaSet::raw_definitions();
+    let columns = KindPrinter::all().flat_map(|kind| kind.columns);
+    let wanted = columns.map(|column| column.doc).chain([CREATION]).filter_map(|doc| match doc {
+        Doc::Field(schema, field) => Some((format!("io.k8s.{schema}"), field.to_owned())),
+        Doc::Text(_) => None,
+    });
+    wanted
+        .filter_map(|(schema, field)| {
+            let text = definitions.get(&schema)?.pointer("/properties")?.get(&field)?.get("description")?;
+            // Columns do not list the possible values.
+            let text = Value::as_str(text)?.split("\n\nPossible enum values:").next()?.to_owned();
+            Some(((schema, field), text))
+        })
+        .collect()
+});
+
+/// The published description of a field of a schema; only those that some column shows are kept.
+pub fn published(schema: &str, field: &str) -> Option<String> {
+    DOCS.get(&(schema.to_owned(), field.to_owned())).cloned()
+}
