@@ -1,4 +1,4 @@
-//! What any API server over HTTPS needs, whatever it serves: credentials and impersonation, OIDC, certificates, audit, TLS serving, content
+//! Generic API server over HTTPS: credentials and impersonation, OIDC, certificates, audit, TLS serving, content
 //! negotiation, calls to other servers, and the `Status` of a failed request.
 //!
 //! Knows no kind, no storage and no CRD. `server/kube-apiserver` and its crates serve Kubernetes with it, `server/` the aggregated APIs,

@@ -1,7 +1,7 @@
 //! The error every handler returns: a Kubernetes `Status`.
 //!
 //! Owned by the whole crate: storage, registry, admission and patch code build [`ApiError`] values with the
-//! constructors below; only `http/` writes them to the wire. Wording follows apimachinery's `errors` and `field`
+//! constructors below; only a server's HTTP layer writes them to the wire. Wording follows apimachinery's `errors` and `field`
 //! packages, because clients (kubectl, client-go, conformance scenarios) match on it.
 
 use std::fmt;

@@ -13,7 +13,7 @@ use super::{Budget, Program, with_base};
 /// Words of values and operators; fields of these names, and of those that are reserved, are written `__name__` in rules.
 const WORDS: [&str; 4] = ["true", "false", "null", "in"];
 
-/// Whether CEL keeps a word for itself.
+/// Returns true for words that CEL keeps for itself.
 pub fn is_reserved(name: &str) -> bool {
     WORDS.contains(&name) || RESERVED.contains(&name)
 }
@@ -26,7 +26,7 @@ pub fn escape(name: &str) -> String {
     name.replace("__", "__underscores__").replace('.', "__dot__").replace('-', "__dash__").replace('/', "__slash__")
 }
 
-/// The same, if rules can name the field at all.
+/// A field name as rules write it; `None` if rules cannot name the field.
 pub fn escape_field(name: &str) -> Option<String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-' | '/');
     let starts = name.chars().next().is_some_and(|first| !first.is_ascii_digit());

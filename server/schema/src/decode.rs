@@ -1,6 +1,6 @@
 //! Request bodies to objects, as kube-apiserver's decoder does it: strict findings in document order, Go's words for errors.
 //!
-//! Read by `http/` and `registry/`. Built-in kinds are decoded by their schema (unknown fields dropped, types checked,
+//! Read by a server's HTTP layer and registry. Built-in kinds are decoded by their schema (unknown fields dropped, types checked,
 //! scalars in canonical form); custom resources keep everything, their own validation follows.
 
 use crowsnest_apiserver::status::{ApiError, ApiResult};

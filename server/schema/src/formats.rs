@@ -43,7 +43,7 @@ pub fn without_zeros(text: &str) -> String {
     text.split('.').map(trimmed).collect::<Vec<_>>().join(".")
 }
 
-/// Whether `text` is of the format.
+/// Returns true if `text` is of the format.
 pub fn fits(format: &str, text: &str) -> bool {
     match format {
         "date-time" | "datetime" => date_time(text),

@@ -4,7 +4,7 @@
 //!
 //! Built-in kinds come from the committed [`set::SchemaSet`] (`schemas/generate.py`), custom resources from their CRD
 //! ([`Schema::for_custom_resource`], called by `crd/` of the server). Descriptions stay in the
-//! compressed file until OpenAPI documents are asked for.
+//! compressed file until an OpenAPI document is requested.
 
 use std::collections::BTreeMap;
 use std::ops::Deref;

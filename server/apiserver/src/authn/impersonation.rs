@@ -1,6 +1,6 @@
 //! `Impersonate-*` headers: whom a caller wants to be, the rights that takes, who they are then. Pure.
 //!
-//! Read by `http/`, and by extension servers that are asked without a front proxy.
+//! Read by the Kubernetes API server, and by extension servers that are called without a front proxy.
 
 use crowsnest_apimachinery::rbac::Action;
 use crowsnest_apimachinery::user::{AUTHENTICATED, UNAUTHENTICATED, UserInfo, service_account};

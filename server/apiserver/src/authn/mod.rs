@@ -1,6 +1,6 @@
 //! Credentials: client certificates and their authorities, ID tokens, signed tokens, front-proxy headers, impersonation, TLS serving.
 //!
-//! Everything here is decided by the request, the connection and configuration; nothing reads stored objects.
+//! The request, the connection and configuration decide; no stored object is read.
 
 pub mod authority;
 pub mod bearer;
@@ -25,7 +25,7 @@ pub use peer::{ClientAuthorities, Peer, PeerCertificate};
 pub use serving::{Serving, Tls};
 pub use token::{Algorithm, TokenSigner};
 
-/// Put on requests by in-process clients; cannot come from the network.
+/// The user of an in-process client, put on its requests as an extension, which no request from the network can have.
 #[derive(Debug, Clone)]
 pub struct InProcess(pub UserInfo);
 

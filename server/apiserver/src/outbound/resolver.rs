@@ -14,7 +14,7 @@ pub trait InProcess: Send + Sync {
     async fn serve(&self, request: http::Request<Body>) -> http::Response<Body>;
 }
 
-/// Where a Service port leads.
+/// Target of a Service port.
 #[derive(Clone)]
 pub enum Endpoint {
     Address { host: String, port: u16 },

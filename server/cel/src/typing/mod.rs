@@ -1,7 +1,7 @@
 //! Types and costs of expressions before anything is evaluated, told with cel-go's rules and in its words.
 //!
 //! [`check`] reads an expression, tells everything that does not fit what it may read, and gives [`Checked`], which knows the
-//! expression's type, the variables it reads and what it costs at most. Pure. Read by `crd/` and `admission/policy/`.
+//! expression's type, the variables it reads and what it costs at most. Pure. Read by rules of definitions and by admission policies.
 
 mod calls;
 mod checker;

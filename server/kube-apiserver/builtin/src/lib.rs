@@ -1,7 +1,7 @@
 //! The built-in kinds of Kubernetes: the table discovery prints, defaults, status/spec separation and validation.
 //!
-//! Strategies of `crowsnest-registry`, which `server/kube-apiserver` serves; its discovery and OpenAPI read the table. Schemas come from
-//! `crowsnest-schema`. Knows no HTTP.
+//! Strategies of `crowsnest-registry`, which `server/kube-apiserver` serves; its discovery and OpenAPI read the table. Their schemas
+//! are in `crowsnest-schema`. Knows no HTTP.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The served resources. Written by the server's start (`builtin/`) and at run time by `crd/`; read by every request.
+//! The served resources. Written by the server's start (built-in kinds) and at run time by definitions; read by every request.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! The crate's error: what can go wrong outside of one request (start, storage, TLS), and inside the store.
 //!
-//! Handlers answer with [`crowsnest_apiserver::status::ApiError`]; `registry/` maps the store's errors to it in one place.
+//! Handlers answer with [`crowsnest_apiserver::status::ApiError`]; the registry maps the store's errors to it in one place.
 
 use std::path::PathBuf;
 

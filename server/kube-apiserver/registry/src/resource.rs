@@ -1,6 +1,7 @@
 //! The description of one served (group, version, resource): what discovery prints and handlers dispatch on.
 //!
-//! Written by `builtin/` (built-in kinds) and `crd/` (custom resources); read by `http/`, `discovery/`, `openapi/`, `table/`.
+//! Written by `crowsnest-builtin` (built-in kinds) and the definitions of `server/kube-apiserver` (custom resources), whose HTTP, discovery
+//! and OpenAPI read it.
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 //! What one kind adds to the generic create/update/delete machinery.
 //!
-//! `registry/` calls these; `builtin/` implements them for the built-in kinds and `crd/` for custom resources. All are
+//! The registry calls these; `crowsnest-builtin` implements them for the built-in kinds, `server/kube-apiserver` for custom resources. All are
 //! synchronous and pure: time, ids and the caller are in [`RequestContext`], allocation of cluster IPs and the like goes through
 //! [`Allocators`].
 

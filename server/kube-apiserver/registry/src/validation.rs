@@ -1,6 +1,6 @@
 //! Validation of labels, annotations and generic object metadata, as in apimachinery's `validation` package.
 //!
-//! Pure. Used by every create and update in `registry/`, and by the strategies of `builtin/` and `crd/`.
+//! Pure. Used by every create and update of the registry, and by the strategies of built-in kinds and custom resources.
 
 use crowsnest_apimachinery::field::{FieldError, FieldErrorKind};
 use crowsnest_apimachinery::names::format::{dns1123_label, label_value, qualified_name};

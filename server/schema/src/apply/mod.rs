@@ -1,6 +1,6 @@
 //! Server-side apply and managedFields.
 //!
-//! Pure. `registry/` calls [`track_create`] for every create, [`track_update`] for every update and patch, [`apply`] for apply
+//! Pure. The registry calls [`track_create`] for every create, [`track_update`] for every update and patch, [`apply`] for apply
 //! patches. All stand between decoding with defaults and admission, before the strategy's `prepare_*`, as in kube-apiserver. What
 //! managers own is compared in the version each wrote in (`versions`).
 

@@ -1,7 +1,7 @@
 //! Objects in the versions that their managers wrote them in: an entry of `metadata.managedFields` names fields of its version.
 //!
 //! Conversion may ask a webhook, and everything here is pure. So what is decided here asks for a conversion it lacks by giving up
-//! with [`Stop::Needs`]; `registry/` makes it and has it decided again. Objects that are written in one version need none.
+//! with [`Stop::Needs`]; the registry makes it and has it decided again. Objects that are written in one version need none.
 
 use std::borrow::Cow;
 
@@ -24,7 +24,7 @@ pub enum Version {
 
 /// Schemas of one kind, by version.
 pub trait VersionSchemas: std::fmt::Debug + Send + Sync {
-    /// What the kind is in another version than this one, in which managers may have written fields.
+    /// The kind in another version than this one, in which managers may have written fields.
     fn version(&self, _api_version: &str) -> Version {
         Version::Gone
     }

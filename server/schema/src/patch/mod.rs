@@ -1,6 +1,6 @@
 //! The patch formats: JSON patch (RFC 6902), merge patch (RFC 7386), strategic merge patch.
 //!
-//! Pure. Called by `registry/` inside the write; server-side apply is in `apply/`.
+//! Pure. Called by the registry inside the write; server-side apply is in `apply/`.
 
 use crowsnest_apimachinery::field::{FieldError, FieldErrorKind};
 use crowsnest_apiserver::status::{ApiError, ApiResult, Details, Reason};

@@ -1,6 +1,6 @@
 //! Tables as `kubectl get` prints them.
 //!
-//! Owned by `server/kube-apiserver/`. `http/` asks for a [`Printer`] when a client accepts `as=Table`. Columns and cells of built-in kinds are
+//! A server prints with a [`Printer`] when a client accepts `as=Table`. Columns and cells of built-in kinds are
 //! those of [`crowsnest_apimachinery::printers::columns`], which the cache keeps beside each record, too; columns of custom resources come from
 //! the definition's `additionalPrinterColumns`.
 

@@ -1,7 +1,7 @@
 //! OpenID Connect: ID tokens of one issuer as bearer tokens, by the rules of kube-apiserver's `--oidc-*` flags.
 //!
-//! [`Oidc`] owns what the issuer publishes, and asks for it. The registry's authenticator asks it about bearer tokens; whoever lets people
-//! sign in (the UI) about the tokens it was given, so that both believe the same.
+//! [`Oidc`] fetches and keeps what the issuer publishes. The registry's authenticator verifies bearer tokens with it, and the UI's sign-in
+//! the tokens that it was given, so that both accept the same.
 
 mod claims;
 mod issuer;

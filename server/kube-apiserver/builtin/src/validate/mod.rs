@@ -1,4 +1,4 @@
-//! Validation of the built-in kinds, in kube-apiserver's order and words. Generic metadata is checked by `registry/`.
+//! Validation of the built-in kinds, in kube-apiserver's order and words. Generic metadata is checked by `crowsnest-registry`.
 
 use crowsnest_apimachinery::field::{FieldError, FieldErrorKind};
 use crowsnest_apimachinery::names::format::{

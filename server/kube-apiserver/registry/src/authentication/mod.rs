@@ -1,4 +1,5 @@
-//! Who sends a request: credentials of [`crowsnest_apiserver::authn`], and tokens that stored objects vouch for (service accounts, bootstrap tokens).
+//! Authentication by the credentials of [`crowsnest_apiserver::authn`], and by tokens that stored objects vouch for (service accounts,
+//! bootstrap tokens).
 //!
 //! [`Authenticator`] turns what a connection and its headers prove into a [`UserInfo`]. Read by `http/`; the service-account
 //! part also issues tokens and answers TokenReviews.

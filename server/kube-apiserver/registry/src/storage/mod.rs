@@ -1,7 +1,7 @@
 //! MVCC objects with one increasing revision per server, watch history and compaction.
 //!
 //! [`Store`] is the only writer: one task commits queued writes in groups to a [`Journal`] (SQLite or nothing), then
-//! publishes them to the in-memory [`index`], from which all reads and watches are answered. Read by `registry/` and `authz/`.
+//! publishes them to the in-memory [`index`], from which all reads and watches are answered. Read by the registry and `authz/`.
 
 mod body;
 mod index;
