@@ -7,6 +7,8 @@ use std::sync::LazyLock;
 
 use serde_json::{Map, Value};
 
+use crate::names::NamespacedName;
+
 /// A path of field names: a list of keys, a JSON pointer (`/spec/replicas`) or names joined by dots (`spec.replicas`).
 /// Keys with dots or slashes, such as labels, need the list or an escaped pointer.
 pub trait FieldPath {
@@ -137,6 +139,11 @@ pub fn name(object: &Value) -> &str {
 
 pub fn namespace(object: &Value) -> &str {
     text(object, &["metadata", "namespace"])
+}
+
+/// Namespace and name.
+pub fn key(object: &Value) -> NamespacedName {
+    NamespacedName::new(namespace(object), name(object))
 }
 
 pub fn uid(object: &Value) -> &str {

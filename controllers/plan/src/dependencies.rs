@@ -4,6 +4,7 @@ use crowsnest_api::constants::{annotation as annotations, finalizer as finalizer
 use crowsnest_api::names::{binding_name, binding_reference_key};
 use crowsnest_api::policy::ConflictResolution;
 use crowsnest_api::work::{BindingSnapshot, ResourceBindingSpec, TargetCluster};
+use crowsnest_apimachinery::names::NamespacedName;
 use serde_json::{Value, json};
 
 use super::object;
@@ -154,10 +155,14 @@ fn has_no_policy(binding: &Value) -> bool {
     object::at(binding, &["spec", "placement"]).is_none()
 }
 
-/// Namespaces and names of the bindings that require an attached one.
-pub fn parents(binding: &Value) -> Vec<(String, String)> {
+/// Keys of the bindings that require an attached one.
+pub fn parents(binding: &Value) -> Vec<NamespacedName> {
     let own = |parent: &BindingSnapshot| parent.namespace == object::namespace(binding);
-    required_by(binding).into_iter().filter(own).map(|parent| (parent.namespace, parent.name)).collect()
+    required_by(binding)
+        .into_iter()
+        .filter(own)
+        .map(|parent| NamespacedName::new(parent.namespace, parent.name))
+        .collect()
 }
 
 fn required_by(binding: &Value) -> Vec<BindingSnapshot> {

@@ -8,6 +8,7 @@ use crowsnest_api::cluster::Cluster;
 use crowsnest_api::constants::{annotation, condition, event, finalizer, label};
 use crowsnest_api::names::binding_name;
 use crowsnest_api::networking::{ClusterSelector, ExposureType, MultiClusterServiceSpec};
+use crowsnest_apimachinery::names::NamespacedName;
 use serde_json::{Value, json};
 
 use super::services::{SERVICE_NAME, SLICE_MANAGED_BY, copy_endpoints, joined, kept, wanted_by};
@@ -84,10 +85,10 @@ pub fn provided(cluster: &str, mcs: &Value) -> DesiredWork {
 }
 
 /// The MultiClusterService a Work belongs to.
-pub fn of_work(work: &Value) -> Option<(String, String)> {
+pub fn of_work(work: &Value) -> Option<NamespacedName> {
     let namespace = object::label(work, label::MULTI_CLUSTER_SERVICE_NAMESPACE)?;
     let name = object::label(work, label::MULTI_CLUSTER_SERVICE_NAME)?;
-    Some((namespace.to_owned(), name.to_owned()))
+    Some(NamespacedName::new(namespace, name))
 }
 
 /// Whether a Work is [`provided`].
@@ -141,7 +142,7 @@ pub fn dispatched(
     collected: &Value,
     taken: impl Fn(&str) -> bool,
 ) -> Option<DesiredWork> {
-    let (namespace, name) = of_work(collected)?;
+    let NamespacedName { namespace, name } = of_work(collected)?;
     let slice = object::at(collected, &["spec", "workload", "manifests"])?.as_array()?.first()?;
     if object::namespace(slice) != namespace {
         return None;
@@ -403,7 +404,7 @@ mod tests {
     fn nobody_holds_the_work_of_a_provider() {
         let work = stored(&provided("m1", &mcs()));
         assert_eq!(object::finalizers(&work).count(), 0);
-        assert_eq!(of_work(&work), Some(("shop".to_owned(), "web".to_owned())));
+        assert_eq!(of_work(&work), Some(NamespacedName::new("shop", "web")));
         assert!(is_provided(&work));
     }
 }

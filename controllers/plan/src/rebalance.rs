@@ -8,7 +8,7 @@ use crowsnest_api::apps::{
     WorkloadRebalancerStatus,
 };
 use crowsnest_api::names::binding_name;
-use crowsnest_apimachinery::names::format;
+use crowsnest_apimachinery::names::{NamespacedName, format};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
@@ -46,13 +46,13 @@ pub fn observe(
     }
 }
 
-/// Namespace and name of the binding that places a workload; `None` when no object can have such a name.
-pub fn binding_of(workload: &ObjectReference) -> Option<(String, String)> {
+/// Key of the binding that places a workload; `None` when no object can have such a name.
+pub fn binding_of(workload: &ObjectReference) -> Option<NamespacedName> {
     let name = binding_name(&workload.kind, &workload.name);
     let namespace = workload.namespace.as_str();
     let possible = format::dns1123_subdomain(&name).is_empty()
         && (namespace.is_empty() || format::dns1123_label(namespace).is_empty());
-    possible.then(|| (namespace.to_owned(), name))
+    possible.then(|| NamespacedName::new(namespace, name))
 }
 
 /// Whether a rebalancer is about a workload.
@@ -166,7 +166,7 @@ mod tests {
     #[case::leads_elsewhere("Deployment ns ../x", None)]
     #[case::no_such_namespace("Deployment a/b x", None)]
     fn bindings(#[case] of: &str, #[case] expected: Option<(&str, &str)>) {
-        let expected = expected.map(|(namespace, name)| (namespace.to_owned(), name.to_owned()));
+        let expected = expected.map(|(namespace, name)| NamespacedName::new(namespace, name));
         assert_eq!(binding_of(&workload(of)), expected);
     }
 

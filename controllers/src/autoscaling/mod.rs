@@ -17,9 +17,6 @@ use crowsnest_plan::object;
 pub use self::cron_federated_hpa::CronFederatedHpaController;
 pub use self::federated_hpa::FederatedHpaController;
 
-/// Namespace and name.
-type Key = (String, String);
-
 /// A `scale` subresource.
 #[derive(Debug)]
 struct Scale {

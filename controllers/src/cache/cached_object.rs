@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_apimachinery::names::{ClusterName, NamespacedName};
 use crowsnest_apimachinery::secret_copies::drop_copies;
 use crowsnest_index::{Object, Record};
 use serde_json::Value;
@@ -117,8 +117,8 @@ impl Change {
     }
 
     /// Namespace and name.
-    pub fn key(&self) -> (String, String) {
-        (object::namespace(self.object()).to_owned(), object::name(self.object()).to_owned())
+    pub fn key(&self) -> NamespacedName {
+        object::key(self.object())
     }
 
     pub fn name(&self) -> String {

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use crowsnest_api::cluster::{NodeSummary, ResourceModel, ResourceSummary};
-use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_apimachinery::names::{ClusterName, NamespacedName};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 use serde_json::Value;
@@ -21,9 +21,6 @@ use crowsnest_plan::estimation::nodes::Nodes;
 use crowsnest_plan::estimation::quotas::{QuotaFacts, Quotas};
 use crowsnest_plan::estimation::resources::Resources;
 use crowsnest_plan::estimation::room::Known;
-
-/// Namespace and name.
-pub(crate) type Key = (String, String);
 
 struct Node {
     facts: Arc<NodeFacts>,
@@ -54,13 +51,13 @@ pub struct Summary {
 #[derive(Default)]
 pub(crate) struct Facts {
     nodes: BTreeMap<String, Node>,
-    pods: HashMap<Arc<Key>, PodFacts>,
+    pods: HashMap<Arc<NamespacedName>, PodFacts>,
     /// By node, those that take room there.
-    on_nodes: HashMap<String, HashSet<Arc<Key>>>,
+    on_nodes: HashMap<String, HashSet<Arc<NamespacedName>>>,
     /// Pods that no node takes, and since when, by what controls them.
-    unscheduled: HashMap<String, HashMap<Key, Timestamp>>,
+    unscheduled: HashMap<String, HashMap<NamespacedName, Timestamp>>,
     /// What controls each of them.
-    owners: HashMap<Key, String>,
+    owners: HashMap<NamespacedName, String>,
     quotas: Quotas,
     /// Whether nodes and pods have been listed.
     listed: bool,
@@ -106,7 +103,7 @@ impl Facts {
     }
 
     /// Whether there may be more room than before.
-    pub(crate) fn set_pod(&mut self, key: Key, pod: Option<PodFacts>) -> bool {
+    pub(crate) fn set_pod(&mut self, key: NamespacedName, pod: Option<PodFacts>) -> bool {
         let known = self.pods.get_key_value(&key);
         if known.map(|(_, pod)| pod) == pod.as_ref() {
             return false;
@@ -133,7 +130,7 @@ impl Facts {
         old.is_some() && !takes
     }
 
-    pub(crate) fn set_unscheduled(&mut self, key: &Key, pod: Option<Unscheduled>) {
+    pub(crate) fn set_unscheduled(&mut self, key: &NamespacedName, pod: Option<Unscheduled>) {
         if let Some(owner) = self.owners.remove(key)
             && let Some(pods) = self.unscheduled.get_mut(&owner)
         {
@@ -161,7 +158,8 @@ impl Facts {
     }
 
     /// Whether it may bound less than before.
-    pub(crate) fn set_quota(&mut self, (namespace, name): Key, quota: Option<QuotaFacts>) -> bool {
+    pub(crate) fn set_quota(&mut self, key: NamespacedName, quota: Option<QuotaFacts>) -> bool {
+        let NamespacedName { namespace, name } = key;
         let quotas = &mut self.quotas.namespaces;
         let old = quotas.get(&namespace).and_then(|quotas| quotas.get(&name));
         if old == quota.as_ref() {
@@ -244,18 +242,20 @@ impl Facts {
         self.changed();
     }
 
-    pub(crate) fn keep_pods(&mut self, stays: impl Fn(&Key) -> bool) {
-        let gone: Vec<Key> = self.pods.keys().filter(|key| !stays(key)).map(|key| key.as_ref().clone()).collect();
+    pub(crate) fn keep_pods(&mut self, stays: impl Fn(&NamespacedName) -> bool) {
+        let gone: Vec<NamespacedName> =
+            self.pods.keys().filter(|key| !stays(key)).map(|key| key.as_ref().clone()).collect();
         for key in gone {
             self.set_unscheduled(&key, None);
             self.set_pod(key, None);
         }
     }
 
-    pub(crate) fn keep_quotas(&mut self, stays: impl Fn(&Key) -> bool) {
+    pub(crate) fn keep_quotas(&mut self, stays: impl Fn(&NamespacedName) -> bool) {
         let named = self.quotas.namespaces.iter();
-        let all = named.flat_map(|(namespace, quotas)| quotas.keys().map(|name| (namespace.clone(), name.clone())));
-        let gone: Vec<Key> = all.filter(|key| !stays(key)).collect();
+        let all =
+            named.flat_map(|(namespace, quotas)| quotas.keys().map(move |name| NamespacedName::new(namespace, name)));
+        let gone: Vec<NamespacedName> = all.filter(|key| !stays(key)).collect();
         for key in gone {
             self.set_quota(key, None);
         }
@@ -304,18 +304,18 @@ impl Capacity {
                 facts.set_unscheduled(&key, unscheduled);
                 facts.set_pod(key, pod)
             }
-            None if *gvr == kinds.node.gvr => facts.set_node(key.1, change.current()),
+            None if *gvr == kinds.node.gvr => facts.set_node(key.name, change.current()),
             None => facts.set_quota(key, change.current().map(QuotaFacts::of)),
         }
     }
 
     /// Drops nodes, pods or quotas of a member that are not in `keys`.
-    pub fn retain(&self, cluster: &ClusterName, resource: &Resource, keys: &HashSet<Key>) {
+    pub fn retain(&self, cluster: &ClusterName, resource: &Resource, keys: &HashSet<NamespacedName>) {
         let kinds = &self.context.kinds;
         let mut all = self.facts.lock();
         let Some(facts) = all.get_mut(cluster.as_str()) else { return };
         if *resource == kinds.node {
-            facts.keep_nodes(|name| keys.contains(&(String::new(), name.to_owned())));
+            facts.keep_nodes(|name| keys.contains(&NamespacedName::cluster_scoped(name)));
         } else if *resource == kinds.pod {
             facts.keep_pods(|key| keys.contains(key));
         } else if *resource == kinds.resource_quota {

@@ -10,16 +10,16 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_apimachinery::names::{ClusterName, NamespacedName};
 use crowsnest_index::{Follower, Happened, ListQuery, Object, RecordKey, Seq};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{CHUNK, Collection, World, Wrote, place, version_of};
+use super::{CHUNK, Collection, World, Wrote, named, place, version_of};
 use crate::Error;
 use crate::cache::cached_object::{Cached, Change, Header, Old};
-use crate::cache::pending_writes::{Heard, Key, Settled, Version};
+use crate::cache::pending_writes::{Heard, Settled, Version};
 use crate::runtime::dynamic_client::Resource;
 
 /// Period of the check for own writes that no collector will deliver.
@@ -33,7 +33,7 @@ pub trait EventHandler: Send + Sync {
     async fn changed(&self, change: &Change) -> Result<(), Error>;
 
     /// Handles the end of a relist after missed changes: objects that are not in `keys` were deleted.
-    fn retain(&self, cluster: &ClusterName, resource: &Resource, keys: &HashSet<Key>);
+    fn retain(&self, cluster: &ClusterName, resource: &Resource, keys: &HashSet<NamespacedName>);
 
     /// Requests a full resync.
     fn request_resync(&self);
@@ -44,7 +44,7 @@ struct Telling {
     collection: Arc<Collection>,
     query: ListQuery,
     /// Not the first time: the keys seen so far.
-    again: Option<HashSet<Key>>,
+    again: Option<HashSet<NamespacedName>>,
 }
 
 pub struct Informer {
@@ -148,7 +148,7 @@ impl Informer {
         }
         let page = self.world.inner.index.page(&telling.query, CHUNK).await?;
         for object in &page.objects {
-            let key = key_of(&object.record.key);
+            let key = named(&object.record.key);
             let Some(shown) = read(object) else { continue };
             if self.world.inner.own.lock().newer(&collection.key, &key, version_of(&shown)).is_none() {
                 let change = Change {
@@ -174,7 +174,13 @@ impl Informer {
                 collection.told.send_replace(true);
                 if let Some(mut keys) = telling.again {
                     keys.extend(
-                        self.world.inner.own.lock().of(&collection.key).into_keys().map(|key| Key::clone(&key)),
+                        self.world
+                            .inner
+                            .own
+                            .lock()
+                            .of(&collection.key)
+                            .into_keys()
+                            .map(|key| NamespacedName::clone(&key)),
                     );
                     handler.retain(&collection.key.cluster, &collection.resource, &keys);
                     if self.telling.is_empty() {
@@ -195,7 +201,7 @@ impl Informer {
         let Some(object) = read(&change.object) else { return Ok(()) };
         let keep = collection.key.cluster.is_control_plane();
         let before = inner.decoded.tell(&record.key, change.seq, (!deleted).then_some(&object), keep);
-        let key = key_of(&record.key);
+        let key = named(&record.key);
         let heard = inner.own.lock().hear(&collection.key, &key, Version::of(&record.resource_version), deleted);
         let covered = Seq(collection.from.load(Ordering::Acquire)) >= change.seq;
         if covered || !collection.telling.load(Ordering::Acquire) {
@@ -259,7 +265,7 @@ impl Informer {
         let settled = inner.own.lock().settle(|collection| place(&inner.index, &inner.told, collection), now);
         for Settled { collection: key, key: named, version, shown, told } in settled {
             let Some(collection) = self.world.collection(&key) else { continue };
-            let record = RecordKey { collection: key, namespace: named.0.into(), name: named.1.into() };
+            let record = RecordKey { collection: key, namespace: named.namespace.into(), name: named.name.into() };
             let stored = inner.index.get(&record).await?;
             let same = |stored: &Object| Version::of(&stored.record.resource_version) == version;
             let object = match (&stored, &shown) {
@@ -286,7 +292,7 @@ impl Informer {
 }
 
 /// Begins to dispatch a collection: objects up to `from`, changes after it.
-fn telling(collection: &Arc<Collection>, from: Seq, again: Option<HashSet<Key>>) -> Telling {
+fn telling(collection: &Arc<Collection>, from: Seq, again: Option<HashSet<NamespacedName>>) -> Telling {
     collection.from.store(from.0, Ordering::Release);
     collection.telling.store(true, Ordering::Release);
     let query = ListQuery::new(collection.key.cluster.clone(), collection.key.resource.clone());
@@ -300,8 +306,4 @@ fn read(object: &Object) -> Option<Cached> {
         tracing::warn!(%error, "cannot decode an object");
     }
     read.ok()
-}
-
-fn key_of(key: &RecordKey) -> Key {
-    (key.namespace.to_string(), key.name.to_string())
 }

@@ -21,9 +21,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use crowsnest_apimachinery::names::{ClusterName, Gvr};
-use crowsnest_index::{CollectionKey, Index, ListQuery, Record, RecordKey, Seq};
+use crowsnest_apimachinery::names::{ClusterName, Gvr, NamespacedName};
 use crowsnest_members::{Clusters, Interest, InterestGuard, Namespaces, Why};
+use crowsnest_index::{CollectionKey, Index, ListQuery, Record, RecordKey, Seq};
 use futures::Stream;
 use futures::stream::{TryStreamExt, try_unfold};
 use parking_lot::{Mutex, RwLock};
@@ -34,7 +34,7 @@ use tokio::time::Instant;
 pub use self::cached_object::{Cached, Change, Header, Old};
 use self::decoded::{Decoded, Look};
 pub use self::informer::{EventHandler, Informer};
-use self::pending_writes::{Key, Ours, Own, Place, Version};
+use self::pending_writes::{Ours, Own, Place, Version};
 
 use crate::Error;
 use crate::runtime::dynamic_client::Resource;
@@ -77,7 +77,7 @@ type Collections = HashMap<CollectionKey, Arc<Collection>>;
 /// A write of this process that is to be dispatched.
 struct Wrote {
     collection: CollectionKey,
-    key: Key,
+    key: NamespacedName,
     version: Version,
 }
 
@@ -250,7 +250,7 @@ impl World {
         }
         self.count(1);
         // Our own first: it is only dropped once the cache shows something as new.
-        let named = (namespace.to_owned(), name.to_owned());
+        let named = NamespacedName::new(namespace, name);
         let ours = self.inner.own.lock().newer(&key.collection, &named, Version::default());
         let stored = match self.inner.decoded.look(&key) {
             Look::Known(object) => object,
@@ -268,7 +268,7 @@ impl World {
     /// Our own writes that the cache may not have heard of yet.
     fn ours(&self, key: &CollectionKey, namespace: Option<&str>) -> Ours {
         let mut ours = self.inner.own.lock().of(key);
-        ours.retain(|key, _| namespace.is_none_or(|namespace| key.0 == namespace));
+        ours.retain(|key, _| namespace.is_none_or(|namespace| key.namespace == namespace));
         ours
     }
 
@@ -315,19 +315,20 @@ impl World {
     /// All objects of a resource, or those of one namespace, by namespace and name. For collections known to be small.
     pub async fn list(&self, cluster: &ClusterName, gvr: &Gvr, namespace: Option<&str>) -> Result<Vec<Cached>, Error> {
         let mut found: Vec<Cached> = self.stream(cluster, gvr, namespace).try_collect().await?;
-        found.sort_by_key(|object| key_of(object.view()));
+        found.sort_by_key(|object| object::key(object.view()));
         Ok(found)
     }
 
     /// Namespace and name of everything in a collection.
-    pub async fn keys(&self, cluster: &ClusterName, gvr: &Gvr) -> Result<Vec<Key>, Error> {
+    pub async fn keys(&self, cluster: &ClusterName, gvr: &Gvr) -> Result<Vec<NamespacedName>, Error> {
         let key = CollectionKey::new(cluster.clone(), gvr.clone());
         if !self.is_wanted(&key) {
             return Ok(Vec::new());
         }
         let ours = self.inner.own.lock().of(&key);
-        let mut keys = self.inner.index.keys(&key).await?;
-        keys.extend(ours.into_keys().map(|key| Key::clone(&key)));
+        let keys = self.inner.index.keys(&key).await?.into_iter();
+        let mut keys: Vec<_> = keys.map(|(namespace, name)| NamespacedName::new(namespace, name)).collect();
+        keys.extend(ours.into_keys().map(|key| NamespacedName::clone(&key)));
         self.count(keys.len());
         Ok(keys)
     }
@@ -396,7 +397,7 @@ impl World {
         let mut found = Vec::with_capacity(records.len());
         let mut unread = Vec::new();
         for record in records {
-            let mine = ours.remove(&(record.key.namespace.to_string(), record.key.name.to_string()));
+            let mine = ours.remove(&named(&record.key));
             match mine.filter(|(version, _)| *version > Version::of(&record.resource_version)) {
                 Some((_, object)) => found.push(object),
                 None => match self.inner.decoded.at(&record.key, record.seq) {
@@ -443,8 +444,8 @@ impl World {
         // The cache does not keep them either.
         object::remove(&mut object, &["metadata", "managedFields"]);
         let version = Version::of(object::resource_version(&object));
-        let (key, bytes) = (key_of(&object), decoded::weigh(&object));
-        let record = RecordKey::new(cluster.clone(), gvr.clone(), &key.0, &key.1);
+        let (key, bytes) = (object::key(&object), decoded::weigh(&object));
+        let record = RecordKey::new(cluster.clone(), gvr.clone(), &key.namespace, &key.name);
         let place = place(&self.inner.index, &self.inner.told, &collection);
         // A reader may have found the new object in the cache already; what was there before is not known then.
         let before = || self.inner.decoded.peek(&record).filter(|before| version_of(before) < version);
@@ -465,8 +466,9 @@ impl World {
     }
 }
 
-fn key_of(object: &Value) -> Key {
-    (object::namespace(object).to_owned(), object::name(object).to_owned())
+/// Namespace and name of a record.
+fn named(key: &RecordKey) -> NamespacedName {
+    NamespacedName::new(&*key.namespace, &*key.name)
 }
 
 fn version_of(object: &Cached) -> Version {
@@ -491,7 +493,7 @@ fn headers(records: &[Record], mut ours: Ours, keep: impl Fn(&Value) -> bool) ->
     let mut found: Vec<Header> = records
         .iter()
         .filter_map(|record| {
-            let mine = ours.remove(&(record.key.namespace.to_string(), record.key.name.to_string()));
+            let mine = ours.remove(&named(&record.key));
             match mine.filter(|(version, _)| *version > Version::of(&record.resource_version)) {
                 Some((_, object)) => kept(&object),
                 None => Some(Header::from(record)),

@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crowsnest_apimachinery::names::NamespacedName;
 use crowsnest_index::{CollectionKey, Seq};
 use tokio::time::Instant;
 
@@ -18,11 +19,8 @@ use crate::cache::cached_object::Cached;
 /// A collector that has not heard of a write after so long is cut off, or the member's versions were set back.
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// Namespace and name.
-pub type Key = (String, String);
-
 /// Of one collection, for a reader.
-pub type Ours = BTreeMap<Arc<Key>, (Version, Cached)>;
+pub type Ours = BTreeMap<Arc<NamespacedName>, (Version, Cached)>;
 
 /// A resourceVersion, as far as our own are compared. 0 is older than any.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -72,7 +70,7 @@ pub enum Heard {
 #[derive(Debug)]
 pub struct Settled {
     pub collection: CollectionKey,
-    pub key: Key,
+    pub key: NamespacedName,
     pub version: Version,
     /// The version the handlers know.
     pub shown: Option<Cached>,
@@ -82,8 +80,8 @@ pub struct Settled {
 
 /// All kept writes.
 pub struct Own {
-    collections: HashMap<CollectionKey, BTreeMap<Arc<Key>, Entry>>,
-    order: VecDeque<(CollectionKey, Key, Version)>,
+    collections: HashMap<CollectionKey, BTreeMap<Arc<NamespacedName>, Entry>>,
+    order: VecDeque<(CollectionKey, NamespacedName, Version)>,
     bytes: usize,
     max_bytes: usize,
 }
@@ -101,7 +99,7 @@ impl Own {
     pub fn put(
         &mut self,
         collection: &CollectionKey,
-        key: Key,
+        key: NamespacedName,
         (object, version, bytes): (Cached, Version, usize),
         place: Place,
         before: impl FnOnce() -> Option<Cached>,
@@ -128,7 +126,7 @@ impl Own {
         true
     }
 
-    fn remove(&mut self, collection: &CollectionKey, key: &Key) -> Option<Entry> {
+    fn remove(&mut self, collection: &CollectionKey, key: &NamespacedName) -> Option<Entry> {
         let entries = self.collections.get_mut(collection)?;
         let entry = entries.remove(key)?;
         if entries.is_empty() {
@@ -148,7 +146,7 @@ impl Own {
     }
 
     /// Our own version of an object, if it is newer than the record's.
-    pub fn newer(&self, collection: &CollectionKey, key: &Key, record: Version) -> Option<Cached> {
+    pub fn newer(&self, collection: &CollectionKey, key: &NamespacedName, record: Version) -> Option<Cached> {
         let entry = self.collections.get(collection)?.get(key)?;
         (entry.version > record).then(|| entry.object.clone())
     }
@@ -163,7 +161,7 @@ impl Own {
     pub fn tell(
         &mut self,
         collection: &CollectionKey,
-        key: &Key,
+        key: &NamespacedName,
         version: Version,
     ) -> Option<(Cached, Option<Cached>)> {
         let entry = self.collections.get_mut(collection)?.get_mut(key)?;
@@ -176,7 +174,7 @@ impl Own {
 
     /// The cache's own change of an object is about to be told: what it is to us. Drops what it reaches. A deletion that a
     /// list found out carries the version the object had last, so it is news even where that version was told.
-    pub fn hear(&mut self, collection: &CollectionKey, key: &Key, version: Version, deleted: bool) -> Heard {
+    pub fn hear(&mut self, collection: &CollectionKey, key: &NamespacedName, version: Version, deleted: bool) -> Heard {
         let Some(entry) = self.collections.get(collection).and_then(|entries| entries.get(key)) else {
             return Heard::News(None);
         };
@@ -202,7 +200,7 @@ impl Own {
                     entry.until = Some(place.latest);
                 }
                 if entry.until.is_some_and(|until| until <= place.told) || now - entry.since > LONGEST {
-                    reached.push((collection.clone(), Key::clone(key)));
+                    reached.push((collection.clone(), NamespacedName::clone(key)));
                 }
             }
         }
@@ -218,7 +216,7 @@ impl Own {
             }));
         }
         let collections = &self.collections;
-        let kept = |(collection, key, version): &(CollectionKey, Key, Version)| {
+        let kept = |(collection, key, version): &(CollectionKey, NamespacedName, Version)| {
             collections.get(collection).and_then(|entries| entries.get(key)).is_some_and(|e| e.version == *version)
         };
         while self.order.front().is_some_and(|first| !kept(first)) {
@@ -245,8 +243,8 @@ mod tests {
         CollectionKey::new(ClusterName::control_plane(), Gvr::new("", "v1", "things"))
     }
 
-    fn key() -> Key {
-        (String::new(), "a".to_owned())
+    fn key() -> NamespacedName {
+        NamespacedName::cluster_scoped("a")
     }
 
     fn object(version: u64) -> Cached {
@@ -439,10 +437,17 @@ mod tests {
         let (mut own, now) = (Own::new(10), Instant::now());
         let place = Place { position: Version(0), latest: Seq(0), told: Seq(0) };
         for n in 1..=20 {
-            own.put(&things(), (String::new(), n.to_string()), (object(n), Version(n), 1), place, || None, now);
+            own.put(
+                &things(),
+                NamespacedName::cluster_scoped(n.to_string()),
+                (object(n), Version(n), 1),
+                place,
+                || None,
+                now,
+            );
         }
         assert_eq!((own.bytes, own.of(&things()).len()), (10, 10));
-        assert!(own.newer(&things(), &(String::new(), "20".to_owned()), Version(0)).is_some());
+        assert!(own.newer(&things(), &NamespacedName::cluster_scoped("20"), Version(0)).is_some());
         assert_eq!(own.settle(|_| place, now + LONGEST + Duration::from_secs(1)).len(), 10);
         assert!(own.is_empty() && own.bytes == 0 && own.order.is_empty());
         let opaque = (object(1), Version::of("not a number"), 1);

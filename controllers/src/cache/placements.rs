@@ -165,7 +165,7 @@ impl Placements {
     /// Of this scope only these are there.
     pub fn keep(&self, namespaced: bool, keys: &HashSet<BindingKey>) {
         let mut known = self.known.write();
-        let is_gone = |key: &&BindingKey| key.0.is_empty() != namespaced && !keys.contains(*key);
+        let is_gone = |key: &&BindingKey| key.is_cluster_scoped() != namespaced && !keys.contains(*key);
         let gone: Vec<BindingKey> = known.of.keys().filter(is_gone).cloned().collect();
         gone.iter().for_each(|key| known.remove(key));
     }
@@ -222,7 +222,7 @@ mod tests {
     }
 
     fn key(namespace: &str, name: &str) -> BindingKey {
-        (namespace.to_owned(), name.to_owned())
+        BindingKey::new(namespace, name)
     }
 
     fn put(placements: &Placements, key: &BindingKey, binding: &Value) {
@@ -232,7 +232,7 @@ mod tests {
     }
 
     fn within(placements: &Placements, cluster: &str) -> Vec<String> {
-        let mut names: Vec<String> = placements.within(cluster).into_iter().map(|(_, name)| name).collect();
+        let mut names: Vec<String> = placements.within(cluster).into_iter().map(|key| key.name).collect();
         names.sort();
         names
     }
@@ -303,7 +303,7 @@ mod tests {
             };
             let expected: BTreeSet<&str> = bindings.iter().filter(planned).map(object::name).collect();
             let found = placements.affected(&versions);
-            let names: BTreeSet<&str> = found.iter().map(|((_, name), _)| name.as_str()).collect();
+            let names: BTreeSet<&str> = found.iter().map(|(key, _)| key.name.as_str()).collect();
             assert_eq!((names, found.len()), (expected.clone(), expected.len()));
             assert!(found.iter().all(|(_, priority)| *priority == Some(7)));
         }

@@ -3,6 +3,7 @@
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
+use crowsnest_apimachinery::names::NamespacedName;
 use lru::LruCache;
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
@@ -12,9 +13,6 @@ use crate::Error;
 use crate::runtime::context::decode;
 use crowsnest_plan::object;
 
-/// Namespace and name, and which version of the object it is.
-type Key = (String, String);
-
 struct Decoded<T> {
     uid: String,
     version: String,
@@ -22,7 +20,7 @@ struct Decoded<T> {
 }
 
 pub struct Decodings<T> {
-    known: Mutex<LruCache<Key, Decoded<T>>>,
+    known: Mutex<LruCache<NamespacedName, Decoded<T>>>,
 }
 
 impl<T: DeserializeOwned> Decodings<T> {
@@ -33,7 +31,7 @@ impl<T: DeserializeOwned> Decodings<T> {
 
     /// The object's typed form.
     pub fn of(&self, object: &Value) -> Result<Arc<T>, Error> {
-        let key = (object::namespace(object).to_owned(), object::name(object).to_owned());
+        let key = object::key(object);
         let (uid, version) = (object::uid(object), object::resource_version(object));
         if let Some(known) = self.known.lock().get(&key)
             && !version.is_empty()

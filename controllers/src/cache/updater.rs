@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_apimachinery::names::{ClusterName, NamespacedName};
 
 use super::Change;
 use crate::cache::capacity::Capacity;
@@ -53,7 +53,7 @@ impl Caches {
     }
 
     /// Drops objects that were deleted while changes were missed.
-    pub fn retain(&self, cluster: &ClusterName, resource: &Resource, keys: &HashSet<(String, String)>) {
+    pub fn retain(&self, cluster: &ClusterName, resource: &Resource, keys: &HashSet<NamespacedName>) {
         if !cluster.is_control_plane() {
             self.capacity.retain(cluster, resource, keys);
         } else if self.context.kinds.is_of_bindings(resource) {

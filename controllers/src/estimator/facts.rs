@@ -6,6 +6,7 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use crowsnest_api::work::{Component, ObjectReference, ReplicaRequirements};
+use crowsnest_apimachinery::names::NamespacedName;
 use futures::StreamExt;
 use futures::future::join_all;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
@@ -19,7 +20,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::Error;
-use crate::cache::capacity::{Facts, Key};
+use crate::cache::capacity::Facts;
 use crate::estimator::unschedulable::newest_replica_set;
 use crowsnest_plan::descheduling::Unscheduled;
 use crowsnest_plan::estimation::accurate::Assumed;
@@ -98,7 +99,7 @@ impl Member {
     async fn follow(&self, followed: Followed) {
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &followed.resource());
         let mut events = pin!(watcher(api, followed.config()).default_backoff());
-        let mut seen: HashSet<Key> = HashSet::new();
+        let mut seen: HashSet<NamespacedName> = HashSet::new();
         while let Some(event) = events.next().await {
             match event {
                 Ok(Event::Init) => seen.clear(),
@@ -116,7 +117,7 @@ impl Member {
         }
     }
 
-    fn learn(&self, followed: Followed, changed: &DynamicObject, is_there: bool) -> Option<Key> {
+    fn learn(&self, followed: Followed, changed: &DynamicObject, is_there: bool) -> Option<NamespacedName> {
         let changed = match serde_json::to_value(changed) {
             Ok(changed) => changed,
             Err(error) => {
@@ -124,11 +125,11 @@ impl Member {
                 return None;
             }
         };
-        let key: Key = (object::namespace(&changed).to_owned(), object::name(&changed).to_owned());
+        let key = object::key(&changed);
         let current: Option<&Value> = is_there.then_some(&changed);
         let mut facts = self.facts.lock();
         match followed {
-            Followed::Nodes => drop(facts.set_node(key.1.clone(), current)),
+            Followed::Nodes => drop(facts.set_node(key.name.clone(), current)),
             Followed::Pods => {
                 facts.set_unscheduled(&key, current.and_then(Unscheduled::of));
                 facts.set_pod(key.clone(), current.map(PodFacts::of));
@@ -138,10 +139,10 @@ impl Member {
         Some(key)
     }
 
-    fn keep(&self, followed: Followed, seen: &HashSet<Key>) {
+    fn keep(&self, followed: Followed, seen: &HashSet<NamespacedName>) {
         let mut facts = self.facts.lock();
         match followed {
-            Followed::Nodes => facts.keep_nodes(|name| seen.contains(&(String::new(), name.to_owned()))),
+            Followed::Nodes => facts.keep_nodes(|name| seen.contains(&NamespacedName::cluster_scoped(name))),
             Followed::Pods => facts.keep_pods(|key| seen.contains(key)),
             Followed::Quotas => facts.keep_quotas(|key| seen.contains(key)),
         }

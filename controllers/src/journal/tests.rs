@@ -1,4 +1,5 @@
 use super::*;
+use crowsnest_plan::estimation::ledger::BindingKey;
 use crowsnest_plan::journal::{Action, Cause, id};
 use crowsnest_plan::reference::Reference;
 use http::{Request, Response, StatusCode};
@@ -152,7 +153,7 @@ async fn refusals(#[case] code: u16, #[case] expected: Fate) {
 #[test]
 fn who_asked_is_told_once() {
     let (journal, _entries) = Journal::queue(1, CancellationToken::new());
-    let key = ("shop".to_owned(), "web-deployment".to_owned());
+    let key = BindingKey::new("shop", "web-deployment");
     journal.asks(key.clone(), "shop/web.1".to_owned());
     assert_eq!(journal.asked_by(&key).as_deref(), Some("shop/web.1"));
     assert_eq!(journal.asked_by(&key), None);

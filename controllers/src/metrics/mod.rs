@@ -237,7 +237,7 @@ fn of_cluster(name: &str) -> Labels {
 
 /// Karmada has a queue for each scope of bindings.
 fn queue_name(key: &BindingKey) -> &'static str {
-    if key.0.is_empty() { "cluster-binding-eviction" } else { "binding-eviction" }
+    if key.is_cluster_scoped() { "cluster-binding-eviction" } else { "binding-eviction" }
 }
 
 /// Bindings that have to leave clusters and are still there, and those clusters: their turn has not come, or evictions are halted.
@@ -277,7 +277,7 @@ impl Collector for EvictionQueue {
             let waiting = self.waiting.0.lock();
             for (key, clusters) in waiting.iter() {
                 count(key);
-                let kind = if key.0.is_empty() { "ClusterResourceBinding" } else { "ResourceBinding" };
+                let kind = if key.is_cluster_scoped() { "ClusterResourceBinding" } else { "ResourceBinding" };
                 clusters.iter().for_each(|cluster| *kinds.entry((cluster.clone(), kind)).or_default() += 1);
             }
             self.queue.each_due(|key| {
@@ -370,7 +370,7 @@ pub(crate) mod tests {
     use serde_json::json;
 
     fn key(namespace: &str, name: &str) -> BindingKey {
-        (namespace.to_owned(), name.to_owned())
+        BindingKey::new(namespace, name)
     }
 
     fn clusters(names: &[&str]) -> BTreeSet<String> {

@@ -200,19 +200,19 @@ mod tests {
     #[tokio::test]
     async fn what_waits_is_told_apart() {
         let queue: Queue<BindingKey> = Queue::new("scheduling");
-        let key = |name: &str| ("shop".to_owned(), name.to_owned());
+        let key = |name: &str| BindingKey::new("shop", name);
         ["failed", "tight", "later"].into_iter().for_each(|name| queue.add(key(name)));
         let stop = CancellationToken::new();
         let (end, again) = (stop.clone(), queue.clone());
-        let look = move |(_, name): BindingKey| {
+        let look = move |key: BindingKey| {
             let (end, again) = (end.clone(), again.clone());
             async move {
-                match name.as_str() {
+                match key.name.as_str() {
                     "failed" => Err(Error::Waiting("not yet".to_owned())),
                     "tight" => Ok(Outcome::Parked),
                     _ => {
                         end.cancel();
-                        again.add(("shop".to_owned(), "new".to_owned()));
+                        again.add(BindingKey::new("shop", "new"));
                         // Nothing went wrong with it.
                         Ok(Outcome::Again(Duration::from_secs(1)))
                     }

@@ -10,6 +10,7 @@ use crowsnest_api::config::ResourceInterpreterCustomization;
 use crowsnest_api::constants::condition;
 use crowsnest_api::policy::{OverrideSpec, PropagationSpec, ResourceSelector};
 use crowsnest_api::work::ResourceBinding;
+use crowsnest_apimachinery::names::NamespacedName;
 use futures::TryStreamExt;
 use serde_json::Value;
 
@@ -51,7 +52,7 @@ impl Reports {
     }
 
     fn note(&self, found: &mut BTreeSet<Affected>, resource: &Resource, template: &Value) {
-        let (namespace, name) = (object::namespace(template).to_owned(), object::name(template).to_owned());
+        let NamespacedName { namespace, name } = object::key(template);
         if !self.is_never_propagated(resource, &namespace, &name) {
             found.insert(Affected { resource: resource.clone(), namespace, name });
         }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crowsnest_api::constants::{annotation, label};
 use crowsnest_api::names::{binding_name, binding_reference_key};
 use crowsnest_api::work::{ResourceBinding, TargetCluster};
+use crowsnest_apimachinery::names::NamespacedName;
 use serde_json::Value;
 
 use super::{Affected, Planning};
@@ -67,7 +68,7 @@ impl Planning<'_> {
         if !self.reports.context.config.gates.propagate_deps {
             return Ok(Vec::new());
         }
-        let key = super::key_of(binding);
+        let key = object::key(binding);
         let needs = match typed.spec.propagate_deps {
             true => self.interpreter().dependencies(template).await?.unwrap_or_default().0.unwrap_or_default(),
             false => Vec::new(),
@@ -75,7 +76,7 @@ impl Planning<'_> {
         let told = needs.iter().map(reference).collect();
         // Nothing of the whole cluster takes anything along, and a binding that never had clusters has nothing to pass on.
         let is_scheduled = object::annotation(binding, annotation::APPLIED_PLACEMENT).is_some();
-        if !key.0.is_empty() && (is_scheduled || !typed.spec.clusters.is_empty()) {
+        if !key.is_cluster_scoped() && (is_scheduled || !typed.spec.clusters.is_empty()) {
             let permanent_id = object::label(binding, label::RESOURCE_BINDING_PERMANENT_ID).unwrap_or(UNKNOWN_ID);
             let depending = Depending {
                 permanent_id: permanent_id.to_owned(),
@@ -111,20 +112,21 @@ impl Planning<'_> {
     ) -> Result<BTreeSet<String>, Error> {
         let mut kept = BTreeSet::new();
         for dependency in &depending.needs {
-            for template in self.needed(dependency, &key.0).await? {
-                let own = (key.0.clone(), binding_name(object::kind(&template), object::name(&template)));
+            for template in self.needed(dependency, &key.namespace).await? {
+                let own =
+                    BindingKey::new(&*key.namespace, binding_name(object::kind(&template), object::name(&template)));
                 let existing = self.as_attached(&own).await?;
                 let others = self.others(existing.as_deref(), parents).await?;
                 let parent = Parent {
-                    namespace: &key.0,
-                    name: &key.1,
+                    namespace: &key.namespace,
+                    name: &key.name,
                     permanent_id: &depending.permanent_id,
                     clusters: &depending.clusters,
                     wishes: depending.wishes,
                 };
                 let planned =
                     dependencies::attach(&parent, &template, existing.as_deref(), found_in(&others), UNKNOWN_ID);
-                kept.insert(own.1.clone());
+                kept.insert(own.name.clone());
                 if let AttachedPlan::Create(binding) | AttachedPlan::Update(binding) = planned.plan {
                     self.note(own, binding, affected);
                 }
@@ -142,16 +144,16 @@ impl Planning<'_> {
         affected: &mut BTreeSet<Affected>,
     ) -> Result<(), Error> {
         let context = &self.reports.context;
-        let depended = format!("{}{}", label::DEPENDED_BY_PREFIX, binding_reference_key(&key.0, &key.1));
+        let depended = format!("{}{}", label::DEPENDED_BY_PREFIX, binding_reference_key(&key.namespace, &key.name));
         let bindings = &context.kinds.resource_binding.gvr;
         for found in context.world.labelled(&context.control_plane, bindings, &depended, None).await? {
-            let own = super::key_of(found.view());
-            if own.0 != key.0 || kept.contains(&own.1) {
+            let own = object::key(found.view());
+            if own.namespace != key.namespace || kept.contains(&own.name) {
                 continue;
             }
             let Some(existing) = self.as_attached(&own).await? else { continue };
             let others = self.others(Some(&existing), parents).await?;
-            if let Some(updated) = dependencies::detach(&key.0, &key.1, &existing, found_in(&others)) {
+            if let Some(updated) = dependencies::detach(&key.namespace, &key.name, &existing, found_in(&others)) {
                 self.note(own, updated, affected);
             }
         }
@@ -164,7 +166,7 @@ impl Planning<'_> {
         let context = &self.reports.context;
         if let Some(resource) = context.catalog.known(&context.control_plane, api_version, kind) {
             let name = object::text(reference, &["name"]).to_owned();
-            affected.insert(Affected { resource, namespace: key.0.clone(), name });
+            affected.insert(Affected { resource, namespace: key.namespace.clone(), name });
         }
         self.attaching.attached.insert(key, Arc::new(binding));
     }
@@ -200,7 +202,7 @@ impl Planning<'_> {
             Some(binding) => Ok(Some(binding)),
             None => {
                 let context = &self.reports.context;
-                context.get(&context.kinds.resource_binding, &key.0, &key.1).await
+                context.get(&context.kinds.resource_binding, &key.namespace, &key.name).await
             }
         }
     }
@@ -216,7 +218,7 @@ impl Planning<'_> {
         for key in attached.map(dependencies::parents).unwrap_or_default() {
             let binding = match parents.get(&key) {
                 Some(planned) => planned.binding.clone(),
-                None => context.get(&context.kinds.resource_binding, &key.0, &key.1).await?,
+                None => context.get(&context.kinds.resource_binding, &key.namespace, &key.name).await?,
             };
             others.extend(binding.map(|binding| (key, binding)));
         }
@@ -230,5 +232,5 @@ fn reference(one: &Dependency) -> Reference {
 }
 
 fn found_in<'a>(others: &'a BTreeMap<BindingKey, Arc<Value>>) -> impl Fn(&str, &str) -> Option<&'a Value> {
-    move |namespace, name| others.get(&(namespace.to_owned(), name.to_owned())).map(Arc::as_ref)
+    move |namespace, name| others.get(&NamespacedName::new(namespace, name)).map(Arc::as_ref)
 }

@@ -194,8 +194,8 @@ fn target_report(
 ) -> TargetReport {
     let status = typed.status.aggregated_status.iter().find(|item| item.cluster_name == target.name);
     let reference = |_| {
-        let (namespace, name) = work_key(&target.name, template);
-        Reference::named("work.karmada.io/v1alpha1", "Work", &namespace, &name)
+        let key = work_key(&target.name, template);
+        Reference::named("work.karmada.io/v1alpha1", "Work", &key.namespace, &key.name)
     };
     TargetReport {
         cluster: target.name.clone(),

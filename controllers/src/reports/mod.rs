@@ -21,6 +21,7 @@ use crowsnest_api::names::{
 };
 use crowsnest_api::policy::{OverrideSpec, PropagationSpec};
 use crowsnest_api::work::{ResourceBinding, ResourceBindingSpec, TargetCluster};
+use crowsnest_apimachinery::names::NamespacedName;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -33,7 +34,7 @@ use crate::cache::Cached;
 use crate::propagation::detector::is_template_resource;
 use crate::runtime::context::Context;
 use crate::runtime::dynamic_client::Resource;
-use crate::scheduling::scheduler::{BindingKey, Imagined, Scheduler, view};
+use crate::scheduling::scheduler::{Imagined, Scheduler, view};
 use crowsnest_interpreter::Interpreter;
 use crowsnest_plan::estimation::Estimator;
 use crowsnest_plan::estimation::bounds::Bound;
@@ -130,8 +131,8 @@ impl Reports {
         proposal: &Proposal,
     ) -> Result<Vec<Arc<Value>>, Error> {
         let listed = self.context.list(resource, namespace).await?;
-        let mut objects: BTreeMap<(String, String), Arc<Value>> = BTreeMap::new();
-        let key = |object: &Value| (object::namespace(object).to_owned(), object::name(object).to_owned());
+        let mut objects: BTreeMap<NamespacedName, Arc<Value>> = BTreeMap::new();
+        let key = |object: &Value| object::key(object);
         for cached in &listed {
             objects.insert(key(cached.view()), shared(cached));
         }
@@ -204,7 +205,7 @@ impl Reports {
         typed: &ResourceBinding,
         imagined: Option<&mut Imagined>,
     ) -> Result<(Plan, SchedulingReport), Error> {
-        let key = key_of(binding);
+        let key = object::key(binding);
         let subject = view(binding, typed);
         let peers = match &imagined {
             None => self.scheduling.peers(&key, &typed.spec).await?,
@@ -235,8 +236,8 @@ impl Reports {
 
     /// The Work that carries a template to a cluster.
     async fn work(&self, cluster: &str, template: &Value) -> Result<Option<Arc<Value>>, Error> {
-        let (namespace, name) = work_key(cluster, template);
-        self.context.get(&self.context.kinds.work, &namespace, &name).await
+        let key = work_key(cluster, template);
+        self.context.get(&self.context.kinds.work, &key.namespace, &key.name).await
     }
 
     /// Clusters with a Work of a binding.
@@ -249,10 +250,6 @@ impl Reports {
     }
 }
 
-fn key_of(object: &Value) -> BindingKey {
-    (object::namespace(object).to_owned(), object::name(object).to_owned())
-}
-
 /// The label with a propagation policy's permanent id, on it and on what it claims.
 fn policy_id_label(namespace: &str) -> &'static str {
     match namespace {
@@ -262,9 +259,9 @@ fn policy_id_label(namespace: &str) -> &'static str {
 }
 
 /// Execution namespace and name of the Work of a template.
-fn work_key(cluster: &str, template: &Value) -> (String, String) {
+fn work_key(cluster: &str, template: &Value) -> NamespacedName {
     let name = work_name(object::kind(template), object::name(template), object::namespace(template));
-    (execution_namespace(cluster), name)
+    NamespacedName::new(execution_namespace(cluster), name)
 }
 
 fn identity_of(binding: &Value) -> BindingIdentity<'_> {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crowsnest_api::work::{ResourceBinding, TargetCluster};
 use serde_json::Value;
 
-use super::{Affected, Proposal, Proposed, Reports, Role, Scope, key_of};
+use super::{Affected, Proposal, Proposed, Reports, Role, Scope};
 use crate::Error;
 use crate::reports::attaching::Attaching;
 use crate::reports::explaining::{parent, priority_of};
@@ -150,8 +150,8 @@ impl Planning<'_> {
         let (reports, namespace) = (self.reports, object::namespace(template));
         let scope = self.scope(namespace).await?;
         let binding_before = reports.binding(before.unwrap_or(template)).await?;
-        let key =
-            (namespace.to_owned(), reports.binding_of(object::kind(template), namespace, object::name(template)).1);
+        let (_, binding) = reports.binding_of(object::kind(template), namespace, object::name(template));
+        let key = BindingKey::new(namespace, binding);
         let base = self.attaching.attached(&key).or_else(|| binding_before.clone());
         let policies: Vec<Policy<'_>> = scope.policies.iter().map(|object| object.policy()).collect();
         let preemption = reports.context.config.gates.propagation_policy_preemption;
@@ -218,7 +218,7 @@ impl Planning<'_> {
         let Some(binding) = reports.binding(template).await? else { return Ok(plan) };
         let typed: ResourceBinding = decode(&binding)?;
         reports.read_quotas(&mut self.supposed, self.proposal, object::namespace(template)).await?;
-        let key = key_of(&binding);
+        let key = object::key(&binding);
         self.supposed.give_back(&typed);
         self.supposed.imagined.forget(&key);
         self.attaching.went(&key);
@@ -273,11 +273,11 @@ impl Planning<'_> {
         readable: bool,
         plan: &mut TemplatePlan,
     ) -> Result<(), Error> {
-        let (reports, binding, key) = (self.reports, bound.after, key_of(bound.after));
+        let (reports, binding, key) = (self.reports, bound.after, object::key(bound.after));
         let before = bound.before.map(decode::<ResourceBinding>).transpose()?;
         let mut typed: ResourceBinding = decode(binding)?;
         plan.required_by = typed.spec.required_by.iter().map(parent).collect();
-        reports.read_quotas(&mut self.supposed, self.proposal, &key.0).await?;
+        reports.read_quotas(&mut self.supposed, self.proposal, &key.namespace).await?;
         let recorded = self.bindings.get(&key).or(before.as_ref()).cloned();
         // A quota may refuse what the template needs before anything is scheduled: all stays as it was.
         if let Err(refusal) = self.supposed.admit(recorded.as_ref(), &typed) {
@@ -319,7 +319,7 @@ impl Planning<'_> {
         typed: &mut ResourceBinding,
         plan: &mut TemplatePlan,
     ) -> Result<Vec<Evicted>, Error> {
-        let (reports, key) = (self.reports, key_of(binding));
+        let (reports, key) = (self.reports, object::key(binding));
         let admitted = typed.clone();
         let evicted = reports.evict(&self.supposed, &mut typed.spec).await?;
         for one in &evicted {

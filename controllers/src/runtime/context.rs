@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use crowsnest_api::{apps, autoscaling, cluster, config, networking, policy, remedy, work};
-use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_apimachinery::names::{ClusterName, NamespacedName};
 use crowsnest_members::{Fleet, Through};
 use futures::Stream;
 use k8s_openapi::jiff::Timestamp;
@@ -242,17 +242,17 @@ impl Context {
     }
 
     /// Namespace and name of everything in a collection.
-    pub async fn keys(&self, resource: &Resource) -> Result<Vec<(String, String)>, Error> {
+    pub async fn keys(&self, resource: &Resource) -> Result<Vec<NamespacedName>, Error> {
         self.world.keys(&self.control_plane, &resource.gvr).await
     }
 
     /// Names of all objects of a cluster-scoped collection.
     pub async fn names(&self, resource: &Resource) -> Result<Vec<String>, Error> {
-        Ok(self.keys(resource).await?.into_iter().map(|(_, name)| name).collect())
+        Ok(self.keys(resource).await?.into_iter().map(|key| key.name).collect())
     }
 
     /// Namespace and name of all bindings of both scopes.
-    pub async fn binding_keys(&self) -> Result<Vec<(String, String)>, Error> {
+    pub async fn binding_keys(&self) -> Result<Vec<NamespacedName>, Error> {
         let mut keys = self.keys(&self.kinds.resource_binding).await?;
         keys.append(&mut self.keys(&self.kinds.cluster_resource_binding).await?);
         Ok(keys)

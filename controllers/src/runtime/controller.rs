@@ -6,7 +6,7 @@ use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_apimachinery::names::{ClusterName, NamespacedName};
 use futures::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 
@@ -69,7 +69,7 @@ pub trait Controller: Sized + Send + Sync + 'static {
 
     /// Drops what is remembered of objects that are not in `keys` (namespace and name). Called after changes were missed, once all
     /// existing objects of a resource of a cluster have been dispatched again.
-    fn retain(&self, _cluster: &ClusterName, _resource: &Resource, _keys: &HashSet<(String, String)>) {}
+    fn retain(&self, _cluster: &ClusterName, _resource: &Resource, _keys: &HashSet<NamespacedName>) {}
 
     /// Brings the state of a key up to date. Never runs twice at once for one key.
     fn reconcile(self: Arc<Self>, key: Self::Key) -> impl Future<Output = Result<Outcome, Error>> + Send;

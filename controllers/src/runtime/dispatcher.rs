@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use crowsnest_apimachinery::names::{ClusterName, Gvr};
+use crowsnest_apimachinery::names::{ClusterName, Gvr, NamespacedName};
 use tokio_util::sync::CancellationToken;
 
 use super::registered::{Registered, Task};
@@ -106,7 +106,7 @@ impl EventHandler for Dispatcher {
         Ok(())
     }
 
-    fn retain(&self, cluster: &ClusterName, resource: &Resource, keys: &HashSet<(String, String)>) {
+    fn retain(&self, cluster: &ClusterName, resource: &Resource, keys: &HashSet<NamespacedName>) {
         for controller in &self.controllers {
             controller.retain(cluster, resource, keys);
         }

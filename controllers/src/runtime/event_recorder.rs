@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crowsnest_api::work::ResourceBindingSpec;
+use crowsnest_apimachinery::names::NamespacedName;
 use futures::future::join_all;
 use k8s_openapi::jiff::Timestamp;
 use parking_lot::Mutex;
@@ -216,7 +217,7 @@ impl Writer {
             self.written.remove(&key);
         }
         let event = event_of(&entry, self.component, now);
-        let (namespace, name) = (object::namespace(&event).to_owned(), object::name(&event).to_owned());
+        let NamespacedName { namespace, name } = object::key(&event);
         match self.objects.create(&resource, &namespace, &event).await {
             Ok(_) => {
                 if self.written.len() >= REMEMBERED {

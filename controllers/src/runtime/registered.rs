@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_apimachinery::names::{ClusterName, NamespacedName};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
@@ -31,7 +31,7 @@ pub(crate) trait Registered: Send + Sync {
     /// Enqueues the keys of a change.
     async fn handle(&self, change: &Change) -> Result<(), Error>;
 
-    fn retain(&self, cluster: &ClusterName, resource: &Resource, keys: &HashSet<(String, String)>);
+    fn retain(&self, cluster: &ClusterName, resource: &Resource, keys: &HashSet<NamespacedName>);
 
     /// Enqueues every key, if the controller takes part in the full resync.
     async fn full_resync(&self) -> Result<(), Error>;
@@ -116,7 +116,7 @@ impl<C: Controller> Registered for Entry<C> {
         Ok(())
     }
 
-    fn retain(&self, cluster: &ClusterName, resource: &Resource, keys: &HashSet<(String, String)>) {
+    fn retain(&self, cluster: &ClusterName, resource: &Resource, keys: &HashSet<NamespacedName>) {
         if self.is_enabled {
             self.controller.retain(cluster, resource, keys);
         }

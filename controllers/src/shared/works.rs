@@ -26,8 +26,8 @@ pub async fn write_work(context: &Context, desired: &DesiredWork) -> Result<bool
     if let Some(held) = existing.as_deref().and_then(|existing| desired.held_by_another(existing)) {
         let is_held = match &held {
             Holder::Quota => true,
-            Holder::Binding((namespace, name)) => {
-                context.exists(context.kinds.binding(namespace), namespace, name).await?
+            Holder::Binding(key) => {
+                context.exists(context.kinds.binding(&key.namespace), &key.namespace, &key.name).await?
             }
         };
         if is_held {

@@ -1,4 +1,4 @@
-//! What identifies a kind (`Gvk`), a resource (`Gvr`), an object (`ObjectKey`).
+//! What identifies a kind (`Gvk`), a resource (`Gvr`), an object of a kind (`NamespacedName`), an object of a cluster (`ObjectKey`).
 
 use std::fmt;
 use std::sync::Arc;
@@ -109,6 +109,47 @@ impl fmt::Display for Gvr {
     }
 }
 
+/// Namespace and name of an object among those of its kind. The namespace of a cluster-scoped object is empty.
+///
+/// Keys are ordered by namespace, then by name, so those of a namespace follow each other.
+#[derive(Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct NamespacedName {
+    pub namespace: String,
+    pub name: String,
+}
+
+impl NamespacedName {
+    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
+        Self { namespace: namespace.into(), name: name.into() }
+    }
+
+    /// The key of a cluster-scoped object.
+    pub fn cluster_scoped(name: impl Into<String>) -> Self {
+        Self::new("", name)
+    }
+
+    pub fn is_cluster_scoped(&self) -> bool {
+        self.namespace.is_empty()
+    }
+}
+
+impl fmt::Display for NamespacedName {
+    /// `default/web`, or `web` for a cluster-scoped object.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.namespace.as_str() {
+            "" => formatter.write_str(&self.name),
+            namespace => write!(formatter, "{namespace}/{}", self.name),
+        }
+    }
+}
+
+impl fmt::Debug for NamespacedName {
+    /// As displayed, for keys in logs and traces.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, formatter)
+    }
+}
+
 /// One object of one cluster. Which version it is read in does not matter, so that is no part of it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ObjectKey {
@@ -166,6 +207,8 @@ mod tests {
         assert_eq!(path, "/api/v1/namespaces/a%252Fsecrets%252Fb%3Fx=/pods");
         let deployments = Gvr::of::<k8s_openapi::api::apps::v1::Deployment>();
         assert_eq!(deployments.path(None), "/apis/apps/v1/deployments");
+        assert_eq!(NamespacedName::new("a", "web").to_string(), "a/web");
+        assert_eq!(NamespacedName::new("", "crd").to_string(), "crd");
         assert_eq!(ObjectKey::new("apps", "Deployment", "a", "web").to_string(), "Deployment.apps a/web");
     }
 }

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use crowsnest_api::constants::label;
+use crowsnest_apimachinery::names::NamespacedName;
 use crowsnest_apimachinery::selector::Selector;
 use k8s_openapi::api::autoscaling::v2::{
     CrossVersionObjectReference, HorizontalPodAutoscalerCondition, HorizontalPodAutoscalerStatus, MetricStatus,
@@ -60,20 +61,21 @@ pub fn bound(template: i32, in_clusters: i32, least: i32, most: i32) -> Bound {
     }
 }
 
-/// Namespace and name.
-pub type Key = (String, String);
-
 /// Those whose selectors select any of the pods of a namespace.
-pub fn scaling(selectors: &BTreeMap<Key, Option<Selector>>, namespace: &str, pods: &[Pod]) -> Vec<Key> {
+pub fn scaling(
+    selectors: &BTreeMap<NamespacedName, Option<Selector>>,
+    namespace: &str,
+    pods: &[Pod],
+) -> Vec<NamespacedName> {
     let selects = |selector: &Selector| pods.iter().any(|pod| selector.matches(&pod.labels));
     let found =
-        selectors.iter().filter(|((of, _), selector)| of == namespace && selector.as_ref().is_some_and(selects));
+        selectors.iter().filter(|(key, selector)| key.namespace == namespace && selector.as_ref().is_some_and(selects));
     found.map(|(key, _)| key.clone()).collect()
 }
 
 /// What is told when several scale the same pods.
-pub fn ambiguous(selector: &str, scaling: &[Key]) -> String {
-    let named: Vec<String> = scaling.iter().map(|(namespace, name)| format!("{{{name} {namespace}}}")).collect();
+pub fn ambiguous(selector: &str, scaling: &[NamespacedName]) -> String {
+    let named: Vec<String> = scaling.iter().map(|key| format!("{{{} {}}}", key.name, key.namespace)).collect();
     format!("pods by selector {selector} are controlled by multiple HPAs: [{}]", named.join(" "))
 }
 
@@ -178,7 +180,7 @@ mod tests {
     #[test]
     fn pods_that_two_scale() {
         let selector = |text| Some(Selector::parse(text).expect("a selector"));
-        let key = |namespace: &str, name: &str| (namespace.to_owned(), name.to_owned());
+        let key = |namespace: &str, name: &str| NamespacedName::new(namespace, name);
         let selectors = BTreeMap::from([
             (key("a", "one"), selector("app=web")),
             (key("a", "two"), selector("app in (web,api)")),

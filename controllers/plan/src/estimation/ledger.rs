@@ -6,6 +6,7 @@
 //! Healthy has them all, one that tells how many are ready has those. It ends with its binding, with its target, and
 //! after [`LIFE`]. A decision that could not be written ([`Ledger::failed`]) leaves the promises as they were before.
 
+use crowsnest_apimachinery::names::NamespacedName;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +24,7 @@ use crate::object;
 use crate::scheduling::ClusterFacts;
 
 /// A binding; the namespace is empty for a ClusterResourceBinding.
-pub type BindingKey = (String, String);
+pub type BindingKey = NamespacedName;
 
 /// A moment, told as the time since some other.
 pub type Moment = Duration;

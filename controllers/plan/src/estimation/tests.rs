@@ -204,7 +204,7 @@ fn ask_with(ask: &Ask, rest: i64) -> i64 {
 }
 
 fn key(number: u8) -> BindingKey {
-    ("team".to_owned(), format!("binding-{number}"))
+    BindingKey::new("team", format!("binding-{number}"))
 }
 
 fn targets(targets: &[(&str, i32)]) -> Vec<TargetCluster> {

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crowsnest_api::constants::{annotation, label};
+use crowsnest_apimachinery::names::NamespacedName;
 use serde_json::Value;
 
 use super::construct::DesiredWork;
@@ -19,8 +20,8 @@ pub enum Holder {
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Binding((namespace, name)) if namespace.is_empty() => write!(f, "ClusterResourceBinding {name}"),
-            Self::Binding((namespace, name)) => write!(f, "ResourceBinding {namespace}/{name}"),
+            Self::Binding(key) if key.is_cluster_scoped() => write!(f, "ClusterResourceBinding {key}"),
+            Self::Binding(key) => write!(f, "ResourceBinding {key}"),
             Self::Quota => f.write_str("a FederatedResourceQuota"),
         }
     }
@@ -34,9 +35,9 @@ pub fn binding_of_work(work: &Value) -> Option<BindingKey> {
 fn binding_of<'a>(annotation_of: impl Fn(&str) -> Option<&'a str>) -> Option<BindingKey> {
     if let Some(name) = annotation_of(annotation::RESOURCE_BINDING_NAME) {
         let namespace = annotation_of(annotation::RESOURCE_BINDING_NAMESPACE).unwrap_or_default();
-        return Some((namespace.to_owned(), name.to_owned()));
+        return Some(NamespacedName::new(namespace, name));
     }
-    annotation_of(annotation::CLUSTER_RESOURCE_BINDING_NAME).map(|name| (String::new(), name.to_owned()))
+    annotation_of(annotation::CLUSTER_RESOURCE_BINDING_NAME).map(NamespacedName::cluster_scoped)
 }
 
 impl DesiredWork {
@@ -64,7 +65,7 @@ mod tests {
     const CLUSTER_NAME: &str = annotation::CLUSTER_RESOURCE_BINDING_NAME;
 
     fn binding(namespace: &str, name: &str) -> Option<Holder> {
-        Some(Holder::Binding((namespace.to_owned(), name.to_owned())))
+        Some(Holder::Binding(NamespacedName::new(namespace, name)))
     }
 
     #[rstest]

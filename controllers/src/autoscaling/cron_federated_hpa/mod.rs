@@ -7,12 +7,13 @@ use std::time::{Duration, Instant};
 
 use crowsnest_api::autoscaling::{CronFederatedHPA, CronFederatedHPARule};
 use crowsnest_api::constants::event;
+use crowsnest_apimachinery::names::NamespacedName;
 use k8s_openapi::api::autoscaling::v2::CrossVersionObjectReference;
 use k8s_openapi::jiff::tz::TimeZone;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use super::{Key, not_found, scale, target_of};
+use super::{not_found, scale, target_of};
 use crate::Error;
 use crate::metrics::Durations;
 use crate::runtime::context::{Context, decode};
@@ -31,11 +32,11 @@ const TRIES: usize = 5;
 
 pub struct CronFederatedHpaController {
     context: Arc<Context>,
-    timers: Mutex<HashMap<Key, Timers>>,
+    timers: Mutex<HashMap<NamespacedName, Timers>>,
 }
 
 impl Controller for CronFederatedHpaController {
-    type Key = Key;
+    type Key = NamespacedName;
     const NAME: &'static str = "cronfederatedhpa-controller";
     const SWITCH: Switch = Switch::OnByDefault(&["cronFederatedHorizontalPodAutoscaler"]);
 
@@ -48,7 +49,7 @@ impl Controller for CronFederatedHpaController {
         vec![autoscalers.map(|_, change| Requests::one_if(change.is_moved_or_terminating(), || change.key()))]
     }
 
-    async fn keys(&self) -> Result<Vec<Key>, Error> {
+    async fn keys(&self) -> Result<Vec<NamespacedName>, Error> {
         self.context.keys(&self.context.kinds.cron_federated_hpa).await
     }
 
@@ -56,9 +57,9 @@ impl Controller for CronFederatedHpaController {
         Some(context.metrics.cron_federated_hpa.clone())
     }
 
-    async fn reconcile(self: Arc<Self>, key: Key) -> Result<Outcome, Error> {
+    async fn reconcile(self: Arc<Self>, key: NamespacedName) -> Result<Outcome, Error> {
         let context = &self.context;
-        let found = context.get(&context.kinds.cron_federated_hpa, &key.0, &key.1).await?;
+        let found = context.get(&context.kinds.cron_federated_hpa, &key.namespace, &key.name).await?;
         let Some(autoscaler) = found.filter(|found| !object::is_terminating(found)) else {
             self.timers.lock().remove(&key);
             return Ok(Outcome::Done);
@@ -97,12 +98,12 @@ impl Controller for CronFederatedHpaController {
 }
 
 impl CronFederatedHpaController {
-    fn with<R>(&self, key: &Key, act: impl FnOnce(&mut Timers) -> R) -> R {
+    fn with<R>(&self, key: &NamespacedName, act: impl FnOnce(&mut Timers) -> R) -> R {
         act(self.timers.lock().entry(key.clone()).or_default())
     }
 
     /// Writes what was done and when the rules are due next, at once.
-    async fn tell(&self, key: &Key, autoscaler: &Value, typed: &CronFederatedHPA) -> Result<(), Error> {
+    async fn tell(&self, key: &NamespacedName, autoscaler: &Value, typed: &CronFederatedHPA) -> Result<(), Error> {
         let context = &self.context;
         let (status, ran) =
             self.with(key, |timers| (timers.status(&typed.spec, &typed.status), timers.has_unrecorded()));
@@ -124,7 +125,7 @@ impl CronFederatedHpaController {
 
     async fn run(
         &self,
-        (namespace, name): &Key,
+        NamespacedName { namespace, name }: &NamespacedName,
         target: &CrossVersionObjectReference,
         rule: &CronFederatedHPARule,
     ) -> Result<(), Error> {

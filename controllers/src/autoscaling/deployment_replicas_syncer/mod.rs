@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crowsnest_api::names::binding_name;
 use crowsnest_api::work::ResourceBinding;
+use crowsnest_apimachinery::names::NamespacedName;
 use futures::TryStreamExt;
 use futures::future::ready;
 use serde_json::{Value, json};
@@ -26,7 +27,7 @@ pub struct DeploymentReplicasSyncer {
 }
 
 impl DeploymentReplicasSyncer {
-    fn on_deployment(&self, change: &Change) -> Requests<(String, String)> {
+    fn on_deployment(&self, change: &Change) -> Requests<NamespacedName> {
         let Some(new) = change.current().filter(|new| is_retained(new)) else { return Requests::none() };
         let replicas = |deployment: &Value| {
             ["spec", "status"].map(|part| object::integer(deployment, &[part, "replicas"]).unwrap_or_default())
@@ -38,7 +39,7 @@ impl DeploymentReplicasSyncer {
 
 impl Controller for DeploymentReplicasSyncer {
     /// Namespace and name of a Deployment.
-    type Key = (String, String);
+    type Key = NamespacedName;
     const NAME: &'static str = "deployment-replicas-syncer";
     const SWITCH: Switch = Switch::OffByDefault(&["deploymentReplicasSyncer"]);
 
@@ -50,17 +51,17 @@ impl Controller for DeploymentReplicasSyncer {
         vec![Source::templates([&self.context.kinds.deployment]).map(Self::on_deployment)]
     }
 
-    async fn keys(&self) -> Result<Vec<(String, String)>, Error> {
+    async fn keys(&self) -> Result<Vec<NamespacedName>, Error> {
         let deployments = self.context.stream(&self.context.kinds.deployment, None);
         let retained = deployments.try_filter_map(|deployment| {
             let deployment = deployment.view();
-            let key = || (object::namespace(deployment).to_owned(), object::name(deployment).to_owned());
+            let key = || object::key(deployment);
             ready(Ok(is_retained(deployment).then(key)))
         });
         retained.try_collect().await
     }
 
-    async fn reconcile(self: Arc<Self>, (namespace, name): (String, String)) -> Result<Outcome, Error> {
+    async fn reconcile(self: Arc<Self>, NamespacedName { namespace, name }: NamespacedName) -> Result<Outcome, Error> {
         let context = &self.context;
         let kinds = &context.kinds;
         let binding = binding_name(&kinds.deployment.kind, &name);

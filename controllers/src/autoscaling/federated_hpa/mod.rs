@@ -14,7 +14,7 @@ use crowsnest_api::autoscaling::{FederatedHPA, FederatedHPASpec};
 use crowsnest_api::constants::condition;
 use crowsnest_api::names::binding_name;
 use crowsnest_api::work::ResourceBindingSpec;
-use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_apimachinery::names::{ClusterName, NamespacedName};
 use crowsnest_apimachinery::selector::Selector;
 use futures::future::join_all;
 use k8s_openapi::api::autoscaling::v2::{HorizontalPodAutoscalerStatus, MetricSpec, MetricStatus};
@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use self::metrics::Metrics;
-use super::{Key, Scale, scale, target_of};
+use super::{Scale, scale, target_of};
 use crate::Error;
 use crate::metrics::Durations;
 use crate::metrics::autoscaling::{Action, Failure};
@@ -46,9 +46,9 @@ const NO_REPLICAS: &str = "failed to get replicas in any of clusters, possibly b
 
 pub struct FederatedHpaController {
     context: Arc<Context>,
-    past: Mutex<HashMap<Key, Past>>,
+    past: Mutex<HashMap<NamespacedName, Past>>,
     /// Of all FederatedHPAs, so that two that scale the same pods find each other; none of one that has found no pods yet.
-    selectors: Mutex<BTreeMap<Key, Option<Selector>>>,
+    selectors: Mutex<BTreeMap<NamespacedName, Option<Selector>>>,
 }
 
 /// Why a look ended early. What is to be told is in the status.
@@ -84,14 +84,14 @@ struct Decision {
 }
 
 impl FederatedHpaController {
-    fn forget(&self, key: &Key) {
+    fn forget(&self, key: &NamespacedName) {
         self.past.lock().remove(key);
         self.selectors.lock().remove(key);
     }
 }
 
 impl Controller for FederatedHpaController {
-    type Key = Key;
+    type Key = NamespacedName;
     const NAME: &'static str = "federatedHPA-controller";
     const SWITCH: Switch = Switch::OnByDefault(&["federatedHorizontalPodAutoscaler"]);
 
@@ -108,7 +108,7 @@ impl Controller for FederatedHpaController {
         vec![autoscalers.map(|_, change| Requests::one_if(change.is_moved_or_terminating(), || change.key()))]
     }
 
-    async fn keys(&self) -> Result<Vec<Key>, Error> {
+    async fn keys(&self) -> Result<Vec<NamespacedName>, Error> {
         self.context.keys(&self.context.kinds.federated_hpa).await
     }
 
@@ -116,10 +116,10 @@ impl Controller for FederatedHpaController {
         Some(context.metrics.federated_hpa.clone())
     }
 
-    async fn reconcile(self: Arc<Self>, key: Key) -> Result<Outcome, Error> {
+    async fn reconcile(self: Arc<Self>, key: NamespacedName) -> Result<Outcome, Error> {
         let context = &self.context;
         let resource = &context.kinds.federated_hpa;
-        let found = context.get(resource, &key.0, &key.1).await?;
+        let found = context.get(resource, &key.namespace, &key.name).await?;
         let Some(autoscaler) = found.filter(|found| !object::is_terminating(found)) else {
             self.forget(&key);
             return Ok(Outcome::Done);
@@ -180,7 +180,7 @@ async fn tell(
 /// One look at one FederatedHPA.
 struct Look<'a> {
     all: &'a FederatedHpaController,
-    key: &'a Key,
+    key: &'a NamespacedName,
     autoscaler: &'a Value,
     spec: &'a FederatedHPASpec,
     status: HorizontalPodAutoscalerStatus,
@@ -224,7 +224,7 @@ impl Look<'_> {
         if in_clusters.replicas == 0 {
             return Err(self.no_scale(NO_REPLICAS));
         }
-        let target = Target::new(&template.resource, &self.key.0, object::name(&template.object));
+        let target = Target::new(&template.resource, &self.key.namespace, object::name(&template.object));
         let current = match scale(&self.context().objects, target).await {
             Ok(current) => current,
             Err(error) => return Err(self.no_scale(&error.message())),
@@ -259,7 +259,7 @@ impl Look<'_> {
             Ok(api_version) => api_version,
             Err(error) => return Err(self.no_scale(&error)),
         };
-        match target_of(self.context(), &self.key.0, api_version, reference).await {
+        match target_of(self.context(), &self.key.namespace, api_version, reference).await {
             Ok((resource, object)) => Ok(Template { resource, object }),
             Err(error) => Err(self.unable("FailedGetScaleTargetRef", "the target reference object", &error.message())),
         }
@@ -287,7 +287,7 @@ impl Look<'_> {
         let context = self.context();
         let (label, id) = plan::claim(&template.object).map_err(|why| Error::Apply(why.to_owned()))?;
         let (kind, name) = (&template.resource.kind, object::name(&template.object));
-        if let Some((binding, typed)) = context.binding(&self.key.0, &binding_name(kind, name)).await? {
+        if let Some((binding, typed)) = context.binding(&self.key.namespace, &binding_name(kind, name)).await? {
             let of = &typed.spec.resource;
             let is_of = of.api_version == template.resource.gvr.api_version() && of.kind == *kind && of.name == name;
             if is_of && object::label(&binding, label) == Some(id) {
@@ -321,7 +321,7 @@ impl Look<'_> {
     /// The sum of what the clusters say, all asked at once. Those that say nothing are left out.
     async fn in_clusters(&mut self, resource: &Resource, clusters: &[ClusterName]) -> InClusters {
         let all = self.all;
-        let (namespace, name) = (&self.key.0, &self.spec.scale_target_ref.name);
+        let (namespace, name) = (&self.key.namespace, &self.spec.scale_target_ref.name);
         let asked = clusters.iter().map(|cluster| all.in_cluster(cluster, Target::new(resource, namespace, name)));
         let mut sum = InClusters::default();
         for (cluster, answer) in clusters.iter().zip(join_all(asked).await) {
@@ -409,7 +409,7 @@ impl Look<'_> {
         let scaling = {
             let mut selectors = self.all.selectors.lock();
             selectors.insert(self.key.clone(), Some(selector.clone()));
-            plan::scaling(&selectors, &self.key.0, &in_clusters.pods)
+            plan::scaling(&selectors, &self.key.namespace, &in_clusters.pods)
         };
         if scaling.len() > 1 {
             let message = plan::ambiguous(&in_clusters.selector, &scaling);
@@ -421,7 +421,7 @@ impl Look<'_> {
     }
 
     async fn wish(&mut self, selector: &Selector, workload: &Workload<'_>) -> Wish {
-        let (context, namespace) = (&self.all.context, &self.key.0);
+        let (context, namespace) = (&self.all.context, &self.key.namespace);
         let metrics = Metrics { context, namespace, selector };
         let mut proposals = Vec::with_capacity(self.spec.metrics.len());
         for spec in &self.spec.metrics {

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use crowsnest_apimachinery::names::{ClusterName, Gvr};
+use crowsnest_apimachinery::names::{ClusterName, Gvr, NamespacedName};
 use parking_lot::Mutex;
 
 use crate::Error;
@@ -17,14 +17,11 @@ use crate::runtime::{Controller, Requests, Setup, Source, Switch, Trigger, Watch
 use crowsnest_plan::object;
 use crowsnest_plan::retaining::{Autoscaler, ScaleTarget, is_retained, mark, touched};
 
-/// Namespace and name.
-type Key = (String, String);
-
 pub struct ScaleTargetMarker {
     context: Arc<Context>,
     targets: Trigger<ScaleTarget>,
     /// What every autoscaler scales, so that the target it leaves is known.
-    autoscalers: Mutex<BTreeMap<Key, Autoscaler>>,
+    autoscalers: Mutex<BTreeMap<NamespacedName, Autoscaler>>,
 }
 
 /// Whatever version of it the control plane prefers, they are the same objects.
@@ -45,7 +42,7 @@ impl ScaleTargetMarker {
     }
 
     /// Remembers an autoscaler; the targets that this changes.
-    fn learn(&self, key: Key, new: Option<Autoscaler>) -> Vec<ScaleTarget> {
+    fn learn(&self, key: NamespacedName, new: Option<Autoscaler>) -> Vec<ScaleTarget> {
         let mut autoscalers = self.autoscalers.lock();
         let old = match &new {
             Some(new) => autoscalers.insert(key, new.clone()),
@@ -59,8 +56,8 @@ impl ScaleTargetMarker {
     fn find(&self, namespace: &str, wanted: impl Fn(&ScaleTarget) -> bool) -> Option<ScaleTarget> {
         let autoscalers = self.autoscalers.lock();
         let mut near = autoscalers
-            .range((namespace.to_owned(), String::new())..)
-            .take_while(|((of, _), _)| of == namespace)
+            .range(NamespacedName::new(namespace, "")..)
+            .take_while(|(key, _)| key.namespace == namespace)
             .map(|(_, autoscaler)| autoscaler);
         let found = near.find(|autoscaler| autoscaler.propagated && wanted(&autoscaler.target));
         found.map(|autoscaler| autoscaler.target.clone())
@@ -99,9 +96,9 @@ impl Controller for ScaleTargetMarker {
         Ok(propagated.map(|autoscaler| autoscaler.target.clone()).collect())
     }
 
-    fn retain(&self, cluster: &ClusterName, resource: &Resource, keys: &HashSet<Key>) {
+    fn retain(&self, cluster: &ClusterName, resource: &Resource, keys: &HashSet<NamespacedName>) {
         if cluster.is_control_plane() && is_autoscaler(&resource.gvr) {
-            let known: Vec<Key> = self.autoscalers.lock().keys().cloned().collect();
+            let known: Vec<NamespacedName> = self.autoscalers.lock().keys().cloned().collect();
             let deleted = known.into_iter().filter(|key| !keys.contains(key));
             deleted.flat_map(|key| self.learn(key, None)).for_each(|target| self.targets.add(target));
         }

@@ -195,11 +195,10 @@ impl ClusterController {
     async fn bindings_left(&self, name: &str) -> Result<Vec<(String, String)>, Error> {
         let context = &self.context;
         let mut left = Vec::new();
-        for (namespace, binding) in context.placements.within(name) {
-            let found = context.glance(context.kinds.binding(&namespace), &namespace, &binding).await?;
+        for key in context.placements.within(name) {
+            let found = context.glance(context.kinds.binding(&key.namespace), &key.namespace, &key.name).await?;
             let Some(found) = found.filter(|found| targets(found.view(), name)) else { continue };
-            let named = if namespace.is_empty() { binding } else { format!("{namespace}/{binding}") };
-            left.push((named, clusters::binding_stays(found.view(), &context.config.scheduler_name)));
+            left.push((key.to_string(), clusters::binding_stays(found.view(), &context.config.scheduler_name)));
         }
         Ok(left)
     }

@@ -69,7 +69,7 @@ impl ApplicationFailoverController {
 
     /// The key of a binding that fails over, or did.
     fn watched(&self, binding: &Value) -> Option<BindingKey> {
-        let key = (object::namespace(binding).to_owned(), object::name(binding).to_owned());
+        let key = object::key(binding);
         let fails_over = object::at(binding, &["spec", "failover", "application"]).is_some();
         (fails_over || self.since.lock().contains_key(&key)).then_some(key)
     }
@@ -111,8 +111,9 @@ impl Controller for ApplicationFailoverController {
 
     async fn reconcile(self: Arc<Self>, key: BindingKey) -> Result<Outcome, Error> {
         let context = &self.context;
-        let resource = context.kinds.binding(&key.0);
-        let binding = context.get(resource, &key.0, &key.1).await?.filter(|binding| !object::is_terminating(binding));
+        let resource = context.kinds.binding(&key.namespace);
+        let binding =
+            context.get(resource, &key.namespace, &key.name).await?.filter(|binding| !object::is_terminating(binding));
         let Some(binding) = binding else {
             self.since.lock().remove(&key);
             return Ok(Outcome::Done);
@@ -137,7 +138,7 @@ impl Controller for ApplicationFailoverController {
                 graceful_eviction: gates.graceful_eviction,
                 preserves_state: gates.stateful_failover_injection,
             };
-            let producer = match key.0.as_str() {
+            let producer = match key.namespace.as_str() {
                 "" => eviction::PRODUCER_CLUSTER_APPLICATION_FAILOVER,
                 _ => eviction::PRODUCER_APPLICATION_FAILOVER,
             };
@@ -237,7 +238,7 @@ impl ApplicationFailoverController {
     ) -> Result<(), Error> {
         let clusters = (!spec.clusters.is_empty()).then_some(&spec.clusters);
         let patch = json!({"spec": {"clusters": clusters, "gracefulEvictionTasks": spec.graceful_eviction_tasks}});
-        let written = self.context.merge(self.context.kinds.binding(&key.0), binding, patch).await?;
+        let written = self.context.merge(self.context.kinds.binding(&key.namespace), binding, patch).await?;
         let bound = Bound::of(&written, before, self.context.config.clock.wall());
         let entries = journal::evicted(&bound, (before, spec), &journal::Clusters::new(), &[]);
         self.context.journal.note_all(entries).await;

@@ -92,8 +92,9 @@ impl Controller for FailbackController {
 
     async fn reconcile(self: Arc<Self>, key: BindingKey) -> Result<Outcome, Error> {
         let context = &self.context;
-        let resource = context.kinds.binding(&key.0);
-        let binding = context.get(resource, &key.0, &key.1).await?.filter(|binding| !object::is_terminating(binding));
+        let resource = context.kinds.binding(&key.namespace);
+        let binding =
+            context.get(resource, &key.namespace, &key.name).await?.filter(|binding| !object::is_terminating(binding));
         let Some(binding) = binding else {
             self.away.lock().remove(&key);
             return Ok(Outcome::Done);
@@ -152,7 +153,7 @@ impl FailbackController {
     /// Home, or no home any more.
     async fn forget_home(&self, key: &BindingKey, binding: &Value) -> Result<Outcome, Error> {
         let patch = json!({"metadata": {"annotations": {annotation::HOME: null}}});
-        self.context.merge(self.context.kinds.binding(&key.0), binding, patch).await?;
+        self.context.merge(self.context.kinds.binding(&key.namespace), binding, patch).await?;
         self.away.lock().remove(key);
         Ok(Outcome::Done)
     }

@@ -98,7 +98,7 @@ pub async fn followers(context: &Context, policy: &Value) -> Result<Vec<BindingK
     let mut followers = Vec::new();
     for resource in scopes {
         let bindings = context.headers_with_id(resource, label, id).await?;
-        followers.extend(bindings.into_iter().map(|binding| (binding.namespace, binding.name)));
+        followers.extend(bindings.into_iter().map(|binding| BindingKey::new(binding.namespace, binding.name)));
     }
     Ok(followers)
 }
@@ -137,9 +137,9 @@ fn clusters_in(binding: &Value, key: &str) -> BTreeSet<String> {
 
 /// Notes on the binding of a Work that its cluster leaves before anybody has seen the copy stop; before the Work goes.
 pub async fn leave_unconfirmed(context: &Context, work: &Value, cluster: &str) -> Result<(), Error> {
-    let Some((namespace, name)) = binding_of_work(work) else { return Ok(()) };
-    let resource = context.kinds.binding(&namespace);
-    let Some(binding) = context.get(resource, &namespace, &name).await? else { return Ok(()) };
+    let Some(key) = binding_of_work(work) else { return Ok(()) };
+    let resource = context.kinds.binding(&key.namespace);
+    let Some(binding) = context.get(resource, &key.namespace, &key.name).await? else { return Ok(()) };
     let mut unconfirmed = clusters_in(&binding, annotation::UNCONFIRMED);
     if object::is_terminating(&binding) || !unconfirmed.insert(cluster.to_owned()) {
         return Ok(());

@@ -12,7 +12,7 @@ use crowsnest_api::cluster::Cluster;
 use crowsnest_api::constants::{annotation, condition, event, eviction};
 use crowsnest_api::policy::PurgeMode;
 use crowsnest_api::work::{GracefulEvictionTask, ResourceBinding, ResourceBindingSpec};
-use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_apimachinery::names::{ClusterName, NamespacedName};
 use crowsnest_apimachinery::taints;
 use k8s_openapi::api::core::v1::Toleration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -171,7 +171,7 @@ impl Controller for TaintManager {
 
     fn retain(&self, cluster: &ClusterName, resource: &Resource, keys: &HashSet<BindingKey>) {
         if cluster.is_control_plane() && *resource == self.context.kinds.cluster {
-            let deleted = self.gate.gone(|name| keys.contains(&(String::new(), name.to_owned())));
+            let deleted = self.gate.gone(|name| keys.contains(&NamespacedName::cluster_scoped(name)));
             let concerned = deleted.iter().flat_map(|name| self.learn(name, None));
             concerned.for_each(|key| self.bindings.add(key));
         }
@@ -182,8 +182,8 @@ impl Controller for TaintManager {
     }
 
     async fn reconcile(self: Arc<Self>, key: BindingKey) -> Result<Outcome, Error> {
-        let resource = self.context.kinds.binding(&key.0);
-        let binding = self.context.get(resource, &key.0, &key.1).await?;
+        let resource = self.context.kinds.binding(&key.namespace);
+        let binding = self.context.get(resource, &key.namespace, &key.name).await?;
         let Some(binding) = binding.filter(|binding| !object::is_terminating(binding)) else {
             self.forget(&key);
             return Ok(Outcome::Done);

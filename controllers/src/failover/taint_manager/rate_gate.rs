@@ -134,7 +134,7 @@ impl Gate {
             state.held.insert(key.clone());
             return Verdict::Halted;
         }
-        let apart = self.safety == Safety::Karmada && key.0.is_empty();
+        let apart = self.safety == Safety::Karmada && key.is_cluster_scoped();
         let turns = if apart { &mut state.cluster_turns } else { &mut state.turns };
         match turns.take(key, now) {
             Ok(()) => {

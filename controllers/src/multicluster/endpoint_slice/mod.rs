@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crowsnest_api::constants::{annotation, finalizer, label};
 use crowsnest_api::names::binding_name;
+use crowsnest_apimachinery::names::NamespacedName;
 use futures::FutureExt;
 use serde_json::Value;
 
@@ -17,15 +18,12 @@ use crate::shared::works::cluster_of;
 use crowsnest_plan::work::managed::WORK_PERMANENT_ID;
 use crowsnest_plan::{object, services as plan};
 
-/// Namespace and name of a Work.
-type Key = (String, String);
-
 pub struct EndpointSliceController {
     context: Arc<Context>,
 }
 
 impl EndpointSliceController {
-    fn on_work(&self, change: &Change) -> Requests<Key> {
+    fn on_work(&self, change: &Change) -> Requests<NamespacedName> {
         let work = change.object();
         let keeps_slice = object::label(work, label::ENDPOINT_SLICE_NAME).is_some()
             || object::has_finalizer(work, finalizer::ENDPOINT_SLICE_CONTROLLER);
@@ -33,18 +31,18 @@ impl EndpointSliceController {
     }
 
     /// A slice of ours that another client changed or deleted.
-    fn on_slice(&self, change: &Change) -> Requests<Key> {
+    fn on_slice(&self, change: &Change) -> Requests<NamespacedName> {
         let slice = change.object();
         if object::label(slice, plan::SLICE_MANAGED_BY) != Some(label::ENDPOINT_SLICE_CONTROLLER) {
             return Requests::none();
         }
-        let of = |key: &str| object::annotation(slice, key).unwrap_or_default().to_owned();
-        let work = (of(annotation::WORK_NAMESPACE), of(annotation::WORK_NAME));
-        Requests::one_if(!work.1.is_empty(), || work)
+        let of = |key: &str| object::annotation(slice, key).unwrap_or_default();
+        let work = NamespacedName::new(of(annotation::WORK_NAMESPACE), of(annotation::WORK_NAME));
+        Requests::one_if(!work.name.is_empty(), || work)
     }
 
     /// Works with slices of a Service whose export by members its binding may now allow, or no longer.
-    async fn exported(&self, change: &Change) -> Result<Requests<Key>, Error> {
+    async fn exported(&self, change: &Change) -> Result<Requests<NamespacedName>, Error> {
         let binding = change.object();
         let exported = object::at(binding, &["spec", "resource"]).unwrap_or(&Value::Null);
         if object::kind(exported) != plan::SERVICE_EXPORT || change.initial || !change.is_marked() {
@@ -54,16 +52,12 @@ impl EndpointSliceController {
         let works = self.context.with_label(&kinds.work, label::ENDPOINT_SLICE_NAME, service).await?;
         let is_of_namespace =
             |work: &&Value| object::label(work, label::ENDPOINT_SLICE_NAMESPACE) == Some(object::namespace(binding));
-        Ok(works.iter().map(|work| work.view()).filter(is_of_namespace).map(key_of).collect())
+        Ok(works.iter().map(|work| work.view()).filter(is_of_namespace).map(object::key).collect())
     }
 }
 
-fn key_of(work: &Value) -> Key {
-    (object::namespace(work).to_owned(), object::name(work).to_owned())
-}
-
 impl Controller for EndpointSliceController {
-    type Key = Key;
+    type Key = NamespacedName;
     const NAME: &'static str = "endpointslice-controller";
     const SWITCH: Switch = Switch::OnByDefault(&["endpointSlice"]);
 
@@ -80,16 +74,19 @@ impl Controller for EndpointSliceController {
         ]
     }
 
-    async fn keys(&self) -> Result<Vec<Key>, Error> {
+    async fn keys(&self) -> Result<Vec<NamespacedName>, Error> {
         let works = self.context.labelled(&self.context.kinds.work, label::ENDPOINT_SLICE_NAME).await?;
-        Ok(works.iter().map(|work| key_of(work.view())).collect())
+        Ok(works.iter().map(|work| object::key(work.view())).collect())
     }
 
-    async fn reconcile(self: Arc<Self>, key: Key) -> Result<Outcome, Error> {
+    async fn reconcile(self: Arc<Self>, key: NamespacedName) -> Result<Outcome, Error> {
         let context = &self.context;
-        let Some(work) = context.get(&context.kinds.work, &key.0, &key.1).await? else { return Ok(Outcome::Done) };
+        let Some(work) = context.get(&context.kinds.work, &key.namespace, &key.name).await? else {
+            return Ok(Outcome::Done);
+        };
         let of = |key: &str| object::label(&work, key);
-        let exported = (cluster_of(&key.0), of(label::ENDPOINT_SLICE_NAMESPACE), of(label::ENDPOINT_SLICE_NAME));
+        let exported =
+            (cluster_of(&key.namespace), of(label::ENDPOINT_SLICE_NAMESPACE), of(label::ENDPOINT_SLICE_NAME));
         let (Some(cluster), Some(namespace), Some(service)) = exported else { return self.clean_up(&work).await };
         if object::is_terminating(&work) {
             return self.clean_up(&work).await;

@@ -45,8 +45,8 @@ impl EndpointSliceCollectController {
     /// The Service whose endpoints a Work requests, or keeps.
     fn provided(work: &Value) -> Option<Provided> {
         let cluster = member_of(object::namespace(work))?;
-        let (namespace, name) = plan::of_work(work).filter(|_| plan::source_of(work).is_none())?;
-        Some(Provided { cluster, namespace, name })
+        let service = plan::of_work(work).filter(|_| plan::source_of(work).is_none())?;
+        Some(Provided { cluster, namespace: service.namespace, name: service.name })
     }
 
     fn is_enabled(&self) -> bool {
@@ -95,7 +95,7 @@ impl Controller for EndpointSliceCollectController {
         let execution = execution_namespace(&key.cluster);
         for work in works.iter().map(|work| work.view()) {
             let is_its = object::namespace(work) == execution
-                && plan::of_work(work).is_some_and(|(namespace, _)| namespace == key.namespace);
+                && plan::of_work(work).is_some_and(|service| service.namespace == key.namespace);
             let is_desired = desired.iter().any(|desired| desired.name == object::name(work));
             if !is_its || is_desired || !plan::is_collected(work) || object::is_terminating(work) {
                 continue;

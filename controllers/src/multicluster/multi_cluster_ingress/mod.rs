@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crowsnest_api::names::binding_name;
 use crowsnest_api::networking::{MultiClusterIngress, MultiClusterService};
 use crowsnest_api::remedy::RemedyAction;
+use crowsnest_apimachinery::names::NamespacedName;
 use parking_lot::Mutex;
 use serde_json::Value;
 
@@ -17,17 +18,14 @@ use crate::runtime::workqueue::Outcome;
 use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
 use crowsnest_plan::{multicluster_ingresses as plan, multicluster_services, object};
 
-/// Namespace and name.
-type Key = (String, String);
-
 pub struct MultiClusterIngressController {
     context: Arc<Context>,
     /// The services behind each.
-    known: Mutex<BTreeMap<Key, BTreeSet<String>>>,
+    known: Mutex<BTreeMap<NamespacedName, BTreeSet<String>>>,
 }
 
 impl MultiClusterIngressController {
-    fn on_ingress(&self, change: &Change) -> Requests<Key> {
+    fn on_ingress(&self, change: &Change) -> Requests<NamespacedName> {
         match change.current().map(decode::<MultiClusterIngress>).transpose() {
             Ok(Some(ingress)) => {
                 self.known.lock().insert(change.key(), plan::backends(&ingress.spec));
@@ -44,7 +42,7 @@ impl MultiClusterIngressController {
         }
     }
 
-    fn on_binding(&self, change: &Change) -> Requests<Key> {
+    fn on_binding(&self, change: &Change) -> Requests<NamespacedName> {
         let clusters = |binding: &Value| object::at(binding, &["spec", "clusters"]).cloned();
         let binding = change.object();
         let is_moved = change.deleted || change.old().is_none_or(|old| clusters(old) != clusters(binding));
@@ -54,21 +52,21 @@ impl MultiClusterIngressController {
         }
     }
 
-    fn on_cluster(&self, change: &Change) -> Requests<Key> {
+    fn on_cluster(&self, change: &Change) -> Requests<NamespacedName> {
         let actions = |cluster: &Value| object::at(cluster, &["status", "remedyActions"]).cloned();
         Requests::all_if(change.deleted || change.old().is_none_or(|old| actions(old) != actions(change.object())))
     }
 
     /// Ingresses with a service as a backend.
-    fn in_front_of(&self, namespace: &str, service: &str) -> Requests<Key> {
+    fn in_front_of(&self, namespace: &str, service: &str) -> Requests<NamespacedName> {
         let known = self.known.lock();
-        let of_it = known.iter().filter(|((of, _), backends)| of == namespace && backends.contains(service));
+        let of_it = known.iter().filter(|(key, backends)| key.namespace == namespace && backends.contains(service));
         of_it.map(|(key, _)| key.clone()).collect()
     }
 }
 
 impl Controller for MultiClusterIngressController {
-    type Key = Key;
+    type Key = NamespacedName;
     const NAME: &'static str = "multicluster-ingresses";
     const SWITCH: Switch = super::MULTI_CLUSTER_SERVICE;
 
@@ -89,11 +87,11 @@ impl Controller for MultiClusterIngressController {
         ]
     }
 
-    async fn keys(&self) -> Result<Vec<Key>, Error> {
+    async fn keys(&self) -> Result<Vec<NamespacedName>, Error> {
         Ok(self.known.lock().keys().cloned().collect())
     }
 
-    async fn reconcile(self: Arc<Self>, (namespace, name): Key) -> Result<Outcome, Error> {
+    async fn reconcile(self: Arc<Self>, NamespacedName { namespace, name }: NamespacedName) -> Result<Outcome, Error> {
         let context = &self.context;
         let resource = &context.kinds.multi_cluster_ingress;
         let Some(ingress) = context.get(resource, &namespace, &name).await? else { return Ok(Outcome::Done) };

@@ -9,6 +9,7 @@ use std::time::Duration;
 use crowsnest_api::constants::{condition, event, finalizer, label};
 use crowsnest_api::names::{binding_name, execution_namespace};
 use crowsnest_api::networking::{MultiClusterService, MultiClusterServiceSpec};
+use crowsnest_apimachinery::names::NamespacedName;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -23,19 +24,16 @@ use crate::shared::works::{cluster_of, write_work};
 use crowsnest_plan::multicluster_services::{self as plan, Bind, Role};
 use crowsnest_plan::{conditions, object};
 
-/// Namespace and name of a MultiClusterService, and of its Service.
-type Key = (String, String);
-
 /// Works come in groups; they are looked at together.
 const GATHER: Duration = Duration::from_millis(100);
 
 pub struct MultiClusterServiceController {
     context: Arc<Context>,
-    known: Mutex<BTreeSet<Key>>,
+    known: Mutex<BTreeSet<NamespacedName>>,
 }
 
 impl MultiClusterServiceController {
-    fn on_multi_cluster_service(&self, change: &Change) -> Requests<Key> {
+    fn on_multi_cluster_service(&self, change: &Change) -> Requests<NamespacedName> {
         if !self.is_enabled() {
             return Requests::none();
         }
@@ -46,16 +44,16 @@ impl MultiClusterServiceController {
         Requests::one_if(change.is_marked(), || change.key())
     }
 
-    fn on_service(&self, change: &Change) -> Requests<Key> {
+    fn on_service(&self, change: &Change) -> Requests<NamespacedName> {
         let key = change.key();
         Requests::one_if(self.known.lock().contains(&key), || key.clone())
     }
 
-    fn on_work(&self, change: &Change) -> Requests<Key> {
+    fn on_work(&self, change: &Change) -> Requests<NamespacedName> {
         Requests::from(plan::of_work(change.object()).filter(|_| self.is_enabled())).after(GATHER)
     }
 
-    fn on_cluster(&self, change: &Change) -> Requests<Key> {
+    fn on_cluster(&self, change: &Change) -> Requests<NamespacedName> {
         let reported = |cluster: &Value| {
             let of = |field: &str| object::at(cluster, &["status", field]).cloned();
             (of("conditions"), of("apiEnablements"))
@@ -70,7 +68,7 @@ impl MultiClusterServiceController {
 }
 
 impl Controller for MultiClusterServiceController {
-    type Key = Key;
+    type Key = NamespacedName;
     const NAME: &'static str = "multiclusterservice-controller";
     const SWITCH: Switch = super::MULTI_CLUSTER_SERVICE;
 
@@ -88,14 +86,14 @@ impl Controller for MultiClusterServiceController {
         ]
     }
 
-    async fn keys(&self) -> Result<Vec<Key>, Error> {
+    async fn keys(&self) -> Result<Vec<NamespacedName>, Error> {
         Ok(self.known.lock().iter().cloned().collect())
     }
 
-    async fn reconcile(self: Arc<Self>, key: Key) -> Result<Outcome, Error> {
+    async fn reconcile(self: Arc<Self>, key: NamespacedName) -> Result<Outcome, Error> {
         let context = &self.context;
         let resource = &context.kinds.multi_cluster_service;
-        let Some(mut mcs) = context.get(resource, &key.0, &key.1).await? else {
+        let Some(mut mcs) = context.get(resource, &key.namespace, &key.name).await? else {
             self.withdraw(&key).await?;
             return Ok(Outcome::Done);
         };
@@ -135,15 +133,15 @@ impl MultiClusterServiceController {
                 write_work(context, &plan::provided(provider, mcs)).await?;
             }
         }
-        let key = (object::namespace(mcs).to_owned(), object::name(mcs).to_owned());
+        let key = object::key(mcs);
         for work in self.works(&key).await?.iter().filter(|work| plan::is_provided(work)) {
             let provides = cluster_of(object::namespace(work)).is_some_and(|cluster| providers.contains(cluster));
             if !provides {
                 self.delete(work).await?;
             }
         }
-        let Some(service) = context.get(&context.kinds.service, &key.0, &key.1).await? else {
-            return Err(Error::Apply(format!("services \"{}\" not found", key.1)));
+        let Some(service) = context.get(&context.kinds.service, &key.namespace, &key.name).await? else {
+            return Err(Error::Apply(format!("services \"{}\" not found", key.name)));
         };
         let service = match plan::claim(&service, mcs) {
             Some(claimed) => Arc::new(context.replace(&context.kinds.service, &claimed).await?),
@@ -151,7 +149,7 @@ impl MultiClusterServiceController {
         };
         let binding = binding_name(object::kind(&service), object::name(&service));
         let resource = &context.kinds.resource_binding;
-        let existing = context.get(resource, &key.0, &binding).await?;
+        let existing = context.get(resource, &key.namespace, &binding).await?;
         let clusters = providers.union(&consumers).cloned().collect();
         match plan::bind(mcs, &service, &clusters, existing.as_deref()) {
             Bind::Keep => Ok(()),
@@ -177,7 +175,7 @@ impl MultiClusterServiceController {
     }
 
     /// Takes collected slices to consumers; whether there were any.
-    async fn dispatch(&self, key: &Key, mcs: &Value, spec: &MultiClusterServiceSpec) -> Result<bool, Error> {
+    async fn dispatch(&self, key: &NamespacedName, mcs: &Value, spec: &MultiClusterServiceSpec) -> Result<bool, Error> {
         let context = &self.context;
         let all = context.clusters().await?;
         let (providers, consumers) =
@@ -203,7 +201,7 @@ impl MultiClusterServiceController {
         }
         for work in works.iter().filter(|work| plan::source_of(work).is_some()) {
             let consumer = cluster_of(object::namespace(work)).unwrap_or_default();
-            let stays = wanted.contains(&(object::namespace(work).to_owned(), object::name(work).to_owned()));
+            let stays = wanted.contains(&object::key(work));
             if !stays && !skipped.contains(consumer) {
                 self.delete(work).await?;
             }
@@ -213,14 +211,14 @@ impl MultiClusterServiceController {
     }
 
     /// Writes one slice's Work of a consumer; which it is.
-    async fn send(&self, consumer: &str, provider: &str, source: &Value) -> Result<Option<Key>, Error> {
+    async fn send(&self, consumer: &str, provider: &str, source: &Value) -> Result<Option<NamespacedName>, Error> {
         let context = &self.context;
         let execution = execution_namespace(consumer);
         let there = context.get(&context.kinds.work, &execution, object::name(source)).await?;
         let is_taken = there.is_some_and(|work| plan::source_of(&work) != Some(provider));
         let Some(work) = plan::dispatched(consumer, provider, source, |_| is_taken) else { return Ok(None) };
         write_work(context, &work).await?;
-        Ok(Some((work.namespace, work.name)))
+        Ok(Some(NamespacedName::new(work.namespace, work.name)))
     }
 
     /// Collected Works that are to go: what was dispatched of them is gone.
@@ -232,9 +230,9 @@ impl MultiClusterServiceController {
         Ok(())
     }
 
-    async fn works(&self, key: &Key) -> Result<Vec<Value>, Error> {
+    async fn works(&self, key: &NamespacedName) -> Result<Vec<Value>, Error> {
         let resource = &self.context.kinds.work;
-        let works = self.context.with_label(resource, label::MULTI_CLUSTER_SERVICE_NAME, &key.1).await?;
+        let works = self.context.with_label(resource, label::MULTI_CLUSTER_SERVICE_NAME, &key.name).await?;
         let is_its = |work: &&Value| plan::of_work(work).as_ref() == Some(key);
         Ok(works.iter().map(|work| work.view()).filter(is_its).cloned().collect())
     }
@@ -247,7 +245,7 @@ impl MultiClusterServiceController {
     }
 
     /// Gives the Service back, and takes everything away that was made for it. Its binding stays.
-    async fn withdraw(&self, key: &Key) -> Result<(), Error> {
+    async fn withdraw(&self, key: &NamespacedName) -> Result<(), Error> {
         let context = &self.context;
         let works = self.works(key).await?;
         for work in works.iter().filter(|work| !plan::is_collected(work)) {
@@ -260,9 +258,9 @@ impl MultiClusterServiceController {
             }
         }
         self.let_go(&works).await?;
-        let binding = binding_name("Service", &key.1);
-        for (resource, name) in [(&context.kinds.service, &key.1), (&context.kinds.resource_binding, &binding)] {
-            let object = context.get(resource, &key.0, name).await?;
+        let binding = binding_name("Service", &key.name);
+        for (resource, name) in [(&context.kinds.service, &key.name), (&context.kinds.resource_binding, &binding)] {
+            let object = context.get(resource, &key.namespace, name).await?;
             let object =
                 object.filter(|object| object::label(object, label::MULTI_CLUSTER_SERVICE_PERMANENT_ID).is_some());
             if let Some(released) = object.and_then(|object| plan::released(&object)) {

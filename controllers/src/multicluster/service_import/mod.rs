@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crowsnest_api::constants::event;
 use crowsnest_api::names::derived_service_name;
+use crowsnest_apimachinery::names::NamespacedName;
 use futures::FutureExt;
 use serde_json::{Value, json};
 
@@ -16,26 +17,23 @@ use crate::runtime::workqueue::Outcome;
 use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
 use crowsnest_plan::{object, services as plan};
 
-/// Namespace and name of an import.
-type Key = (String, String);
-
 pub struct ServiceImportController {
     context: Arc<Context>,
 }
 
 impl ServiceImportController {
     /// The import of a derived Service that another client changed or deleted. One that belongs to no import is a user's.
-    async fn derived_from(&self, change: &Change) -> Result<Requests<Key>, Error> {
+    async fn derived_from(&self, change: &Change) -> Result<Requests<NamespacedName>, Error> {
         let import = object::name(change.object()).strip_prefix("derived-").filter(|_| !change.initial);
         let Some(import) = import else { return Ok(Requests::none()) };
         let namespace = object::namespace(change.object());
         let exists = self.context.exists(&self.context.kinds.service_import, namespace, import).await?;
-        Ok(Requests::one_if(exists, || (namespace.to_owned(), import.to_owned())))
+        Ok(Requests::one_if(exists, || NamespacedName::new(namespace, import)))
     }
 }
 
 impl Controller for ServiceImportController {
-    type Key = Key;
+    type Key = NamespacedName;
     const NAME: &'static str = "service-import-controller";
     const SWITCH: Switch = Switch::OnByDefault(&["serviceImport"]);
 
@@ -51,13 +49,13 @@ impl Controller for ServiceImportController {
         ]
     }
 
-    async fn keys(&self) -> Result<Vec<Key>, Error> {
+    async fn keys(&self) -> Result<Vec<NamespacedName>, Error> {
         self.context.keys(&self.context.kinds.service_import).await
     }
 
-    async fn reconcile(self: Arc<Self>, key: Key) -> Result<Outcome, Error> {
+    async fn reconcile(self: Arc<Self>, key: NamespacedName) -> Result<Outcome, Error> {
         let context = &self.context;
-        let (namespace, name) = &key;
+        let NamespacedName { namespace, name } = &key;
         let import = context.get(&context.kinds.service_import, namespace, name).await?;
         let Some(import) = import.filter(|import| !object::is_terminating(import)) else {
             let service = derived_service_name(name);

@@ -101,7 +101,7 @@ impl BindingController {
             && is_template_resource(&change.resource.gvr)
             && change.of_template() != TemplateChange::None;
         let name = || binding_name(object::kind(template), object::name(template));
-        Requests::one_if(is_changed, || (object::namespace(template).to_owned(), name()))
+        Requests::one_if(is_changed, || BindingKey::new(object::namespace(template), name()))
     }
 
     /// Bindings whose template an override policy selects, before or after its change; all of them when its selectors before the
@@ -133,7 +133,7 @@ impl BindingController {
                         || best_precision(&spec.resource_selectors, template.view()).is_some()
                 });
                 if all || selected {
-                    requests.push((object::namespace(binding).to_owned(), object::name(binding).to_owned()));
+                    requests.push(object::key(binding));
                 }
             }
         }
@@ -199,14 +199,16 @@ impl Controller for BindingController {
 
     async fn reconcile(self: Arc<Self>, key: BindingKey) -> Result<Outcome, Error> {
         let context = &self.context;
-        let resource = context.kinds.binding(&key.0);
-        let Some((binding, typed)) = context.binding(&key.0, &key.1).await? else { return Ok(Outcome::Done) };
+        let resource = context.kinds.binding(&key.namespace);
+        let Some((binding, typed)) = context.binding(&key.namespace, &key.name).await? else {
+            return Ok(Outcome::Done);
+        };
         let works = self.works_of(&binding).await?;
         if object::is_terminating(&binding) {
             for work in &works {
                 self.delete_work(&binding, work).await?;
             }
-            let finalizer = match key.0.as_str() {
+            let finalizer = match key.namespace.as_str() {
                 "" => finalizer::CLUSTER_RESOURCE_BINDING_CONTROLLER,
                 _ => finalizer::BINDING_CONTROLLER,
             };
@@ -282,7 +284,7 @@ impl BindingController {
         }
         // The label by which Works are found can be set by the author of a binding. Only controllers write the annotations.
         let stored = self.context.get(&self.context.kinds.work, &work.namespace, &work.name).await?;
-        let own = (object::namespace(binding).to_owned(), object::name(binding).to_owned());
+        let own = object::key(binding);
         if stored.is_none_or(|stored| binding_of_work(&stored) != Some(own)) {
             return Ok(());
         }

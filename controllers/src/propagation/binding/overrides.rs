@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use crowsnest_api::policy::OverrideSpec;
+use crowsnest_apimachinery::names::NamespacedName;
 use crowsnest_plan::object;
 use crowsnest_plan::overriding::OverridePolicy;
 use parking_lot::RwLock;
@@ -50,7 +51,7 @@ impl Overrides {
 /// All override policies as last told, by namespace (none for those that are cluster-wide) and name.
 #[derive(Default)]
 pub(super) struct KnownOverrides {
-    known: RwLock<BTreeMap<(String, String), Arc<OverrideSpec>>>,
+    known: RwLock<BTreeMap<NamespacedName, Arc<OverrideSpec>>>,
 }
 
 impl KnownOverrides {
@@ -64,13 +65,13 @@ impl KnownOverrides {
 
     /// Of this scope only these are there.
     pub(super) fn keep(&self, namespaced: bool, keys: &HashSet<BindingKey>) {
-        self.known.write().retain(|key, _| key.0.is_empty() == namespaced || keys.contains(key));
+        self.known.write().retain(|key, _| key.is_cluster_scoped() == namespaced || keys.contains(key));
     }
 
     pub(super) fn of(&self, namespace: &str) -> Overrides {
         let known = self.known.read();
-        let first = (namespace.to_owned(), String::new());
-        let own = known.range(first..).take_while(|((of, _), _)| of == namespace);
-        Overrides { policies: own.map(|((_, name), spec)| (name.clone(), Arc::clone(spec))).collect() }
+        let first = NamespacedName::new(namespace, "");
+        let own = known.range(first..).take_while(|(key, _)| key.namespace == namespace);
+        Overrides { policies: own.map(|(key, spec)| (key.name.clone(), Arc::clone(spec))).collect() }
     }
 }

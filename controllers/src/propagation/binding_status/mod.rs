@@ -121,7 +121,7 @@ impl Controller for BindingStatusController {
         let Some(Reported { binding, items, conditions, is_news, .. }) = self.reported(&key).await? else {
             return Ok(Outcome::Done);
         };
-        let resource = context.kinds.binding(&key.0);
+        let resource = context.kinds.binding(&key.namespace);
         if is_news {
             if let Some(wait) = self.deferred.wait(context.write_load(), key.clone(), waited) {
                 return Ok(Outcome::Again(wait));
@@ -135,9 +135,9 @@ impl Controller for BindingStatusController {
                 }
             });
             written?;
-            let name = match key.0.as_str() {
-                "" => format!("ClusterResourceBinding({})", key.1),
-                namespace => format!("ResourceBinding({namespace}/{})", key.1),
+            let name = match key.namespace.as_str() {
+                "" => format!("ClusterResourceBinding({})", key.name),
+                namespace => format!("ResourceBinding({namespace}/{})", key.name),
             };
             let message = format!("Update {name} with AggregatedStatus successfully.");
             context.events.note(&binding, Severity::Normal, event::AGGREGATE_STATUS_SUCCEED, message);
@@ -152,7 +152,9 @@ impl BindingStatusController {
     async fn reported(&self, key: &BindingKey) -> Result<Option<Reported>, Error> {
         let mut pauses = GATHERING.into_iter();
         loop {
-            let Some((binding, typed)) = self.context.binding(&key.0, &key.1).await? else { return Ok(None) };
+            let Some((binding, typed)) = self.context.binding(&key.namespace, &key.name).await? else {
+                return Ok(None);
+            };
             if object::is_terminating(&binding) {
                 return Ok(None);
             }
@@ -170,7 +172,7 @@ impl BindingStatusController {
     }
 
     async fn works_of(&self, binding: &Value, key: &BindingKey) -> Result<Vec<(String, Work)>, Error> {
-        let label = match key.0.as_str() {
+        let label = match key.namespace.as_str() {
             "" => label::CLUSTER_RESOURCE_BINDING_PERMANENT_ID,
             _ => label::RESOURCE_BINDING_PERMANENT_ID,
         };

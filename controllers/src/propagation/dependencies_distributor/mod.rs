@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crowsnest_api::constants::{annotation, event, finalizer, label};
 use crowsnest_api::names::{binding_name, binding_reference_key};
 use crowsnest_api::work::ResourceBinding;
-use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_apimachinery::names::{ClusterName, NamespacedName};
 use crowsnest_apimachinery::selector::label_selector_matches;
 use futures::TryStreamExt;
 use parking_lot::Mutex;
@@ -88,7 +88,7 @@ impl Controller for DependenciesDistributor {
             let binding = binding.view();
             let propagates = object::at(binding, &["spec", "propagateDeps"]).and_then(Value::as_bool);
             if propagates.unwrap_or_default() {
-                keys.push((object::namespace(binding).to_owned(), object::name(binding).to_owned()));
+                keys.push(object::key(binding));
             }
         }
         Ok(keys)
@@ -106,7 +106,7 @@ impl Controller for DependenciesDistributor {
     async fn reconcile(self: Arc<Self>, key: BindingKey) -> Result<Outcome, Error> {
         let context = &self.context;
         let resource = &context.kinds.resource_binding;
-        let Some((binding, typed)) = context.binding(&key.0, &key.1).await? else {
+        let Some((binding, typed)) = context.binding(&key.namespace, &key.name).await? else {
             self.detach_all(&key, &BTreeSet::new()).await?;
             return Ok(Outcome::Done);
         };
@@ -165,8 +165,8 @@ impl DependenciesDistributor {
             return Ok(false);
         }
         let parent = Parent {
-            namespace: &key.0,
-            name: &key.1,
+            namespace: &key.namespace,
+            name: &key.name,
             permanent_id: object::label(&binding, label::RESOURCE_BINDING_PERMANENT_ID).unwrap_or_default(),
             clusters: &typed.spec.clusters,
             wishes: Wishes::of(&typed.spec),
@@ -176,7 +176,7 @@ impl DependenciesDistributor {
         let mut failed = None;
         let mut all_found = true;
         for dependency in dependencies.list() {
-            let templates = match self.templates(dependency, &key.0).await {
+            let templates = match self.templates(dependency, &key.namespace).await {
                 Ok(templates) => templates,
                 Err(error) => {
                     all_found = false;
@@ -282,9 +282,10 @@ impl DependenciesDistributor {
     /// The bindings that require an attached one, as far as they are there.
     async fn parents_of(&self, attached: &Value) -> Result<BTreeMap<BindingKey, Cached>, Error> {
         let mut parents = BTreeMap::new();
-        for (namespace, name) in dependencies::parents(attached) {
-            if let Some(found) = self.context.glance(&self.context.kinds.resource_binding, &namespace, &name).await? {
-                parents.insert((namespace, name), found);
+        let resource = &self.context.kinds.resource_binding;
+        for parent in dependencies::parents(attached) {
+            if let Some(found) = self.context.glance(resource, &parent.namespace, &parent.name).await? {
+                parents.insert(parent, found);
             }
         }
         Ok(parents)
@@ -293,16 +294,17 @@ impl DependenciesDistributor {
     /// Takes the parent out of every attached binding that isn't in `keep`.
     async fn detach_all(&self, parent: &BindingKey, keep: &BTreeSet<String>) -> Result<(), Error> {
         let resource = &self.context.kinds.resource_binding;
-        let depended = format!("{}{}", label::DEPENDED_BY_PREFIX, binding_reference_key(&parent.0, &parent.1));
+        let depended =
+            format!("{}{}", label::DEPENDED_BY_PREFIX, binding_reference_key(&parent.namespace, &parent.name));
         let world = &self.context.world;
         let bindings = world.labelled(&self.context.control_plane, &resource.gvr, &depended, None).await?;
         let leaving = bindings
             .iter()
             .map(Cached::view)
-            .filter(|binding| object::namespace(binding) == parent.0 && !keep.contains(object::name(binding)));
+            .filter(|binding| object::namespace(binding) == parent.namespace && !keep.contains(object::name(binding)));
         for binding in leaving {
             let parents = self.parents_of(binding).await?;
-            if let Some(updated) = dependencies::detach(&parent.0, &parent.1, binding, found_in(&parents)) {
+            if let Some(updated) = dependencies::detach(&parent.namespace, &parent.name, binding, found_in(&parents)) {
                 self.context.replace(resource, &updated).await?;
             }
         }
@@ -318,7 +320,7 @@ fn may_have_dependencies(binding: &Value) -> bool {
 
 /// Finds parents by namespace and name.
 fn found_in<'a>(parents: &'a BTreeMap<BindingKey, Cached>) -> impl Fn(&str, &str) -> Option<&'a Value> {
-    move |namespace, name| parents.get(&(namespace.to_owned(), name.to_owned())).map(Cached::view)
+    move |namespace, name| parents.get(&NamespacedName::new(namespace, name)).map(Cached::view)
 }
 
 /// Whether a dependency means this object when it has these labels.

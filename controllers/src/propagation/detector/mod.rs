@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use crowsnest_api::constants::{event, label};
 use crowsnest_api::names::{binding_name, is_reserved_namespace};
-use crowsnest_apimachinery::names::{ClusterName, Gvr};
+use crowsnest_apimachinery::names::{ClusterName, Gvr, NamespacedName};
 use crowsnest_members::ApiResources;
 use parking_lot::{Mutex, RwLock};
 use serde_json::Value;
@@ -106,7 +106,7 @@ impl ResourceDetector {
         if !is_template_resource(&change.resource.gvr) {
             return Requests::none();
         }
-        let (namespace, name) = change.key();
+        let NamespacedName { namespace, name } = change.key();
         let key = TemplateKey { gvr: change.resource.gvr.clone(), namespace, name };
         if change.deleted {
             self.unclaimed.remove(&key);
@@ -167,7 +167,7 @@ impl Controller for ResourceDetector {
     async fn keys(&self) -> Result<Vec<TemplateKey>, Error> {
         let mut keys = Vec::new();
         for resource in self.template_resources() {
-            for (namespace, name) in self.context.keys(&resource).await? {
+            for NamespacedName { namespace, name } in self.context.keys(&resource).await? {
                 let key = TemplateKey { gvr: resource.gvr.clone(), namespace, name };
                 keys.extend(Some(key).filter(|key| self.is_template(&resource, key)));
             }
@@ -175,7 +175,7 @@ impl Controller for ResourceDetector {
         Ok(keys)
     }
 
-    fn retain(&self, cluster: &ClusterName, resource: &Resource, keys: &HashSet<(String, String)>) {
+    fn retain(&self, cluster: &ClusterName, resource: &Resource, keys: &HashSet<NamespacedName>) {
         if cluster.is_control_plane() {
             self.unclaimed.keep(&resource.gvr, keys);
         }

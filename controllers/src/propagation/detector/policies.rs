@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crowsnest_api::constants::{finalizer, label};
 use crowsnest_api::policy::PropagationSpec;
-use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_apimachinery::names::{ClusterName, NamespacedName};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -21,7 +21,7 @@ use crowsnest_plan::propagation::Policy;
 use crowsnest_plan::selector::{Named, best_precision_of_named};
 
 /// A policy; the namespace is empty for a cluster-wide one.
-pub type PolicyKey = (String, String);
+pub type PolicyKey = NamespacedName;
 
 pub struct PolicyRecord {
     object: Cached,
@@ -78,9 +78,12 @@ impl ResourceDetector {
 
     /// Policies that wait for an override policy to exist.
     fn on_override(&self, change: &Change) -> Requests<PolicyKey> {
-        let (namespace, name) = change.key();
+        let key = change.key();
+        let depends = |policy: &PolicyKey, spec: &PropagationSpec| {
+            policy.namespace == key.namespace && spec.dependent_overrides.contains(&key.name)
+        };
         match change.old.is_none() && !change.deleted {
-            true => self.policies_where(|(of, _), spec| *of == namespace && spec.dependent_overrides.contains(&name)),
+            true => self.policies_where(depends),
             false => Requests::none(),
         }
     }
@@ -107,8 +110,8 @@ impl ResourceDetector {
     pub(super) fn policies_for(&self, namespace: &str) -> Vec<Arc<PolicyRecord>> {
         let known = self.known_policies.read();
         let of = |scope: &str| {
-            let (from, scope) = ((scope.to_owned(), String::new()), scope.to_owned());
-            known.range(from..).take_while(move |((of, _), _)| *of == scope).map(|(_, record)| Arc::clone(record))
+            let (from, scope) = (PolicyKey::new(scope, ""), scope.to_owned());
+            known.range(from..).take_while(move |(key, _)| key.namespace == scope).map(|(_, record)| Arc::clone(record))
         };
         match namespace {
             "" => of("").collect(),
@@ -196,7 +199,7 @@ impl ResourceDetector {
                 continue;
             }
             let unclaimed = self.unclaimed.meant(resource, namespace, selector).into_iter();
-            selected.extend(unclaimed.map(|(namespace, name)| (Arc::clone(resource), namespace, name)));
+            selected.extend(unclaimed.map(|key| (Arc::clone(resource), key.namespace, key.name)));
         }
         selected
     }
@@ -233,7 +236,7 @@ impl Controller for PolicyDetector {
 
     fn retain(&self, cluster: &ClusterName, resource: &Resource, keys: &HashSet<PolicyKey>) {
         if cluster.is_control_plane() && self.detector.context.kinds.is_of_policies(resource) {
-            let stays = |key: &PolicyKey| key.0.is_empty() == resource.namespaced || keys.contains(key);
+            let stays = |key: &PolicyKey| key.is_cluster_scoped() == resource.namespaced || keys.contains(key);
             self.detector.known_policies.write().retain(|key, _| stays(key));
         }
     }

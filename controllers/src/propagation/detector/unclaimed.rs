@@ -5,36 +5,34 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crowsnest_api::policy::ResourceSelector;
-use crowsnest_apimachinery::names::Gvr;
+use crowsnest_apimachinery::names::{Gvr, NamespacedName};
 use parking_lot::Mutex;
 
 use super::TemplateKey;
 use crate::runtime::dynamic_client::Resource;
 use crowsnest_plan::selector::{Named, best_precision_of_named};
 
-/// Namespace and name.
-type Key = (String, String);
 type Labels = BTreeMap<String, String>;
 
 #[derive(Default)]
 pub struct Unclaimed {
-    templates: Mutex<HashMap<Gvr, BTreeMap<Key, Labels>>>,
+    templates: Mutex<HashMap<Gvr, BTreeMap<NamespacedName, Labels>>>,
 }
 
 impl Unclaimed {
     pub fn put(&self, key: &TemplateKey, labels: Labels) {
         let mut templates = self.templates.lock();
-        templates.entry(key.gvr.clone()).or_default().insert((key.namespace.clone(), key.name.clone()), labels);
+        templates.entry(key.gvr.clone()).or_default().insert(NamespacedName::new(&*key.namespace, &*key.name), labels);
     }
 
     pub fn remove(&self, key: &TemplateKey) {
         if let Some(templates) = self.templates.lock().get_mut(&key.gvr) {
-            templates.remove(&(key.namespace.clone(), key.name.clone()));
+            templates.remove(&NamespacedName::new(&*key.namespace, &*key.name));
         }
     }
 
     /// Templates of a resource are only these.
-    pub fn keep(&self, gvr: &Gvr, keys: &HashSet<Key>) {
+    pub fn keep(&self, gvr: &Gvr, keys: &HashSet<NamespacedName>) {
         if let Some(templates) = self.templates.lock().get_mut(gvr) {
             templates.retain(|key, _| keys.contains(key));
         }
@@ -46,16 +44,23 @@ impl Unclaimed {
     }
 
     /// Those of a resource that a selector means, in one namespace or in all.
-    pub fn meant(&self, resource: &Resource, namespace: Option<&str>, selector: &ResourceSelector) -> Vec<Key> {
+    pub fn meant(
+        &self,
+        resource: &Resource,
+        namespace: Option<&str>,
+        selector: &ResourceSelector,
+    ) -> Vec<NamespacedName> {
         let templates = self.templates.lock();
         let Some(templates) = templates.get(&resource.gvr) else { return Vec::new() };
         let api_version = resource.gvr.api_version();
-        let is_meant = |(key, labels): &(&Key, &Labels)| {
-            let named = Named { api_version: &api_version, kind: &resource.kind, namespace: &key.0, name: &key.1 };
+        let is_meant = |(key, labels): &(&NamespacedName, &Labels)| {
+            let named =
+                Named { api_version: &api_version, kind: &resource.kind, namespace: &key.namespace, name: &key.name };
             best_precision_of_named(std::slice::from_ref(selector), named, labels).is_some()
         };
-        let from = (namespace.unwrap_or_default().to_owned(), String::new());
-        let near = templates.range(from..).take_while(|(key, _)| namespace.is_none_or(|namespace| key.0 == namespace));
+        let from = NamespacedName::new(namespace.unwrap_or_default(), "");
+        let near =
+            templates.range(from..).take_while(|(key, _)| namespace.is_none_or(|namespace| key.namespace == namespace));
         near.filter(is_meant).map(|(key, _)| key.clone()).collect()
     }
 }
@@ -94,7 +99,7 @@ mod tests {
         json_patch::merge(&mut whole, &selector);
         let selector = serde_json::from_value(whole).expect("a selector");
         let meant = unclaimed.meant(&config_maps(), namespace, &selector);
-        let meant: Vec<String> = meant.into_iter().map(|(namespace, name)| format!("{namespace}/{name}")).collect();
+        let meant: Vec<String> = meant.iter().map(NamespacedName::to_string).collect();
         assert_eq!(meant, expected);
     }
 
@@ -103,10 +108,10 @@ mod tests {
         let unclaimed = Unclaimed::default();
         unclaimed.put(&key("a", "x"), Labels::new());
         unclaimed.put(&key("a", "y"), Labels::new());
-        unclaimed.keep(&config_maps().gvr, &HashSet::from([("a".to_owned(), "y".to_owned())]));
+        unclaimed.keep(&config_maps().gvr, &HashSet::from([NamespacedName::new("a", "y")]));
         let all: ResourceSelector =
             serde_json::from_value(json!({"apiVersion": "v1", "kind": "ConfigMap"})).expect("a selector");
-        assert_eq!(unclaimed.meant(&config_maps(), None, &all), [("a".to_owned(), "y".to_owned())]);
+        assert_eq!(unclaimed.meant(&config_maps(), None, &all), [NamespacedName::new("a", "y")]);
         unclaimed.forget(&config_maps().gvr);
         assert!(unclaimed.meant(&config_maps(), None, &all).is_empty());
     }

@@ -14,9 +14,9 @@ use std::sync::Arc;
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::constants::{annotation, condition, event};
 use crowsnest_api::work::{ManifestStatus, Work, WorkStatus};
-use crowsnest_apimachinery::names::{ClusterName, Gvr};
-use crowsnest_index::RecordKey;
+use crowsnest_apimachinery::names::{ClusterName, Gvr, NamespacedName};
 use crowsnest_members::Through;
+use crowsnest_index::RecordKey;
 use futures::FutureExt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
@@ -41,7 +41,7 @@ use crowsnest_plan::work::managed;
 use crowsnest_plan::{conditions, object, status};
 
 /// A Work by execution namespace and name.
-pub type WorkKey = (String, String);
+pub type WorkKey = NamespacedName;
 
 pub struct ExecutionController {
     context: Arc<Context>,
@@ -60,8 +60,8 @@ impl ExecutionController {
 
     fn on_member_object(&self, change: &Change) -> Requests<WorkKey> {
         let object = change.object();
-        let (namespace, name) = change.key();
-        let key = RecordKey::new(change.cluster.clone(), change.resource.gvr.clone(), &namespace, &name);
+        let key = change.key();
+        let key = RecordKey::new(change.cluster.clone(), change.resource.gvr.clone(), &key.namespace, &key.name);
         if let Some(left) = self.applied_states.of(&key) {
             let is_ours = change.current().map(object::resource_version) == Some(left.version.as_str());
             return Requests::one_if(!is_ours, || left.work);
@@ -69,7 +69,7 @@ impl ExecutionController {
         let namespace = object::annotation(object, annotation::WORK_NAMESPACE).unwrap_or_default();
         let name = object::annotation(object, annotation::WORK_NAME).unwrap_or_default();
         let is_of_work = !name.is_empty() && member_of(namespace).as_ref() == Some(&change.cluster);
-        Requests::one_if(is_of_work, || (namespace.to_owned(), name.to_owned()))
+        Requests::one_if(is_of_work, || NamespacedName::new(namespace, name))
     }
 
     /// Works of a member that became ready or began to leave; when it serves other kinds, those that lacked one.
@@ -81,20 +81,20 @@ impl ExecutionController {
         let Some(new) = change.current() else {
             if let Ok(cluster) = ClusterName::parse(object::name(change.object())) {
                 self.applied_states.forget(&cluster).await;
-                self.unserved.lock().retain(|key| cluster_of(&key.0) != Some(cluster.as_str()));
+                self.unserved.lock().retain(|key| cluster_of(&key.namespace) != Some(cluster.as_str()));
             }
             return Ok(Requests::none());
         };
         if change.old().map(state) != Some(state(new)) {
             let namespace = crowsnest_api::names::execution_namespace(object::name(new));
             let works = self.context.headers(&self.context.kinds.work, &namespace).await?;
-            return Ok(works.into_iter().map(|work| (work.namespace, work.name)).collect());
+            return Ok(works.into_iter().map(|work| WorkKey::new(work.namespace, work.name)).collect());
         }
         if served(change.old()) == served(Some(new)) {
             return Ok(Requests::none());
         }
         let waiting = self.unserved.lock();
-        Ok(waiting.iter().filter(|key| cluster_of(&key.0) == Some(object::name(new))).cloned().collect())
+        Ok(waiting.iter().filter(|key| cluster_of(&key.namespace) == Some(object::name(new))).cloned().collect())
     }
 
     /// Enqueues Works with an applied object of a kind whose interpretation has changed.
@@ -165,8 +165,8 @@ impl Controller for ExecutionController {
 
     async fn reconcile(self: Arc<Self>, key: WorkKey) -> Result<Outcome, Error> {
         let waited = self.deferred.begin(&key);
-        let Some(cluster) = member_of(&key.0) else { return Ok(Outcome::Done) };
-        let Some(work) = self.context.get(&self.context.kinds.work, &key.0, &key.1).await? else {
+        let Some(cluster) = member_of(&key.namespace) else { return Ok(Outcome::Done) };
+        let Some(work) = self.context.get(&self.context.kinds.work, &key.namespace, &key.name).await? else {
             self.unserved.lock().remove(&key);
             return Ok(Outcome::Done);
         };
@@ -222,8 +222,7 @@ impl Controller for ExecutionController {
             self.report(&cluster, &work, &typed.status, &status).await?;
         }
         if let Some(failure) = failure {
-            let (namespace, name) = &key;
-            let message = format!("Failed to sync work({namespace}/{name}) to cluster({cluster}), err: {failure}");
+            let message = format!("Failed to sync work({key}) to cluster({cluster}), err: {failure}");
             self.context.events.note(&work, Severity::Warning, event::SYNC_FAILED, message);
         }
         result.and(reflected).map(|()| Outcome::Done)

@@ -57,7 +57,7 @@ impl ExecutionController {
         } else if exclusive {
             exclusive::leave_unconfirmed(&self.context, work, cluster.as_str()).await?;
         }
-        let key = (object::namespace(work).to_owned(), object::name(work).to_owned());
+        let key = object::key(work);
         for manifest in &typed.spec.workload.manifests {
             self.give_up(cluster, &key, &manifest.0).await;
         }

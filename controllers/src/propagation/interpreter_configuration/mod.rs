@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use crowsnest_api::names::binding_name;
-use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_apimachinery::names::{ClusterName, NamespacedName};
 
 use crate::Error;
 use crate::cache::Change;
@@ -101,9 +101,9 @@ impl Controller for InterpreterConfiguration {
         Ok(Vec::new())
     }
 
-    fn retain(&self, cluster: &ClusterName, resource: &Resource, keys: &HashSet<(String, String)>) {
+    fn retain(&self, cluster: &ClusterName, resource: &Resource, keys: &HashSet<NamespacedName>) {
         let (kinds, interpreter) = (&self.context.kinds, &self.context.interpreter);
-        let exists = |name: &str| keys.contains(&(String::new(), name.to_owned()));
+        let exists = |name: &str| keys.contains(&NamespacedName::cluster_scoped(name));
         if cluster.is_control_plane() && *resource == kinds.interpreter_customization {
             interpreter.keep(exists);
         } else if cluster.is_control_plane() && *resource == kinds.interpreter_webhook {
@@ -121,8 +121,8 @@ impl Controller for InterpreterConfiguration {
             resource.kind == kind && resource.gvr.api_version() == api_version && is_template_resource(&resource.gvr)
         };
         if let Some(resource) = resources.iter().find(is_of_kind) {
-            for (namespace, name) in self.context.keys(resource).await? {
-                let binding = (namespace.clone(), binding_name(&kind, &name));
+            for NamespacedName { namespace, name } in self.context.keys(resource).await? {
+                let binding = BindingKey::new(namespace.as_str(), binding_name(&kind, &name));
                 if !namespace.is_empty() {
                     self.dependencies.add(binding.clone());
                 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crowsnest_api::constants::{event, label};
 use crowsnest_api::policy::{ClusterQuotaStatus, FederatedResourceQuota, FederatedResourceQuotaStatus};
 use crowsnest_api::work::{ResourceBinding, Work};
-use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_apimachinery::names::{ClusterName, NamespacedName};
 use futures::TryStreamExt;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -24,21 +24,18 @@ use crate::shared::works::{cluster_of, write_work};
 use crowsnest_plan::object;
 use crowsnest_plan::quota::{self as plan, Usage};
 
-/// Namespace and name.
-type Key = (String, String);
-
 /// Bindings change in bursts; they are counted together.
 const GATHER: Duration = Duration::from_millis(300);
 
 pub struct FederatedResourceQuotaController {
     context: Arc<Context>,
-    quotas: Trigger<Key>,
+    quotas: Trigger<NamespacedName>,
     /// All quotas, so that a binding's change costs nothing where there is none.
-    known: Mutex<BTreeSet<Key>>,
+    known: Mutex<BTreeSet<NamespacedName>>,
 }
 
 impl FederatedResourceQuotaController {
-    fn on_quota(&self, change: &Change) -> Requests<Key> {
+    fn on_quota(&self, change: &Change) -> Requests<NamespacedName> {
         let key = change.key();
         match change.deleted {
             true => self.known.lock().remove(&key),
@@ -49,28 +46,28 @@ impl FederatedResourceQuotaController {
         Requests::from(key).after(gather)
     }
 
-    fn on_binding(&self, change: &Change) -> Requests<Key> {
+    fn on_binding(&self, change: &Change) -> Requests<NamespacedName> {
         if !self.counts() || change.initial {
             return Requests::none();
         }
         let keys = self.in_namespace(object::namespace(change.object()));
         let is_affected = !keys.is_empty() && uses_otherwise(change);
-        keys.into_iter().filter(|_| is_affected).collect::<Requests<Key>>().after(GATHER)
+        keys.into_iter().filter(|_| is_affected).collect::<Requests<NamespacedName>>().after(GATHER)
     }
 
     fn counts(&self) -> bool {
         self.context.config.gates.federated_quota_enforcement
     }
 
-    fn in_namespace(&self, namespace: &str) -> Vec<Key> {
+    fn in_namespace(&self, namespace: &str) -> Vec<NamespacedName> {
         let known = self.known.lock();
-        let from = (namespace.to_owned(), String::new());
-        known.range(from..).take_while(|(of, _)| of == namespace).cloned().collect()
+        let from = NamespacedName::new(namespace, "");
+        known.range(from..).take_while(|key| key.namespace == namespace).cloned().collect()
     }
 }
 
 impl Controller for FederatedResourceQuotaController {
-    type Key = Key;
+    type Key = NamespacedName;
     const NAME: &'static str = "federated-resource-quota-sync-controller";
     const SWITCH: Switch = Switch::OnByDefault(&[
         "federatedResourceQuotaEnforcement",
@@ -97,13 +94,14 @@ impl Controller for FederatedResourceQuotaController {
         ]
     }
 
-    async fn keys(&self) -> Result<Vec<Key>, Error> {
+    async fn keys(&self) -> Result<Vec<NamespacedName>, Error> {
         Ok(self.known.lock().iter().cloned().collect())
     }
 
-    fn retain(&self, cluster: &ClusterName, resource: &Resource, keys: &HashSet<Key>) {
+    fn retain(&self, cluster: &ClusterName, resource: &Resource, keys: &HashSet<NamespacedName>) {
         if cluster.is_control_plane() && *resource == self.context.kinds.federated_resource_quota {
-            let deleted: Vec<Key> = self.known.lock().difference(&keys.iter().cloned().collect()).cloned().collect();
+            let deleted: Vec<NamespacedName> =
+                self.known.lock().difference(&keys.iter().cloned().collect()).cloned().collect();
             for key in deleted {
                 self.known.lock().remove(&key);
                 self.quotas.add(key);
@@ -111,9 +109,9 @@ impl Controller for FederatedResourceQuotaController {
         }
     }
 
-    async fn reconcile(self: Arc<Self>, key: Key) -> Result<Outcome, Error> {
+    async fn reconcile(self: Arc<Self>, key: NamespacedName) -> Result<Outcome, Error> {
         let context = &self.context;
-        let (namespace, name) = &key;
+        let NamespacedName { namespace, name } = &key;
         let quota = context.get(&context.kinds.federated_resource_quota, namespace, name).await?;
         let works = self.works(&key).await?;
         let Some(quota) = quota.filter(|quota| !object::is_terminating(quota)) else {
@@ -141,9 +139,9 @@ impl Controller for FederatedResourceQuotaController {
 
 impl FederatedResourceQuotaController {
     /// The Works that lay a quota down.
-    async fn works(&self, key: &Key) -> Result<Vec<Value>, Error> {
+    async fn works(&self, key: &NamespacedName) -> Result<Vec<Value>, Error> {
         let (resource, label) = (&self.context.kinds.work, label::FEDERATED_RESOURCE_QUOTA_NAME);
-        let found = self.context.with_label(resource, label, &key.1).await?;
+        let found = self.context.with_label(resource, label, &key.name).await?;
         let works = found.iter().map(|work| work.view());
         Ok(works.filter(|work| quota_of(work).as_ref() == Some(key)).cloned().collect())
     }
@@ -181,12 +179,12 @@ impl FederatedResourceQuotaController {
     /// Brings the status up to date. Where it is counted it is counted again in turn, whatever was missed.
     async fn tell(
         &self,
-        key: &Key,
+        key: &NamespacedName,
         quota: &Value,
         typed: &FederatedResourceQuota,
         works: &[Value],
     ) -> Result<Outcome, Error> {
-        let counted = if self.counts() { Some(self.count(&key.0).await?) } else { None };
+        let counted = if self.counts() { Some(self.count(&key.namespace).await?) } else { None };
         let status = plan::status(&typed.spec, of_members(works)?, counted);
         if status != typed.status {
             self.write(key, quota, &status).await?;
@@ -195,14 +193,19 @@ impl FederatedResourceQuotaController {
         Ok(if self.counts() { Outcome::Again(sync) } else { Outcome::Done })
     }
 
-    async fn write(&self, key: &Key, quota: &Value, status: &FederatedResourceQuotaStatus) -> Result<(), Error> {
+    async fn write(
+        &self,
+        key: &NamespacedName,
+        quota: &Value,
+        status: &FederatedResourceQuotaStatus,
+    ) -> Result<(), Error> {
         let context = &self.context;
         let mut told = quota.clone();
         told["status"] = json!(status);
         context.replace_status(&context.kinds.federated_resource_quota, &told).await?;
         let succeeded =
             if self.counts() { event::COLLECT_OVERALL_STATUS_SUCCEED } else { event::AGGREGATE_STATUS_SUCCEED };
-        let text = format!("Collect status of FederatedResourceQuota({}/{}) succeed.", key.0, key.1);
+        let text = format!("Collect status of FederatedResourceQuota({}/{}) succeed.", key.namespace, key.name);
         context.events.note(quota, Severity::Normal, succeeded, text);
         Ok(())
     }
@@ -220,10 +223,10 @@ impl FederatedResourceQuotaController {
 }
 
 /// The quota a Work was made for, if any.
-fn quota_of(work: &Value) -> Option<Key> {
+fn quota_of(work: &Value) -> Option<NamespacedName> {
     let name = object::label(work, label::FEDERATED_RESOURCE_QUOTA_NAME)?;
     let namespace = object::label(work, label::FEDERATED_RESOURCE_QUOTA_NAMESPACE)?;
-    Some((namespace.to_owned(), name.to_owned()))
+    Some(NamespacedName::new(namespace, name))
 }
 
 /// What members say of the quotas that Works laid down there.

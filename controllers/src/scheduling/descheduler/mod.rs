@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crowsnest_api::constants::event;
 use crowsnest_api::work::{ObjectReference, ResourceBinding};
-use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_apimachinery::names::{ClusterName, NamespacedName};
 use futures::TryStreamExt;
 use k8s_openapi::jiff::SignedDuration;
 use serde_json::{Value, json};
@@ -25,9 +25,6 @@ use crate::runtime::{Controller, Setup, Switch, Watch};
 use crowsnest_plan::journal::workloads::{Bound, descheduled};
 use crowsnest_plan::{descheduling as plan, object};
 
-/// Namespace and name.
-type Key = (String, String);
-
 /// How long a member may take to say which of its pods count.
 const MEMBER_ANSWERS_WITHIN: Duration = Duration::from_secs(3);
 
@@ -37,7 +34,7 @@ pub struct Descheduler {
 }
 
 impl Controller for Descheduler {
-    type Key = Key;
+    type Key = NamespacedName;
     const NAME: &'static str = "descheduler";
     /// A program of its own in Karmada, which its installations may do without.
     const SWITCH: Switch = Switch::OffByDefault(&["descheduler"]);
@@ -50,14 +47,14 @@ impl Controller for Descheduler {
         Vec::new()
     }
 
-    async fn keys(&self) -> Result<Vec<Key>, Error> {
+    async fn keys(&self) -> Result<Vec<NamespacedName>, Error> {
         let mut keys = Vec::new();
         let mut bindings = pin!(self.context.stream(&self.context.kinds.resource_binding, None));
         while let Some(binding) = bindings.try_next().await? {
             let binding = binding.view();
             let resource = object::at(binding, &["spec", "resource"]).unwrap_or(&Value::Null);
             if object::kind(resource) == "Deployment" && lacks(binding) {
-                keys.push((object::namespace(binding).to_owned(), object::name(binding).to_owned()));
+                keys.push(object::key(binding));
             }
         }
         Ok(keys)
@@ -67,10 +64,10 @@ impl Controller for Descheduler {
         Some(config.periods.descheduling)
     }
 
-    async fn reconcile(self: Arc<Self>, (namespace, name): Key) -> Result<Outcome, Error> {
+    async fn reconcile(self: Arc<Self>, key: NamespacedName) -> Result<Outcome, Error> {
         let context = &self.context;
         let resource = &context.kinds.resource_binding;
-        let Some(binding) = context.get(resource, &namespace, &name).await? else { return Ok(Outcome::Done) };
+        let Some(binding) = context.get(resource, &key.namespace, &key.name).await? else { return Ok(Outcome::Done) };
         let typed: ResourceBinding = decode(&binding)?;
         if !plan::is_considered(&binding, &typed.spec.resource) {
             return Ok(Outcome::Done);
@@ -85,7 +82,6 @@ impl Controller for Descheduler {
         let bound = Bound::of(&binding, &typed.spec, context.config.clock.wall());
         let bound = Bound { generation: bound.generation + 1, ..bound };
         let entry = descheduled(&bound, &typed.spec.clusters, &reduced.clusters, &reduced.message);
-        let key = (namespace, name);
         context.journal.asks(key.clone(), entry.id.clone());
         match context.merge(resource, &binding, json!({"spec": {"clusters": reduced.clusters}})).await {
             Ok(_) => {

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::constants::{annotation, label};
 use crowsnest_api::work::{ResourceBinding, ResourceBindingSpec};
-use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_apimachinery::names::{ClusterName, NamespacedName};
 use futures::{FutureExt, TryStreamExt};
 use parking_lot::{Mutex, RwLock};
 use serde_json::Value;
@@ -174,7 +174,7 @@ impl Scheduler {
                 let binding = binding.view();
                 let reference = object::at(binding, &["spec", "resource"]).unwrap_or(&Value::Null);
                 if new.gained(old, object::api_version(reference), object::kind(reference)) {
-                    let key = (object::namespace(binding).to_owned(), object::name(binding).to_owned());
+                    let key = object::key(binding);
                     requests.push(self.because_of_cluster(key, self.priority(binding)));
                 }
             }
@@ -240,7 +240,7 @@ impl Controller for Scheduler {
             return;
         }
         if *resource == self.context.kinds.cluster {
-            let exists = |name: &str| keys.contains(&(String::new(), name.to_owned()));
+            let exists = |name: &str| keys.contains(&NamespacedName::cluster_scoped(name));
             let (staying, deleted): (Vec<_>, Vec<_>) = {
                 let clusters = self.clusters.read();
                 clusters.iter().cloned().partition(|facts| exists(facts.name()))
@@ -248,7 +248,7 @@ impl Controller for Scheduler {
             *self.clusters.write() = Arc::new(staying);
             deleted.iter().for_each(|facts| self.ledger.lock().leave(facts.name()));
         } else if self.context.kinds.is_of_bindings(resource) {
-            let stays = |key: &BindingKey| key.0.is_empty() == resource.namespaced || keys.contains(key);
+            let stays = |key: &BindingKey| key.is_cluster_scoped() == resource.namespaced || keys.contains(key);
             self.given_back(|ledger| ledger.retain(stays));
         }
     }
@@ -273,8 +273,10 @@ impl Controller for Scheduler {
 impl Scheduler {
     async fn look(&self, key: BindingKey) -> Result<Outcome, Error> {
         let waited = self.deferred.begin(&key);
-        let resource = self.context.kinds.binding(&key.0);
-        let Some(binding) = self.context.get(resource, &key.0, &key.1).await? else { return Ok(Outcome::Done) };
+        let resource = self.context.kinds.binding(&key.namespace);
+        let Some(binding) = self.context.get(resource, &key.namespace, &key.name).await? else {
+            return Ok(Outcome::Done);
+        };
         let typed: ResourceBinding = decode(&binding)?;
         if object::is_terminating(&binding) || !self.is_ours(&binding, &typed.spec) || typed.spec.placement.is_none() {
             return Ok(Outcome::Done);
@@ -426,11 +428,11 @@ impl Scheduler {
         if !self.context.config.gates.workload_affinity || spec.workload_affinity_groups.is_none() {
             return Ok(Vec::new());
         }
-        let others = otherwise.iter().filter(|(other, _)| *other != key && other.0 == key.0);
+        let others = otherwise.iter().filter(|(other, _)| *other != key && other.namespace == key.namespace);
         let mut peers: Vec<Peer> = others.filter_map(|(_, spec)| peer(spec)).collect();
-        let mut bindings = pin!(self.context.stream(&self.context.kinds.resource_binding, Some(&key.0)));
+        let mut bindings = pin!(self.context.stream(&self.context.kinds.resource_binding, Some(&key.namespace)));
         while let Some(binding) = bindings.try_next().await? {
-            let other = (key.0.clone(), object::name(binding.view()).to_owned());
+            let other = BindingKey::new(&*key.namespace, object::name(binding.view()));
             if other != *key
                 && !otherwise.contains_key(&other)
                 && let Ok(binding) = decode::<ResourceBinding>(binding.view())

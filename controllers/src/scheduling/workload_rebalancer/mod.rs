@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crowsnest_api::apps::{ObjectReference, WorkloadRebalancer, WorkloadRebalancerStatus};
+use crowsnest_apimachinery::names::NamespacedName;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -91,7 +92,9 @@ impl WorkloadRebalancerController {
     /// Has a workload scheduled anew; whether it has a binding.
     async fn trigger(&self, workload: &ObjectReference, created: &Time) -> Result<bool, Error> {
         let context = &self.context;
-        let Some((namespace, name)) = plan::binding_of(workload) else { return Ok(false) };
+        let Some(NamespacedName { namespace, name }) = plan::binding_of(workload) else {
+            return Ok(false);
+        };
         let resource = context.kinds.binding(&namespace);
         let binding = match context.get(resource, &namespace, &name).await? {
             Some(binding) => binding,
