@@ -14,6 +14,7 @@ pub mod config;
 pub mod constants;
 pub mod crd;
 pub mod estimator;
+pub mod keys;
 pub mod modeling;
 pub mod multicluster;
 pub mod names;

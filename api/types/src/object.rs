@@ -8,6 +8,13 @@ pub enum Scope {
     Cluster,
 }
 
+impl Scope {
+    /// The scope of an object by its namespace, which is empty for a cluster-scoped one.
+    pub fn of_namespace(namespace: &str) -> Self {
+        if namespace.is_empty() { Self::Cluster } else { Self::Namespaced }
+    }
+}
+
 /// What a top-level kind says about itself beyond `k8s_openapi::Resource`.
 pub trait Kind: k8s_openapi::Resource + k8s_openapi::Metadata {
     const SCOPE: Scope;

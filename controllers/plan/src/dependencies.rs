@@ -1,10 +1,10 @@
 //! Dependencies: bindings for what a propagated object needs beside it, in every cluster it goes to.
 
 use crowsnest_api::constants::{annotation as annotations, finalizer as finalizers, label as labels};
+use crowsnest_api::keys::BindingKey;
 use crowsnest_api::names::{binding_name, binding_reference_key};
 use crowsnest_api::policy::ConflictResolution;
 use crowsnest_api::work::{BindingSnapshot, ResourceBindingSpec, TargetCluster};
-use crowsnest_apimachinery::names::NamespacedName;
 use serde_json::{Value, json};
 
 use super::object;
@@ -156,13 +156,9 @@ fn has_no_policy(binding: &Value) -> bool {
 }
 
 /// Keys of the bindings that require an attached one.
-pub fn parents(binding: &Value) -> Vec<NamespacedName> {
+pub fn parents(binding: &Value) -> Vec<BindingKey> {
     let own = |parent: &BindingSnapshot| parent.namespace == object::namespace(binding);
-    required_by(binding)
-        .into_iter()
-        .filter(own)
-        .map(|parent| NamespacedName::new(parent.namespace, parent.name))
-        .collect()
+    required_by(binding).into_iter().filter(own).map(|parent| BindingKey::new(parent.namespace, parent.name)).collect()
 }
 
 fn required_by(binding: &Value) -> Vec<BindingSnapshot> {

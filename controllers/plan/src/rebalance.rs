@@ -7,8 +7,9 @@ use crowsnest_api::apps::{
     ObjectReference, ObservedWorkload, RebalanceFailedReason, RebalanceResult, WorkloadRebalancerSpec,
     WorkloadRebalancerStatus,
 };
+use crowsnest_api::keys::BindingKey;
 use crowsnest_api::names::binding_name;
-use crowsnest_apimachinery::names::{NamespacedName, format};
+use crowsnest_apimachinery::names::format;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
@@ -47,12 +48,12 @@ pub fn observe(
 }
 
 /// Key of the binding that places a workload; `None` when no object can have such a name.
-pub fn binding_of(workload: &ObjectReference) -> Option<NamespacedName> {
+pub fn binding_of(workload: &ObjectReference) -> Option<BindingKey> {
     let name = binding_name(&workload.kind, &workload.name);
     let namespace = workload.namespace.as_str();
     let possible = format::dns1123_subdomain(&name).is_empty()
         && (namespace.is_empty() || format::dns1123_label(namespace).is_empty());
-    possible.then(|| NamespacedName::new(namespace, name))
+    possible.then(|| BindingKey::new(namespace, name))
 }
 
 /// Whether a rebalancer is about a workload.
@@ -166,7 +167,7 @@ mod tests {
     #[case::leads_elsewhere("Deployment ns ../x", None)]
     #[case::no_such_namespace("Deployment a/b x", None)]
     fn bindings(#[case] of: &str, #[case] expected: Option<(&str, &str)>) {
-        let expected = expected.map(|(namespace, name)| NamespacedName::new(namespace, name));
+        let expected = expected.map(|(namespace, name)| BindingKey::new(namespace, name));
         assert_eq!(binding_of(&workload(of)), expected);
     }
 

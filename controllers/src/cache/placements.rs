@@ -6,12 +6,13 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use crowsnest_api::cluster::Cluster;
+use crowsnest_api::keys::BindingKey;
 use crowsnest_api::policy::ClusterAffinity;
+use crowsnest_apimachinery::names::NamespacedName;
 use parking_lot::RwLock;
 use serde_json::Value;
 
 use super::Change;
-use crate::scheduling::scheduler::BindingKey;
 use crowsnest_plan::object;
 use crowsnest_plan::selector::cluster_matches;
 
@@ -151,7 +152,7 @@ impl Known {
 impl Placements {
     /// Takes in a change of a binding.
     pub fn learn(&self, change: &Change) {
-        let key = change.key();
+        let key = BindingKey::of(change.object());
         let mut known = self.known.write();
         match change.current() {
             Some(binding) => {
@@ -163,9 +164,9 @@ impl Placements {
     }
 
     /// Of this scope only these are there.
-    pub fn keep(&self, namespaced: bool, keys: &HashSet<BindingKey>) {
+    pub fn keep(&self, namespaced: bool, keys: &HashSet<NamespacedName>) {
         let mut known = self.known.write();
-        let is_gone = |key: &&BindingKey| key.is_cluster_scoped() != namespaced && !keys.contains(*key);
+        let is_gone = |key: &&BindingKey| key.is_cluster_scoped() != namespaced && !keys.contains(&***key);
         let gone: Vec<BindingKey> = known.of.keys().filter(is_gone).cloned().collect();
         gone.iter().for_each(|key| known.remove(key));
     }
@@ -232,7 +233,7 @@ mod tests {
     }
 
     fn within(placements: &Placements, cluster: &str) -> Vec<String> {
-        let mut names: Vec<String> = placements.within(cluster).into_iter().map(|key| key.name).collect();
+        let mut names: Vec<String> = placements.within(cluster).into_iter().map(|key| key.name.clone()).collect();
         names.sort();
         names
     }
@@ -254,7 +255,7 @@ mod tests {
         assert_eq!((within(&placements, "m1"), placements.all_leaving()), (vec!["wide".into()], Vec::new()));
 
         // A list of one scope says nothing of the other.
-        placements.keep(true, &HashSet::from([b.clone()]));
+        placements.keep(true, &HashSet::from([(*b).clone()]));
         assert_eq!((within(&placements, "m1"), within(&placements, "m2")), (vec!["wide".into()], vec!["b".into()]));
         placements.keep(false, &HashSet::new());
         put(&placements, &b, &binding(&[], &[]));

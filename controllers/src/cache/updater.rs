@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use crowsnest_api::keys::BindingKey;
 use crowsnest_apimachinery::names::{ClusterName, NamespacedName};
 
 use super::Change;
@@ -10,7 +11,7 @@ use crate::cache::capacity::Capacity;
 use crate::runtime::context::Context;
 use crate::runtime::dynamic_client::Resource;
 use crate::runtime::{Setup, Trigger};
-use crate::scheduling::scheduler::{BindingKey, Scheduler};
+use crate::scheduling::scheduler::Scheduler;
 use crowsnest_plan::object;
 
 pub(crate) struct Caches {

@@ -10,6 +10,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crowsnest_api::keys::BindingKey;
 use futures::StreamExt;
 use futures::stream::unfold;
 use lru::LruCache;
@@ -21,7 +22,6 @@ use tokio_util::sync::CancellationToken;
 use crate::Error;
 use crate::runtime::dynamic_client::{Objects, Resource};
 use crate::runtime::write_priority::WriteLoad;
-use crate::scheduling::scheduler::BindingKey;
 use crowsnest_plan::journal::Entry;
 use crowsnest_plan::object;
 

@@ -1,5 +1,5 @@
 use super::*;
-use crowsnest_plan::estimation::ledger::BindingKey;
+use crowsnest_api::keys::BindingKey;
 use crowsnest_plan::journal::{Action, Cause, id};
 use crowsnest_plan::reference::Reference;
 use http::{Request, Response, StatusCode};

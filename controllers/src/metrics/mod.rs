@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crowsnest_api::cluster::Cluster;
+use crowsnest_api::keys::BindingKey;
 use crowsnest_api::policy::ResourceList;
 use crowsnest_members::Fleet;
 use parking_lot::{Mutex, RwLock};
@@ -30,7 +31,6 @@ use self::operations::Operations;
 use self::queues::Queues;
 use self::scheduling::{Attempts, Pending};
 use crate::runtime::workqueue::{Busy, Queue};
-use crate::scheduling::scheduler::BindingKey;
 use crate::shared::clusters::is_ready;
 
 type Labels = Vec<(&'static str, String)>;
@@ -277,7 +277,7 @@ impl Collector for EvictionQueue {
             let waiting = self.waiting.0.lock();
             for (key, clusters) in waiting.iter() {
                 count(key);
-                let kind = if key.is_cluster_scoped() { "ClusterResourceBinding" } else { "ResourceBinding" };
+                let kind = key.kind();
                 clusters.iter().for_each(|cluster| *kinds.entry((cluster.clone(), kind)).or_default() += 1);
             }
             self.queue.each_due(|key| {

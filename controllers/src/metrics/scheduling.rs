@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::fmt;
 use std::time::{Duration, Instant};
 
+use crowsnest_api::keys::BindingKey;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType;
@@ -14,7 +15,6 @@ use prometheus_client::registry::Registry;
 
 use super::{Fixed, FixedHistograms};
 use crate::runtime::workqueue::Queue;
-use crowsnest_plan::estimation::ledger::BindingKey;
 use crowsnest_plan::scheduling::{Observer, Step, Trigger};
 
 /// What brings a binding to the scheduler. A policy's change is one of its bindings.

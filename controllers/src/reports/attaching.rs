@@ -4,15 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crowsnest_api::constants::{annotation, label};
+use crowsnest_api::keys::BindingKey;
 use crowsnest_api::names::{binding_name, binding_reference_key};
 use crowsnest_api::work::{ResourceBinding, TargetCluster};
-use crowsnest_apimachinery::names::NamespacedName;
 use serde_json::Value;
 
 use super::{Affected, Planning};
 use crate::Error;
 use crate::propagation::dependencies_distributor::means;
-use crate::scheduling::scheduler::BindingKey;
 use crowsnest_plan::dependencies::Dependency;
 use crowsnest_plan::dependencies::{self, AttachedPlan, Parent, Wishes};
 use crowsnest_plan::object;
@@ -68,7 +67,7 @@ impl Planning<'_> {
         if !self.reports.context.config.gates.propagate_deps {
             return Ok(Vec::new());
         }
-        let key = object::key(binding);
+        let key = BindingKey::of(binding);
         let needs = match typed.spec.propagate_deps {
             true => self.interpreter().dependencies(template).await?.unwrap_or_default().0.unwrap_or_default(),
             false => Vec::new(),
@@ -147,7 +146,7 @@ impl Planning<'_> {
         let depended = format!("{}{}", label::DEPENDED_BY_PREFIX, binding_reference_key(&key.namespace, &key.name));
         let bindings = &context.kinds.resource_binding.gvr;
         for found in context.world.labelled(&context.control_plane, bindings, &depended, None).await? {
-            let own = object::key(found.view());
+            let own = BindingKey::of(found.view());
             if own.namespace != key.namespace || kept.contains(&own.name) {
                 continue;
             }
@@ -232,5 +231,5 @@ fn reference(one: &Dependency) -> Reference {
 }
 
 fn found_in<'a>(others: &'a BTreeMap<BindingKey, Arc<Value>>) -> impl Fn(&str, &str) -> Option<&'a Value> {
-    move |namespace, name| others.get(&NamespacedName::new(namespace, name)).map(Arc::as_ref)
+    move |namespace, name| others.get(&BindingKey::new(namespace, name)).map(Arc::as_ref)
 }

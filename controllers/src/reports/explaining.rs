@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crowsnest_api::constants::condition;
+use crowsnest_api::keys::binding_kind;
 use crowsnest_api::work::{BindingSnapshot, ResourceBinding, TargetCluster};
 use serde_json::Value;
 
@@ -209,7 +210,7 @@ fn target_report(
 }
 
 pub(super) fn parent(snapshot: &BindingSnapshot) -> Reference {
-    let kind = if snapshot.namespace.is_empty() { "ClusterResourceBinding" } else { "ResourceBinding" };
+    let kind = binding_kind(crowsnest_api::Scope::of_namespace(&snapshot.namespace));
     Reference::named("work.karmada.io/v1alpha2", kind, &snapshot.namespace, &snapshot.name)
 }
 

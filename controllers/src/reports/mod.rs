@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::constants::label;
+use crowsnest_api::keys::BindingKey;
 use crowsnest_api::names::{
     binding_name, cluster_of_execution_namespace, execution_namespace, is_reserved_namespace, work_name,
 };
@@ -120,7 +121,7 @@ impl Reports {
 
     /// The resource and the name of a template's binding.
     pub fn binding_of(&self, kind: &str, namespace: &str, name: &str) -> (&Resource, String) {
-        (self.context.kinds.binding(namespace), binding_name(kind, name))
+        (self.context.kinds.binding(crowsnest_api::Scope::of_namespace(namespace)), binding_name(kind, name))
     }
 
     /// All objects of a collection as they would be: what is proposed stands in the place of what is there.
@@ -205,7 +206,7 @@ impl Reports {
         typed: &ResourceBinding,
         imagined: Option<&mut Imagined>,
     ) -> Result<(Plan, SchedulingReport), Error> {
-        let key = object::key(binding);
+        let key = BindingKey::of(binding);
         let subject = view(binding, typed);
         let peers = match &imagined {
             None => self.scheduling.peers(&key, &typed.spec).await?,

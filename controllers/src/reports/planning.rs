@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crowsnest_api::keys::BindingKey;
 use crowsnest_api::work::{ResourceBinding, TargetCluster};
 use serde_json::Value;
 
@@ -16,7 +17,6 @@ use crate::reports::supposing::{Evicted, Supposed};
 use crate::reports::targeting::{Subject, unchanged};
 use crate::runtime::context::decode;
 use crate::runtime::dynamic_client::Resource;
-use crate::scheduling::scheduler::BindingKey;
 use crowsnest_interpreter::Interpreter;
 use crowsnest_plan::object;
 use crowsnest_plan::propagation::binding::{self, BindingPlan, Intent};
@@ -218,7 +218,7 @@ impl Planning<'_> {
         let Some(binding) = reports.binding(template).await? else { return Ok(plan) };
         let typed: ResourceBinding = decode(&binding)?;
         reports.read_quotas(&mut self.supposed, self.proposal, object::namespace(template)).await?;
-        let key = object::key(&binding);
+        let key = BindingKey::of(&binding);
         self.supposed.give_back(&typed);
         self.supposed.imagined.forget(&key);
         self.attaching.went(&key);
@@ -273,7 +273,7 @@ impl Planning<'_> {
         readable: bool,
         plan: &mut TemplatePlan,
     ) -> Result<(), Error> {
-        let (reports, binding, key) = (self.reports, bound.after, object::key(bound.after));
+        let (reports, binding, key) = (self.reports, bound.after, BindingKey::of(bound.after));
         let before = bound.before.map(decode::<ResourceBinding>).transpose()?;
         let mut typed: ResourceBinding = decode(binding)?;
         plan.required_by = typed.spec.required_by.iter().map(parent).collect();
@@ -294,7 +294,7 @@ impl Planning<'_> {
         let evicted = self.schedule(binding, template, &mut typed, plan).await?;
         plan.waiting.extend(self.suspensions(binding, &typed));
         plan.dependencies = self.attach(binding, template, &typed).await?;
-        self.bindings.insert(key, typed.clone());
+        self.bindings.insert(key.into(), typed.clone());
         let spec_before = before.map(|before| before.spec);
         let subject = Subject { template, spec_before, binding, spec: typed.spec, evicted, readable };
         let targets = construct::targets(&subject.spec);
@@ -319,7 +319,7 @@ impl Planning<'_> {
         typed: &mut ResourceBinding,
         plan: &mut TemplatePlan,
     ) -> Result<Vec<Evicted>, Error> {
-        let (reports, key) = (self.reports, object::key(binding));
+        let (reports, key) = (self.reports, BindingKey::of(binding));
         let admitted = typed.clone();
         let evicted = reports.evict(&self.supposed, &mut typed.spec).await?;
         for one in &evicted {

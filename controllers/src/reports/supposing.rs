@@ -167,7 +167,7 @@ impl Reports {
         for (rebalancer, _) in &supposed.rebalancers {
             for workload in &rebalancer.spec.workloads {
                 let found = match rebalance::binding_of(workload) {
-                    Some(key) => self.context.binding(&key.namespace, &key.name).await?.is_some(),
+                    Some(key) => self.context.binding(&key).await?.is_some(),
                     None => false,
                 };
                 if !found {

@@ -4,7 +4,8 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use crowsnest_api::{apps, autoscaling, cluster, config, networking, policy, remedy, work};
+use crowsnest_api::keys::BindingKey;
+use crowsnest_api::{Scope, apps, autoscaling, cluster, config, networking, policy, remedy, work};
 use crowsnest_apimachinery::names::{ClusterName, NamespacedName};
 use crowsnest_members::{Fleet, Through};
 use futures::Stream;
@@ -125,9 +126,12 @@ impl Kinds {
         [&self.propagation_policy, &self.cluster_propagation_policy].contains(&resource)
     }
 
-    /// The binding resource of a scope, by the namespace its objects have.
-    pub fn binding(&self, namespace: &str) -> &Resource {
-        if namespace.is_empty() { &self.cluster_resource_binding } else { &self.resource_binding }
+    /// The binding resource of a scope.
+    pub fn binding(&self, scope: Scope) -> &Resource {
+        match scope {
+            Scope::Namespaced => &self.resource_binding,
+            Scope::Cluster => &self.cluster_resource_binding,
+        }
     }
 }
 
@@ -251,11 +255,11 @@ impl Context {
         Ok(self.keys(resource).await?.into_iter().map(|key| key.name).collect())
     }
 
-    /// Namespace and name of all bindings of both scopes.
-    pub async fn binding_keys(&self) -> Result<Vec<NamespacedName>, Error> {
+    /// Keys of all bindings of both scopes.
+    pub async fn binding_keys(&self) -> Result<Vec<BindingKey>, Error> {
         let mut keys = self.keys(&self.kinds.resource_binding).await?;
         keys.append(&mut self.keys(&self.kinds.cluster_resource_binding).await?);
-        Ok(keys)
+        Ok(keys.into_iter().map(BindingKey::from).collect())
     }
 
     /// Objects that carry a label, one of [`crate::cache::chosen_labels`], whatever its value.
@@ -321,12 +325,9 @@ impl Context {
     }
 
     /// A binding of either scope, untyped and typed.
-    pub async fn binding(
-        &self,
-        namespace: &str,
-        name: &str,
-    ) -> Result<Option<(Arc<Value>, Arc<work::ResourceBinding>)>, Error> {
-        let Some(binding) = self.get(self.kinds.binding(namespace), namespace, name).await? else { return Ok(None) };
+    pub async fn binding(&self, key: &BindingKey) -> Result<Option<(Arc<Value>, Arc<work::ResourceBinding>)>, Error> {
+        let resource = self.kinds.binding(key.scope());
+        let Some(binding) = self.get(resource, &key.namespace, &key.name).await? else { return Ok(None) };
         let typed = self.bindings.of(&binding)?;
         Ok(Some((binding, typed)))
     }

@@ -27,7 +27,7 @@ pub async fn write_work(context: &Context, desired: &DesiredWork) -> Result<bool
         let is_held = match &held {
             Holder::Quota => true,
             Holder::Binding(key) => {
-                context.exists(context.kinds.binding(&key.namespace), &key.namespace, &key.name).await?
+                context.exists(context.kinds.binding(key.scope()), &key.namespace, &key.name).await?
             }
         };
         if is_held {

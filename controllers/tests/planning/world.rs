@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crowsnest_api::cluster::Cluster;
+use crowsnest_api::keys::BindingKey;
 use crowsnest_api::work::{Component, ReplicaRequirements, ResourceBindingSpec, ResourceBindingStatus};
 use crowsnest_plan::estimation::Estimator;
 use crowsnest_plan::estimation::capacity::{NodeFacts, PodFacts, free_nodes};
-use crowsnest_plan::estimation::ledger::{BindingKey, Ledger};
+use crowsnest_plan::estimation::ledger::Ledger;
 use crowsnest_plan::estimation::nodes::Nodes;
 use crowsnest_plan::estimation::room::{Known, Remembered};
 use crowsnest_plan::gates::Gates;

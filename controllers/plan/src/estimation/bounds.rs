@@ -64,11 +64,12 @@ impl Estimator<'_> {
 mod tests {
     use super::*;
     use crate::estimation::capacity::{NodeFacts, free_nodes};
-    use crate::estimation::ledger::{BindingKey, Ledger};
+    use crate::estimation::ledger::Ledger;
     use crate::estimation::nodes::Nodes;
     use crate::estimation::room::Known;
     use crate::gates::Gates;
     use crate::scheduling::ClusterFacts;
+    use crowsnest_api::keys::BindingKey;
     use rstest::rstest;
     use serde_json::{Value, json};
 

@@ -6,11 +6,11 @@
 //! Healthy has them all, one that tells how many are ready has those. It ends with its binding, with its target, and
 //! after [`LIFE`]. A decision that could not be written ([`Ledger::failed`]) leaves the promises as they were before.
 
-use crowsnest_apimachinery::names::NamespacedName;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crowsnest_api::keys::BindingKey;
 use crowsnest_api::work::{
     AggregatedStatusItem, Component, ResourceBindingSpec, ResourceBindingStatus, ResourceHealth, TargetCluster,
 };
@@ -22,9 +22,6 @@ use super::summary::Summary;
 use crate::gates::Gates;
 use crate::object;
 use crate::scheduling::ClusterFacts;
-
-/// A binding; the namespace is empty for a ClusterResourceBinding.
-pub type BindingKey = NamespacedName;
 
 /// A moment, told as the time since some other.
 pub type Moment = Duration;

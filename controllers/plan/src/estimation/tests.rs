@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crowsnest_api::cluster::Cluster;
+use crowsnest_api::keys::BindingKey;
 use crowsnest_api::work::{ResourceBindingSpec, ResourceBindingStatus, TargetCluster};
 use proptest::prelude::*;
 use rstest::rstest;
@@ -13,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::ask::{Ask, Part};
 use super::capacity::{NodeFacts, PodFacts, free_nodes};
-use super::ledger::{BindingKey, Ledger};
+use super::ledger::Ledger;
 use super::nodes::Nodes;
 use super::quotas::{QuotaFacts, Quotas};
 use super::room::Known;

@@ -1,7 +1,9 @@
 //! The binding of a template: what the policy says, what the template is, and what is not touched because others own
 //! it (the scheduler's clusters, dependents, eviction tasks, a scheduling suspension).
 
+use crowsnest_api::Scope;
 use crowsnest_api::constants::{finalizer as finalizers, label as labels};
+use crowsnest_api::keys::binding_kind;
 use crowsnest_api::names::binding_name;
 use crowsnest_api::policy::PropagationSpec;
 use crowsnest_api::work::{
@@ -23,37 +25,17 @@ pub struct Interpreted {
     pub components: Vec<Component>,
 }
 
-/// The resource kinds a binding's scope chooses from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum BindingScope {
-    Namespaced,
-    Cluster,
+fn finalizer(scope: Scope) -> &'static str {
+    match scope {
+        Scope::Namespaced => finalizers::BINDING_CONTROLLER,
+        Scope::Cluster => finalizers::CLUSTER_RESOURCE_BINDING_CONTROLLER,
+    }
 }
 
-impl BindingScope {
-    pub fn of(template: &Value) -> Self {
-        if object::namespace(template).is_empty() { BindingScope::Cluster } else { BindingScope::Namespaced }
-    }
-
-    pub fn kind(self) -> &'static str {
-        match self {
-            BindingScope::Namespaced => "ResourceBinding",
-            BindingScope::Cluster => "ClusterResourceBinding",
-        }
-    }
-
-    fn finalizer(self) -> &'static str {
-        match self {
-            BindingScope::Namespaced => finalizers::BINDING_CONTROLLER,
-            BindingScope::Cluster => finalizers::CLUSTER_RESOURCE_BINDING_CONTROLLER,
-        }
-    }
-
-    fn id_label(self) -> &'static str {
-        match self {
-            BindingScope::Namespaced => labels::RESOURCE_BINDING_PERMANENT_ID,
-            BindingScope::Cluster => labels::CLUSTER_RESOURCE_BINDING_PERMANENT_ID,
-        }
+fn id_label(scope: Scope) -> &'static str {
+    match scope {
+        Scope::Namespaced => labels::RESOURCE_BINDING_PERMANENT_ID,
+        Scope::Cluster => labels::CLUSTER_RESOURCE_BINDING_PERMANENT_ID,
     }
 }
 
@@ -82,7 +64,7 @@ pub struct Intent<'a> {
 }
 
 pub fn plan(intent: &Intent<'_>, existing: Option<&Value>) -> BindingPlan {
-    let scope = BindingScope::of(intent.template);
+    let scope = Scope::of_namespace(object::namespace(intent.template));
     let spec = spec(intent, scope);
     let Some(existing) = existing else { return BindingPlan::Create(create(intent, scope, &spec)) };
     if owner_uid(existing).is_some_and(|uid| uid != object::uid(intent.template)) {
@@ -128,9 +110,9 @@ pub fn reference(template: &Value) -> ObjectReference {
     }
 }
 
-fn spec(intent: &Intent<'_>, scope: BindingScope) -> ResourceBindingSpec {
+fn spec(intent: &Intent<'_>, scope: Scope) -> ResourceBindingSpec {
     let policy: &PropagationSpec = intent.policy.spec;
-    let namespaced = scope == BindingScope::Namespaced;
+    let namespaced = scope == Scope::Namespaced;
     ResourceBindingSpec {
         resource: reference(intent.template),
         propagate_deps: policy.propagate_deps,
@@ -163,23 +145,23 @@ fn affinity_groups(intent: &Intent<'_>) -> Option<WorkloadAffinityGroups> {
     (groups != WorkloadAffinityGroups::default()).then_some(groups)
 }
 
-fn create(intent: &Intent<'_>, scope: BindingScope, spec: &ResourceBindingSpec) -> Value {
+fn create(intent: &Intent<'_>, scope: Scope, spec: &ResourceBindingSpec) -> Value {
     let template = intent.template;
     let mut binding = json!({
         "apiVersion": "work.karmada.io/v1alpha2",
-        "kind": scope.kind(),
+        "kind": binding_kind(scope),
         "metadata": {
             "name": binding_name(object::kind(template), object::name(template)),
-            "finalizers": [scope.finalizer()],
+            "finalizers": [finalizer(scope)],
             "ownerReferences": [controller_reference(template)],
         },
         "spec": spec,
     });
-    if scope == BindingScope::Namespaced {
+    if scope == Scope::Namespaced {
         object::set(&mut binding, &["metadata", "namespace"], json!(object::namespace(template)));
     }
     claim_binding(&mut binding, intent.policy);
-    object::set_label(&mut binding, scope.id_label(), intent.new_permanent_id);
+    object::set_label(&mut binding, id_label(scope), intent.new_permanent_id);
     binding
 }
 
@@ -209,10 +191,10 @@ const OWNED: [&str; 9] = [
 /// Those only a ResourceBinding follows.
 const OWNED_NAMESPACED: [&str; 3] = ["propagateDeps", "schedulePriority", "workloadAffinityGroups"];
 
-fn update(intent: &Intent<'_>, scope: BindingScope, spec: &ResourceBindingSpec, existing: &Value) -> Value {
+fn update(intent: &Intent<'_>, scope: Scope, spec: &ResourceBindingSpec, existing: &Value) -> Value {
     let mut updated = existing.clone();
     let wanted = json!(spec);
-    let namespaced: &[&str] = if scope == BindingScope::Namespaced { &OWNED_NAMESPACED } else { &[] };
+    let namespaced: &[&str] = if scope == Scope::Namespaced { &OWNED_NAMESPACED } else { &[] };
     for field in OWNED.iter().chain(namespaced) {
         match wanted.get(field) {
             Some(value) => object::set(&mut updated, &["spec", field], value.clone()),
@@ -230,9 +212,9 @@ fn update(intent: &Intent<'_>, scope: BindingScope, spec: &ResourceBindingSpec, 
         let name = crowsnest_api::constants::annotation::CLUSTER_PROPAGATION_POLICY_NAME;
         object::remove(&mut updated, &["metadata", "annotations", name]);
     }
-    if !object::has_finalizer(&updated, scope.finalizer()) {
+    if !object::has_finalizer(&updated, finalizer(scope)) {
         let mut finalizers: Vec<String> = object::finalizers(&updated).map(str::to_owned).collect();
-        finalizers.push(scope.finalizer().to_owned());
+        finalizers.push(finalizer(scope).to_owned());
         object::set(&mut updated, &["metadata", "finalizers"], json!(finalizers));
     }
     object::set(&mut updated, &["metadata", "ownerReferences"], json!([controller_reference(intent.template)]));

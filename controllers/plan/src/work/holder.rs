@@ -3,11 +3,10 @@
 use std::fmt;
 
 use crowsnest_api::constants::{annotation, label};
-use crowsnest_apimachinery::names::NamespacedName;
+use crowsnest_api::keys::BindingKey;
 use serde_json::Value;
 
 use super::construct::DesiredWork;
-use crate::estimation::ledger::BindingKey;
 use crate::object;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,8 +19,7 @@ pub enum Holder {
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Binding(key) if key.is_cluster_scoped() => write!(f, "ClusterResourceBinding {key}"),
-            Self::Binding(key) => write!(f, "ResourceBinding {key}"),
+            Self::Binding(key) => write!(f, "{} {key}", key.kind()),
             Self::Quota => f.write_str("a FederatedResourceQuota"),
         }
     }
@@ -35,9 +33,9 @@ pub fn binding_of_work(work: &Value) -> Option<BindingKey> {
 fn binding_of<'a>(annotation_of: impl Fn(&str) -> Option<&'a str>) -> Option<BindingKey> {
     if let Some(name) = annotation_of(annotation::RESOURCE_BINDING_NAME) {
         let namespace = annotation_of(annotation::RESOURCE_BINDING_NAMESPACE).unwrap_or_default();
-        return Some(NamespacedName::new(namespace, name));
+        return Some(BindingKey::new(namespace, name));
     }
-    annotation_of(annotation::CLUSTER_RESOURCE_BINDING_NAME).map(NamespacedName::cluster_scoped)
+    annotation_of(annotation::CLUSTER_RESOURCE_BINDING_NAME).map(|name| BindingKey::new("", name))
 }
 
 impl DesiredWork {
@@ -65,7 +63,7 @@ mod tests {
     const CLUSTER_NAME: &str = annotation::CLUSTER_RESOURCE_BINDING_NAME;
 
     fn binding(namespace: &str, name: &str) -> Option<Holder> {
-        Some(Holder::Binding(NamespacedName::new(namespace, name)))
+        Some(Holder::Binding(BindingKey::new(namespace, name)))
     }
 
     #[rstest]

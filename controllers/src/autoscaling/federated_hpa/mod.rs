@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use crowsnest_api::autoscaling::{FederatedHPA, FederatedHPASpec};
 use crowsnest_api::constants::condition;
+use crowsnest_api::keys::BindingKey;
 use crowsnest_api::names::binding_name;
 use crowsnest_api::work::ResourceBindingSpec;
 use crowsnest_apimachinery::names::{ClusterName, NamespacedName};
@@ -287,7 +288,9 @@ impl Look<'_> {
         let context = self.context();
         let (label, id) = plan::claim(&template.object).map_err(|why| Error::Apply(why.to_owned()))?;
         let (kind, name) = (&template.resource.kind, object::name(&template.object));
-        if let Some((binding, typed)) = context.binding(&self.key.namespace, &binding_name(kind, name)).await? {
+        if let Some((binding, typed)) =
+            context.binding(&BindingKey::new(&*self.key.namespace, binding_name(kind, name))).await?
+        {
             let of = &typed.spec.resource;
             let is_of = of.api_version == template.resource.gvr.api_version() && of.kind == *kind && of.name == name;
             if is_of && object::label(&binding, label) == Some(id) {

@@ -196,7 +196,7 @@ impl ClusterController {
         let context = &self.context;
         let mut left = Vec::new();
         for key in context.placements.within(name) {
-            let found = context.glance(context.kinds.binding(&key.namespace), &key.namespace, &key.name).await?;
+            let found = context.glance(context.kinds.binding(key.scope()), &key.namespace, &key.name).await?;
             let Some(found) = found.filter(|found| targets(found.view(), name)) else { continue };
             left.push((key.to_string(), clusters::binding_stays(found.view(), &context.config.scheduler_name)));
         }

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crowsnest_api::constants::{event, eviction};
+use crowsnest_api::keys::BindingKey;
 use crowsnest_api::work::{GracefulEvictionTask, ResourceBinding, ResourceBindingSpec};
 use futures::TryStreamExt;
 use parking_lot::Mutex;
@@ -24,7 +25,7 @@ use crate::runtime::context::{Context, decode};
 use crate::runtime::event_recorder::Severity;
 use crate::runtime::workqueue::Outcome;
 use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
-use crate::scheduling::scheduler::{BindingKey, Scheduler};
+use crate::scheduling::scheduler::Scheduler;
 use crate::shared::clusters::is_ready;
 use crowsnest_plan::eviction::application::{self as plan, Switches};
 use crowsnest_plan::eviction::rate::Standing;
@@ -60,7 +61,7 @@ impl ApplicationFailoverController {
     fn on_binding(&self, change: &Change) -> Requests<BindingKey> {
         match change.current() {
             None => {
-                self.since.lock().remove(&change.key());
+                self.since.lock().remove(&BindingKey::of(change.object()));
                 Requests::none()
             }
             Some(binding) => self.watched(binding).into(),
@@ -69,7 +70,7 @@ impl ApplicationFailoverController {
 
     /// The key of a binding that fails over, or did.
     fn watched(&self, binding: &Value) -> Option<BindingKey> {
-        let key = object::key(binding);
+        let key = BindingKey::of(binding);
         let fails_over = object::at(binding, &["spec", "failover", "application"]).is_some();
         (fails_over || self.since.lock().contains_key(&key)).then_some(key)
     }
@@ -111,7 +112,7 @@ impl Controller for ApplicationFailoverController {
 
     async fn reconcile(self: Arc<Self>, key: BindingKey) -> Result<Outcome, Error> {
         let context = &self.context;
-        let resource = context.kinds.binding(&key.namespace);
+        let resource = context.kinds.binding(key.scope());
         let binding =
             context.get(resource, &key.namespace, &key.name).await?.filter(|binding| !object::is_terminating(binding));
         let Some(binding) = binding else {
@@ -238,7 +239,7 @@ impl ApplicationFailoverController {
     ) -> Result<(), Error> {
         let clusters = (!spec.clusters.is_empty()).then_some(&spec.clusters);
         let patch = json!({"spec": {"clusters": clusters, "gracefulEvictionTasks": spec.graceful_eviction_tasks}});
-        let written = self.context.merge(self.context.kinds.binding(&key.namespace), binding, patch).await?;
+        let written = self.context.merge(self.context.kinds.binding(key.scope()), binding, patch).await?;
         let bound = Bound::of(&written, before, self.context.config.clock.wall());
         let entries = journal::evicted(&bound, (before, spec), &journal::Clusters::new(), &[]);
         self.context.journal.note_all(entries).await;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crowsnest_api::constants::{annotation, event};
+use crowsnest_api::keys::BindingKey;
 use crowsnest_api::policy::PurgeMode;
 use crowsnest_api::work::{ResourceBinding, ResourceBindingSpec, TargetCluster};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -22,7 +23,7 @@ use crate::runtime::context::{Context, decode};
 use crate::runtime::event_recorder::Severity;
 use crate::runtime::workqueue::Outcome;
 use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
-use crate::scheduling::scheduler::{BindingKey, Scheduler};
+use crate::scheduling::scheduler::Scheduler;
 use crowsnest_plan::eviction::home::{Home, Return, Step};
 use crowsnest_plan::journal::workloads::{self as journal, Bound};
 use crowsnest_plan::scheduling::{self as plan, Plan};
@@ -42,13 +43,13 @@ pub struct FailbackController {
 
 impl FailbackController {
     fn on_binding(&self, change: &Change) -> Requests<BindingKey> {
-        let key = change.key();
+        let key = BindingKey::of(change.object());
         let home = change.current().and_then(|binding| object::annotation(binding, annotation::HOME));
         if home.is_none() {
             self.away.lock().remove(&key);
             return Requests::none();
         }
-        self.away.lock().entry(key.clone()).or_default();
+        self.away.lock().entry(key.clone().into()).or_default();
         key.into()
     }
 
@@ -92,7 +93,7 @@ impl Controller for FailbackController {
 
     async fn reconcile(self: Arc<Self>, key: BindingKey) -> Result<Outcome, Error> {
         let context = &self.context;
-        let resource = context.kinds.binding(&key.namespace);
+        let resource = context.kinds.binding(key.scope());
         let binding =
             context.get(resource, &key.namespace, &key.name).await?.filter(|binding| !object::is_terminating(binding));
         let Some(binding) = binding else {
@@ -153,7 +154,7 @@ impl FailbackController {
     /// Home, or no home any more.
     async fn forget_home(&self, key: &BindingKey, binding: &Value) -> Result<Outcome, Error> {
         let patch = json!({"metadata": {"annotations": {annotation::HOME: null}}});
-        self.context.merge(self.context.kinds.binding(&key.namespace), binding, patch).await?;
+        self.context.merge(self.context.kinds.binding(key.scope()), binding, patch).await?;
         self.away.lock().remove(key);
         Ok(Outcome::Done)
     }

@@ -4,7 +4,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crowsnest_api::Scope;
 use crowsnest_api::constants::{annotation, condition, event};
+use crowsnest_api::keys::BindingKey;
 use crowsnest_api::policy::PurgeMode;
 use crowsnest_api::work::{GracefulEvictionTask, ResourceBinding, ResourceBindingSpec, Work};
 use serde_json::{Value, json};
@@ -15,7 +17,6 @@ use crate::failover::failback::said;
 use crate::propagation::detector::id_label;
 use crate::runtime::context::{Context, decode};
 use crate::runtime::event_recorder::Severity;
-use crate::scheduling::scheduler::BindingKey;
 use crate::shared::templates::template_of;
 use crate::shared::works::cluster_of;
 use crowsnest_plan::eviction::Safety;
@@ -138,7 +139,7 @@ fn clusters_in(binding: &Value, key: &str) -> BTreeSet<String> {
 /// Notes on the binding of a Work that its cluster leaves before anybody has seen the copy stop; before the Work goes.
 pub async fn leave_unconfirmed(context: &Context, work: &Value, cluster: &str) -> Result<(), Error> {
     let Some(key) = binding_of_work(work) else { return Ok(()) };
-    let resource = context.kinds.binding(&key.namespace);
+    let resource = context.kinds.binding(key.scope());
     let Some(binding) = context.get(resource, &key.namespace, &key.name).await? else { return Ok(()) };
     let mut unconfirmed = clusters_in(&binding, annotation::UNCONFIRMED);
     if object::is_terminating(&binding) || !unconfirmed.insert(cluster.to_owned()) {
@@ -151,7 +152,7 @@ pub async fn leave_unconfirmed(context: &Context, work: &Value, cluster: &str) -
 
 /// Whether nothing may be started because a copy may still run in a cluster that is gone; the binding shows it.
 pub async fn is_fenced(context: &Context, binding: &Arc<Value>, typed: &ResourceBinding) -> Result<bool, Error> {
-    let resource = context.kinds.binding(object::namespace(binding));
+    let resource = context.kinds.binding(Scope::of_namespace(object::namespace(binding)));
     let unconfirmed = clusters_in(binding, annotation::UNCONFIRMED);
     let confirmed = clusters_in(binding, annotation::CONFIRMED_STOPPED);
     let open: Vec<&str> = unconfirmed.difference(&confirmed).map(String::as_str).collect();

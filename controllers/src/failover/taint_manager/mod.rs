@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::constants::{annotation, condition, event, eviction};
+use crowsnest_api::keys::BindingKey;
 use crowsnest_api::policy::PurgeMode;
 use crowsnest_api::work::{GracefulEvictionTask, ResourceBinding, ResourceBindingSpec};
 use crowsnest_apimachinery::names::{ClusterName, NamespacedName};
@@ -32,7 +33,6 @@ use crate::runtime::dynamic_client::Resource;
 use crate::runtime::event_recorder::Severity;
 use crate::runtime::workqueue::Outcome;
 use crate::runtime::{Controller, Requests, Setup, Source, Switch, Trigger, Watch};
-use crate::scheduling::scheduler::BindingKey;
 use crate::shared::clusters::is_ready;
 use crowsnest_plan::eviction::home::Home;
 use crowsnest_plan::eviction::rate::{Pace, Standing};
@@ -85,11 +85,11 @@ impl Planned {
 impl TaintManager {
     fn on_binding(&self, change: &Change) -> Requests<BindingKey> {
         let Some(new) = change.current() else {
-            self.forget(&change.key());
+            self.forget(&BindingKey::of(change.object()));
             return Requests::none();
         };
         let evicts = || self.evicts_by_taint() && is_placed_anew(change) && self.is_driven_out(new);
-        Requests::one_if(is_leaving(new) || evicts(), || change.key())
+        Requests::one_if(is_leaving(new) || evicts(), || BindingKey::of(change.object()))
     }
 
     fn on_cluster(&self, change: &Change) -> Requests<BindingKey> {
@@ -169,7 +169,7 @@ impl Controller for TaintManager {
         Ok(keys.into_iter().collect())
     }
 
-    fn retain(&self, cluster: &ClusterName, resource: &Resource, keys: &HashSet<BindingKey>) {
+    fn retain(&self, cluster: &ClusterName, resource: &Resource, keys: &HashSet<NamespacedName>) {
         if cluster.is_control_plane() && *resource == self.context.kinds.cluster {
             let deleted = self.gate.gone(|name| keys.contains(&NamespacedName::cluster_scoped(name)));
             let concerned = deleted.iter().flat_map(|name| self.learn(name, None));
@@ -182,7 +182,7 @@ impl Controller for TaintManager {
     }
 
     async fn reconcile(self: Arc<Self>, key: BindingKey) -> Result<Outcome, Error> {
-        let resource = self.context.kinds.binding(&key.namespace);
+        let resource = self.context.kinds.binding(key.scope());
         let binding = self.context.get(resource, &key.namespace, &key.name).await?;
         let Some(binding) = binding.filter(|binding| !object::is_terminating(binding)) else {
             self.forget(&key);

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, HashSet};
 use std::time::{Duration, Instant};
 
+use crowsnest_api::keys::BindingKey;
 use parking_lot::Mutex;
 
 use crate::runtime::config::Config;
-use crate::scheduling::scheduler::BindingKey;
 use crowsnest_plan::eviction::Safety;
 use crowsnest_plan::eviction::rate::{self, Limits, Pace, Rates, Standing, Turns};
 

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use crowsnest_api::constants::{annotation, finalizer, label};
+use crowsnest_api::keys::BindingKey;
 use crowsnest_api::names::binding_name;
 use crowsnest_apimachinery::names::NamespacedName;
 use futures::FutureExt;
@@ -108,7 +109,7 @@ impl EndpointSliceController {
     /// Whether the control plane takes the export of a Service to a cluster.
     async fn is_exported(&self, cluster: &str, namespace: &str, service: &str) -> Result<bool, Error> {
         let binding = binding_name(plan::SERVICE_EXPORT, service);
-        let found = self.context.binding(namespace, &binding).await?;
+        let found = self.context.binding(&BindingKey::new(namespace, binding)).await?;
         Ok(found.is_some_and(|(_, typed)| plan::is_exported_to(namespace, &typed.spec, service, cluster)))
     }
 

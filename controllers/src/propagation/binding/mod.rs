@@ -8,10 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crowsnest_api::constants::{annotation, condition, event, finalizer, label};
+use crowsnest_api::keys::BindingKey;
 use crowsnest_api::names::binding_name;
 use crowsnest_api::policy::OverrideSpec;
 use crowsnest_api::work::{ResourceBinding, ResourceBindingSpec, TargetCluster};
-use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_apimachinery::names::{ClusterName, NamespacedName};
 use futures::future::join_all;
 use futures::{FutureExt, TryStreamExt};
 use serde::Deserialize;
@@ -31,7 +32,6 @@ use crate::runtime::dynamic_client::Resource;
 use crate::runtime::event_recorder::Severity;
 use crate::runtime::workqueue::Outcome;
 use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
-use crate::scheduling::scheduler::BindingKey;
 use crate::shared::templates::template_of;
 use crate::shared::works::{cluster_of, write_work};
 use crowsnest_plan::overriding;
@@ -76,7 +76,7 @@ struct Share<'a> {
 
 impl BindingController {
     fn on_binding(&self, change: &Change) -> Requests<BindingKey> {
-        Requests::one_if(change.is_marked() || change.annotates_otherwise(&SAID), || change.key())
+        Requests::one_if(change.is_marked() || change.annotates_otherwise(&SAID), || BindingKey::of(change.object()))
     }
 
     /// Bindings that follow a policy whose annotations changed.
@@ -133,7 +133,7 @@ impl BindingController {
                         || best_precision(&spec.resource_selectors, template.view()).is_some()
                 });
                 if all || selected {
-                    requests.push(object::key(binding));
+                    requests.push(BindingKey::of(binding));
                 }
             }
         }
@@ -181,7 +181,7 @@ impl Controller for BindingController {
         self.context.binding_keys().await
     }
 
-    fn retain(&self, cluster: &ClusterName, resource: &Resource, keys: &HashSet<BindingKey>) {
+    fn retain(&self, cluster: &ClusterName, resource: &Resource, keys: &HashSet<NamespacedName>) {
         let kinds = &self.context.kinds;
         let is_override = *resource == kinds.override_policy || *resource == kinds.cluster_override_policy;
         if cluster.is_control_plane() && is_override {
@@ -199,8 +199,8 @@ impl Controller for BindingController {
 
     async fn reconcile(self: Arc<Self>, key: BindingKey) -> Result<Outcome, Error> {
         let context = &self.context;
-        let resource = context.kinds.binding(&key.namespace);
-        let Some((binding, typed)) = context.binding(&key.namespace, &key.name).await? else {
+        let resource = context.kinds.binding(key.scope());
+        let Some((binding, typed)) = context.binding(&key).await? else {
             return Ok(Outcome::Done);
         };
         let works = self.works_of(&binding).await?;
@@ -285,7 +285,7 @@ impl BindingController {
         // The label by which Works are found can be set by the author of a binding. Only controllers write the annotations.
         let stored = self.context.get(&self.context.kinds.work, &work.namespace, &work.name).await?;
         let own = object::key(binding);
-        if stored.is_none_or(|stored| binding_of_work(&stored) != Some(own)) {
+        if stored.is_none_or(|stored| binding_of_work(&stored) != Some(own.into())) {
             return Ok(());
         }
         let deleted = self.context.delete(&self.context.kinds.work, &work.namespace, &work.name).await;

@@ -14,7 +14,6 @@ use serde_json::Value;
 use crate::Error;
 use crate::cache::{Cached, Change};
 use crate::runtime::context::Context;
-use crate::scheduling::scheduler::BindingKey;
 
 /// Override policies of one scope, by name.
 #[derive(Clone, Default)]
@@ -64,7 +63,7 @@ impl KnownOverrides {
     }
 
     /// Of this scope only these are there.
-    pub(super) fn keep(&self, namespaced: bool, keys: &HashSet<BindingKey>) {
+    pub(super) fn keep(&self, namespaced: bool, keys: &HashSet<NamespacedName>) {
         self.known.write().retain(|key, _| key.is_cluster_scoped() == namespaced || keys.contains(key));
     }
 

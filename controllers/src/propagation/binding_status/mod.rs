@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crowsnest_api::constants::{condition, event, label};
+use crowsnest_api::keys::BindingKey;
 use crowsnest_api::work::{AggregatedStatusItem, ResourceBinding, Work};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
@@ -20,7 +21,6 @@ use crate::runtime::event_recorder::Severity;
 use crate::runtime::workqueue::Outcome;
 use crate::runtime::write_priority::DeferredWrites;
 use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
-use crate::scheduling::scheduler::BindingKey;
 use crate::shared::templates::template_of;
 use crate::shared::works::cluster_of;
 use crowsnest_plan::work::construct;
@@ -82,7 +82,7 @@ impl BindingStatusController {
     /// The Works of a new binding report its status; one from before the start may have lost them since.
     fn on_binding(&self, change: &Change) -> Requests<BindingKey> {
         let existed = (change.old.is_some() || change.initial) && !change.deleted;
-        Requests::one_if(existed && change.is_moved(), || change.key())
+        Requests::one_if(existed && change.is_moved(), || BindingKey::of(change.object()))
     }
 }
 
@@ -121,7 +121,7 @@ impl Controller for BindingStatusController {
         let Some(Reported { binding, items, conditions, is_news, .. }) = self.reported(&key).await? else {
             return Ok(Outcome::Done);
         };
-        let resource = context.kinds.binding(&key.namespace);
+        let resource = context.kinds.binding(key.scope());
         if is_news {
             if let Some(wait) = self.deferred.wait(context.write_load(), key.clone(), waited) {
                 return Ok(Outcome::Again(wait));
@@ -152,7 +152,7 @@ impl BindingStatusController {
     async fn reported(&self, key: &BindingKey) -> Result<Option<Reported>, Error> {
         let mut pauses = GATHERING.into_iter();
         loop {
-            let Some((binding, typed)) = self.context.binding(&key.namespace, &key.name).await? else {
+            let Some((binding, typed)) = self.context.binding(&key).await? else {
                 return Ok(None);
             };
             if object::is_terminating(&binding) {

@@ -6,6 +6,7 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use crowsnest_api::constants::{annotation, event, finalizer, label};
+use crowsnest_api::keys::BindingKey;
 use crowsnest_api::names::{binding_name, binding_reference_key};
 use crowsnest_api::work::ResourceBinding;
 use crowsnest_apimachinery::names::{ClusterName, NamespacedName};
@@ -21,7 +22,6 @@ use crate::runtime::dynamic_client::Resource;
 use crate::runtime::event_recorder::Severity;
 use crate::runtime::workqueue::Outcome;
 use crate::runtime::{Controller, Requests, Setup, Source, Switch, Trigger, Watch};
-use crate::scheduling::scheduler::BindingKey;
 use crate::shared::templates::template_of;
 use crowsnest_interpreter::default::dependencies::spelled;
 use crowsnest_plan::dependencies::{self, AttachedPlan, Parent, Wishes};
@@ -38,7 +38,7 @@ pub struct DependenciesDistributor {
 
 impl DependenciesDistributor {
     fn on_binding(&self, change: &Change) -> Requests<BindingKey> {
-        let key = change.key();
+        let key = BindingKey::of(change.object());
         if change.deleted {
             self.wanted.lock().remove(&key);
         }
@@ -88,14 +88,14 @@ impl Controller for DependenciesDistributor {
             let binding = binding.view();
             let propagates = object::at(binding, &["spec", "propagateDeps"]).and_then(Value::as_bool);
             if propagates.unwrap_or_default() {
-                keys.push(object::key(binding));
+                keys.push(BindingKey::of(binding));
             }
         }
         Ok(keys)
     }
 
     /// Enqueues deleted bindings as well, so that their dependencies are detached.
-    fn retain(&self, cluster: &ClusterName, resource: &Resource, keys: &HashSet<BindingKey>) {
+    fn retain(&self, cluster: &ClusterName, resource: &Resource, keys: &HashSet<NamespacedName>) {
         if cluster.is_control_plane() && *resource == self.context.kinds.resource_binding {
             let mut wanted = self.wanted.lock();
             wanted.keys().filter(|key| !keys.contains(*key)).for_each(|key| self.parents.add(key.clone()));
@@ -106,7 +106,7 @@ impl Controller for DependenciesDistributor {
     async fn reconcile(self: Arc<Self>, key: BindingKey) -> Result<Outcome, Error> {
         let context = &self.context;
         let resource = &context.kinds.resource_binding;
-        let Some((binding, typed)) = context.binding(&key.namespace, &key.name).await? else {
+        let Some((binding, typed)) = context.binding(&key).await? else {
             self.detach_all(&key, &BTreeSet::new()).await?;
             return Ok(Outcome::Done);
         };
@@ -320,7 +320,7 @@ fn may_have_dependencies(binding: &Value) -> bool {
 
 /// Finds parents by namespace and name.
 fn found_in<'a>(parents: &'a BTreeMap<BindingKey, Cached>) -> impl Fn(&str, &str) -> Option<&'a Value> {
-    move |namespace, name| parents.get(&NamespacedName::new(namespace, name)).map(Cached::view)
+    move |namespace, name| parents.get(&BindingKey::new(namespace, name)).map(Cached::view)
 }
 
 /// Whether a dependency means this object when it has these labels.

@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
+use crowsnest_api::Scope;
 use crowsnest_api::constants::{event, label};
 use crowsnest_api::names::{binding_name, is_reserved_namespace};
 use crowsnest_apimachinery::names::{ClusterName, Gvr, NamespacedName};
@@ -326,7 +327,7 @@ impl ResourceDetector {
         if policy.is_lazy() && touch.is_none() {
             return Ok(false);
         }
-        let resource = self.context.kinds.binding(object::namespace(template));
+        let resource = self.context.kinds.binding(Scope::of_namespace(object::namespace(template)));
         let name = binding_name(object::kind(template), object::name(template));
         let existing = self.context.get(resource, object::namespace(template), &name).await?;
         let interpreted = self.interpret(template).await?;
@@ -391,7 +392,7 @@ impl ResourceDetector {
     /// Removes a claim, from the binding first so that it never follows a policy its template doesn't.
     async fn release(&self, resource: &Resource, template: &Value, id: &str) -> Result<(), Error> {
         let name = binding_name(object::kind(template), object::name(template));
-        let binding_resource = self.context.kinds.binding(object::namespace(template));
+        let binding_resource = self.context.kinds.binding(Scope::of_namespace(object::namespace(template)));
         if let Some(binding) = self.context.get(binding_resource, object::namespace(template), &name).await?
             && let Some(patch) = claim::release(&binding, id)
         {

@@ -4,6 +4,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use crowsnest_api::keys::BindingKey;
 use crowsnest_api::names::binding_name;
 use crowsnest_apimachinery::names::{ClusterName, NamespacedName};
 
@@ -19,7 +20,6 @@ use crate::runtime::context::Context;
 use crate::runtime::dynamic_client::Resource;
 use crate::runtime::workqueue::Outcome;
 use crate::runtime::{Controller, Requests, Resync, Setup, Source, Switch, Trigger, Watch};
-use crate::scheduling::scheduler::BindingKey;
 use crowsnest_plan::object;
 
 /// A kind whose objects are customized.

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crowsnest_api::constants::event;
+use crowsnest_api::keys::BindingKey;
 use crowsnest_api::work::{ObjectReference, ResourceBinding};
-use crowsnest_apimachinery::names::{ClusterName, NamespacedName};
+use crowsnest_apimachinery::names::ClusterName;
 use futures::TryStreamExt;
 use k8s_openapi::jiff::SignedDuration;
 use serde_json::{Value, json};
@@ -34,7 +35,7 @@ pub struct Descheduler {
 }
 
 impl Controller for Descheduler {
-    type Key = NamespacedName;
+    type Key = BindingKey;
     const NAME: &'static str = "descheduler";
     /// A program of its own in Karmada, which its installations may do without.
     const SWITCH: Switch = Switch::OffByDefault(&["descheduler"]);
@@ -47,14 +48,14 @@ impl Controller for Descheduler {
         Vec::new()
     }
 
-    async fn keys(&self) -> Result<Vec<NamespacedName>, Error> {
+    async fn keys(&self) -> Result<Vec<BindingKey>, Error> {
         let mut keys = Vec::new();
         let mut bindings = pin!(self.context.stream(&self.context.kinds.resource_binding, None));
         while let Some(binding) = bindings.try_next().await? {
             let binding = binding.view();
             let resource = object::at(binding, &["spec", "resource"]).unwrap_or(&Value::Null);
             if object::kind(resource) == "Deployment" && lacks(binding) {
-                keys.push(object::key(binding));
+                keys.push(BindingKey::of(binding));
             }
         }
         Ok(keys)
@@ -64,7 +65,7 @@ impl Controller for Descheduler {
         Some(config.periods.descheduling)
     }
 
-    async fn reconcile(self: Arc<Self>, key: NamespacedName) -> Result<Outcome, Error> {
+    async fn reconcile(self: Arc<Self>, key: BindingKey) -> Result<Outcome, Error> {
         let context = &self.context;
         let resource = &context.kinds.resource_binding;
         let Some(binding) = context.get(resource, &key.namespace, &key.name).await? else { return Ok(Outcome::Done) };
@@ -82,7 +83,7 @@ impl Controller for Descheduler {
         let bound = Bound::of(&binding, &typed.spec, context.config.clock.wall());
         let bound = Bound { generation: bound.generation + 1, ..bound };
         let entry = descheduled(&bound, &typed.spec.clusters, &reduced.clusters, &reduced.message);
-        context.journal.asks(key.clone(), entry.id.clone());
+        context.journal.asks(key.clone().into(), entry.id.clone());
         match context.merge(resource, &binding, json!({"spec": {"clusters": reduced.clusters}})).await {
             Ok(_) => {
                 let reason = event::DESCHEDULE_BINDING_SUCCEED;

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::constants::{annotation, label};
+use crowsnest_api::keys::BindingKey;
 use crowsnest_api::work::{ResourceBinding, ResourceBindingSpec};
 use crowsnest_apimachinery::names::{ClusterName, NamespacedName};
 use futures::{FutureExt, TryStreamExt};
@@ -36,7 +37,6 @@ use crate::runtime::{Controller, Requests, Setup, Source, Switch, Trigger, Watch
 use crate::shared::templates::template_of;
 use crowsnest_plan::estimation::Estimator;
 use crowsnest_plan::estimation::accurate::{Accurate, Answers};
-pub use crowsnest_plan::estimation::ledger::BindingKey;
 use crowsnest_plan::estimation::ledger::Ledger;
 use crowsnest_plan::estimation::room::Remembered;
 use crowsnest_plan::object;
@@ -60,7 +60,7 @@ pub struct Scheduler {
 
 impl Scheduler {
     fn on_binding(&self, change: &Change) -> Requests<BindingKey> {
-        let key = change.key();
+        let key = BindingKey::of(change.object());
         let Some(new) = change.current() else {
             self.given_back(|ledger| ledger.forget(&key));
             return Requests::none();
@@ -70,7 +70,7 @@ impl Scheduler {
             return Requests::none();
         }
         self.incoming(if change.old.is_none() { Incoming::BindingAdd } else { Incoming::BindingUpdate });
-        Requests::with_priority(key, self.priority(new))
+        Requests::with_priority(key.into(), self.priority(new))
     }
 
     /// Enqueues parked bindings, since there may be more capacity.
@@ -175,7 +175,7 @@ impl Scheduler {
                 let reference = object::at(binding, &["spec", "resource"]).unwrap_or(&Value::Null);
                 if new.gained(old, object::api_version(reference), object::kind(reference)) {
                     let key = object::key(binding);
-                    requests.push(self.because_of_cluster(key, self.priority(binding)));
+                    requests.push(self.because_of_cluster(key.into(), self.priority(binding)));
                 }
             }
         }
@@ -235,7 +235,7 @@ impl Controller for Scheduler {
         self.context.binding_keys().await
     }
 
-    fn retain(&self, cluster: &ClusterName, resource: &Resource, keys: &HashSet<BindingKey>) {
+    fn retain(&self, cluster: &ClusterName, resource: &Resource, keys: &HashSet<NamespacedName>) {
         if !cluster.is_control_plane() {
             return;
         }
@@ -248,7 +248,7 @@ impl Controller for Scheduler {
             *self.clusters.write() = Arc::new(staying);
             deleted.iter().for_each(|facts| self.ledger.lock().leave(facts.name()));
         } else if self.context.kinds.is_of_bindings(resource) {
-            let stays = |key: &BindingKey| key.is_cluster_scoped() == resource.namespaced || keys.contains(key);
+            let stays = |key: &BindingKey| key.is_cluster_scoped() == resource.namespaced || keys.contains(&**key);
             self.given_back(|ledger| ledger.retain(stays));
         }
     }
@@ -273,7 +273,7 @@ impl Controller for Scheduler {
 impl Scheduler {
     async fn look(&self, key: BindingKey) -> Result<Outcome, Error> {
         let waited = self.deferred.begin(&key);
-        let resource = self.context.kinds.binding(&key.namespace);
+        let resource = self.context.kinds.binding(key.scope());
         let Some(binding) = self.context.get(resource, &key.namespace, &key.name).await? else {
             return Ok(Outcome::Done);
         };

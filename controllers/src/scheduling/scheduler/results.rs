@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crowsnest_api::constants::{annotation, condition, event};
+use crowsnest_api::keys::BindingKey;
 use crowsnest_api::work::{ResourceBinding, TargetCluster};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
@@ -14,7 +15,6 @@ use crate::runtime::event_recorder::Severity;
 use crate::runtime::workqueue::Outcome;
 use crate::runtime::write_priority::Deferrals;
 use crowsnest_plan::conditions;
-use crowsnest_plan::estimation::ledger::BindingKey;
 use crowsnest_plan::journal::workloads::{Bound, Move, rescheduled};
 use crowsnest_plan::object;
 use crowsnest_plan::scheduling::{Plan, Report, ScheduleError, Trigger};

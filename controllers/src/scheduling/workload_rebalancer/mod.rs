@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crowsnest_api::apps::{ObjectReference, WorkloadRebalancer, WorkloadRebalancerStatus};
-use crowsnest_apimachinery::names::NamespacedName;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -92,14 +91,12 @@ impl WorkloadRebalancerController {
     /// Has a workload scheduled anew; whether it has a binding.
     async fn trigger(&self, workload: &ObjectReference, created: &Time) -> Result<bool, Error> {
         let context = &self.context;
-        let Some(NamespacedName { namespace, name }) = plan::binding_of(workload) else {
-            return Ok(false);
-        };
-        let resource = context.kinds.binding(&namespace);
-        let binding = match context.get(resource, &namespace, &name).await? {
+        let Some(key) = plan::binding_of(workload) else { return Ok(false) };
+        let resource = context.kinds.binding(key.scope());
+        let binding = match context.get(resource, &key.namespace, &key.name).await? {
             Some(binding) => binding,
             // A workload without a binding is not tried again, so the API server has the last word on that.
-            None => match context.objects.get(Target::new(resource, &namespace, &name)).await? {
+            None => match context.objects.get(Target::new(resource, &key.namespace, &key.name)).await? {
                 Some(binding) => Arc::new(binding),
                 None => return Ok(false),
             },

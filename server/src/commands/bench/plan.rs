@@ -10,11 +10,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 use clap::Args;
 use crowsnest_api::cluster::Cluster;
+use crowsnest_api::keys::BindingKey;
 use crowsnest_api::modeling::default_models;
 use crowsnest_api::work::{ResourceBindingSpec, ResourceBindingStatus};
 use crowsnest_plan::estimation::Estimator;
 use crowsnest_plan::estimation::capacity::{NodeFacts, PodFacts, Written, free_nodes, resource_summary};
-use crowsnest_plan::estimation::ledger::{BindingKey, Ledger};
+use crowsnest_plan::estimation::ledger::Ledger;
 use crowsnest_plan::estimation::resources::Resources;
 use crowsnest_plan::estimation::room::{Known, Remembered, Room};
 use crowsnest_plan::gates::Gates;
@@ -348,7 +349,7 @@ fn promised(fleet: &Fleet, ledger: &mut Ledger, subjects: &[&Subject]) -> anyhow
     let remembered = Remembered::default();
     let began = Instant::now();
     for nth in 0..PROMISED {
-        let (subject, key) = (subjects[nth % subjects.len()], (String::new(), format!("binding-{nth}")));
+        let (subject, key) = (subjects[nth % subjects.len()], BindingKey::new("", format!("binding-{nth}")));
         let desk = Desk { fleet, estimate: Estimator { rooms: fleet.rooms(ledger, &key), remembered: &remembered } };
         // The fleet fills up; to find that something does not fit is a decision, too.
         let Plan::Schedule { clusters, .. } = desk.decide(subject) else { continue };
