@@ -5,6 +5,7 @@ use std::ops::Deref;
 
 use crowsnest_apimachinery::names::NamespacedName;
 use crowsnest_apimachinery::unstructured;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::Scope;
@@ -13,7 +14,8 @@ use crate::names::cluster_of_execution_namespace;
 macro_rules! key {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
-        #[derive(Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[derive(Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        #[serde(transparent)]
         pub struct $name(NamespacedName);
 
         impl $name {

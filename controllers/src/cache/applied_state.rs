@@ -8,6 +8,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use crowsnest_api::keys::WorkKey;
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_index::RecordKey;
 use parking_lot::Mutex;
@@ -17,7 +18,6 @@ use sha2::{Digest, Sha256};
 
 use super::World;
 use crate::Error;
-use crate::propagation::execution::WorkKey;
 
 /// Tells manifests apart, the same in every process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

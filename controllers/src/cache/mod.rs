@@ -327,7 +327,7 @@ impl World {
         }
         let ours = self.inner.own.lock().of(&key);
         let keys = self.inner.index.keys(&key).await?.into_iter();
-        let mut keys: Vec<_> = keys.map(|(namespace, name)| NamespacedName::new(namespace, name)).collect();
+        let mut keys: Vec<_> = keys.map(NamespacedName::from).collect();
         keys.extend(ours.into_keys().map(|key| NamespacedName::clone(&key)));
         self.count(keys.len());
         Ok(keys)

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::constants::label;
-use crowsnest_api::keys::BindingKey;
+use crowsnest_api::keys::{BindingKey, WorkKey};
 use crowsnest_api::names::{
     binding_name, cluster_of_execution_namespace, execution_namespace, is_reserved_namespace, work_name,
 };
@@ -133,17 +133,16 @@ impl Reports {
     ) -> Result<Vec<Arc<Value>>, Error> {
         let listed = self.context.list(resource, namespace).await?;
         let mut objects: BTreeMap<NamespacedName, Arc<Value>> = BTreeMap::new();
-        let key = |object: &Value| object::key(object);
         for cached in &listed {
-            objects.insert(key(cached.view()), shared(cached));
+            objects.insert(object::key(cached.view()), shared(cached));
         }
         let meant = |one: &&Proposed| {
             one.resource == *resource && namespace.is_none_or(|namespace| object::namespace(one.seen()) == namespace)
         };
         for one in proposal.objects.iter().filter(meant) {
             match &one.after {
-                Some(after) => objects.insert(key(after), Arc::new(after.clone())),
-                None => objects.remove(&key(one.seen())),
+                Some(after) => objects.insert(object::key(after), Arc::new(after.clone())),
+                None => objects.remove(&object::key(one.seen())),
             };
         }
         Ok(objects.into_values().collect())
@@ -260,9 +259,9 @@ fn policy_id_label(namespace: &str) -> &'static str {
 }
 
 /// Execution namespace and name of the Work of a template.
-fn work_key(cluster: &str, template: &Value) -> NamespacedName {
+fn work_key(cluster: &str, template: &Value) -> WorkKey {
     let name = work_name(object::kind(template), object::name(template), object::namespace(template));
-    NamespacedName::new(execution_namespace(cluster), name)
+    WorkKey::new(execution_namespace(cluster), name)
 }
 
 fn identity_of(binding: &Value) -> BindingIdentity<'_> {

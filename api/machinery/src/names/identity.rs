@@ -111,8 +111,9 @@ impl fmt::Display for Gvr {
 
 /// Namespace and name of an object among those of its kind. The namespace of a cluster-scoped object is empty.
 ///
-/// Keys are ordered by namespace, then by name, so those of a namespace follow each other.
+/// Keys are ordered by namespace, then by name, so those of a namespace follow each other. Serialized as a list of the two.
 #[derive(Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(from = "(String, String)", into = "(String, String)")]
 pub struct NamespacedName {
     pub namespace: String,
     pub name: String,
@@ -130,6 +131,18 @@ impl NamespacedName {
 
     pub fn is_cluster_scoped(&self) -> bool {
         self.namespace.is_empty()
+    }
+}
+
+impl From<(String, String)> for NamespacedName {
+    fn from((namespace, name): (String, String)) -> Self {
+        Self { namespace, name }
+    }
+}
+
+impl From<NamespacedName> for (String, String) {
+    fn from(key: NamespacedName) -> Self {
+        (key.namespace, key.name)
     }
 }
 
@@ -194,6 +207,14 @@ impl fmt::Display for ObjectKey {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn keys_are_stored_as_lists() {
+        let key = NamespacedName::new("a", "web");
+        let text = serde_json::to_string(&key).unwrap();
+        assert_eq!(text, r#"["a","web"]"#);
+        assert_eq!(serde_json::from_str::<NamespacedName>(&text).unwrap(), key);
+    }
 
     #[test]
     fn api_versions_go_both_ways() {

@@ -4,9 +4,8 @@
 use std::sync::Arc;
 
 use crowsnest_api::constants::{annotation, finalizer, label};
-use crowsnest_api::keys::BindingKey;
+use crowsnest_api::keys::{BindingKey, WorkKey};
 use crowsnest_api::names::binding_name;
-use crowsnest_apimachinery::names::NamespacedName;
 use futures::FutureExt;
 use serde_json::Value;
 
@@ -15,7 +14,6 @@ use crate::cache::Change;
 use crate::runtime::context::Context;
 use crate::runtime::workqueue::Outcome;
 use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
-use crate::shared::works::cluster_of;
 use crowsnest_plan::work::managed::WORK_PERMANENT_ID;
 use crowsnest_plan::{object, services as plan};
 
@@ -24,26 +22,26 @@ pub struct EndpointSliceController {
 }
 
 impl EndpointSliceController {
-    fn on_work(&self, change: &Change) -> Requests<NamespacedName> {
+    fn on_work(&self, change: &Change) -> Requests<WorkKey> {
         let work = change.object();
         let keeps_slice = object::label(work, label::ENDPOINT_SLICE_NAME).is_some()
             || object::has_finalizer(work, finalizer::ENDPOINT_SLICE_CONTROLLER);
-        Requests::one_if(!change.deleted && keeps_slice && change.is_marked(), || change.key())
+        Requests::one_if(!change.deleted && keeps_slice && change.is_marked(), || WorkKey::of(change.object()))
     }
 
     /// A slice of ours that another client changed or deleted.
-    fn on_slice(&self, change: &Change) -> Requests<NamespacedName> {
+    fn on_slice(&self, change: &Change) -> Requests<WorkKey> {
         let slice = change.object();
         if object::label(slice, plan::SLICE_MANAGED_BY) != Some(label::ENDPOINT_SLICE_CONTROLLER) {
             return Requests::none();
         }
         let of = |key: &str| object::annotation(slice, key).unwrap_or_default();
-        let work = NamespacedName::new(of(annotation::WORK_NAMESPACE), of(annotation::WORK_NAME));
+        let work = WorkKey::new(of(annotation::WORK_NAMESPACE), of(annotation::WORK_NAME));
         Requests::one_if(!work.name.is_empty(), || work)
     }
 
     /// Works with slices of a Service whose export by members its binding may now allow, or no longer.
-    async fn exported(&self, change: &Change) -> Result<Requests<NamespacedName>, Error> {
+    async fn exported(&self, change: &Change) -> Result<Requests<WorkKey>, Error> {
         let binding = change.object();
         let exported = object::at(binding, &["spec", "resource"]).unwrap_or(&Value::Null);
         if object::kind(exported) != plan::SERVICE_EXPORT || change.initial || !change.is_marked() {
@@ -53,12 +51,12 @@ impl EndpointSliceController {
         let works = self.context.with_label(&kinds.work, label::ENDPOINT_SLICE_NAME, service).await?;
         let is_of_namespace =
             |work: &&Value| object::label(work, label::ENDPOINT_SLICE_NAMESPACE) == Some(object::namespace(binding));
-        Ok(works.iter().map(|work| work.view()).filter(is_of_namespace).map(object::key).collect())
+        Ok(works.iter().map(|work| work.view()).filter(is_of_namespace).map(WorkKey::of).collect())
     }
 }
 
 impl Controller for EndpointSliceController {
-    type Key = NamespacedName;
+    type Key = WorkKey;
     const NAME: &'static str = "endpointslice-controller";
     const SWITCH: Switch = Switch::OnByDefault(&["endpointSlice"]);
 
@@ -75,19 +73,18 @@ impl Controller for EndpointSliceController {
         ]
     }
 
-    async fn keys(&self) -> Result<Vec<NamespacedName>, Error> {
+    async fn keys(&self) -> Result<Vec<WorkKey>, Error> {
         let works = self.context.labelled(&self.context.kinds.work, label::ENDPOINT_SLICE_NAME).await?;
-        Ok(works.iter().map(|work| object::key(work.view())).collect())
+        Ok(works.iter().map(|work| WorkKey::of(work.view())).collect())
     }
 
-    async fn reconcile(self: Arc<Self>, key: NamespacedName) -> Result<Outcome, Error> {
+    async fn reconcile(self: Arc<Self>, key: WorkKey) -> Result<Outcome, Error> {
         let context = &self.context;
         let Some(work) = context.get(&context.kinds.work, &key.namespace, &key.name).await? else {
             return Ok(Outcome::Done);
         };
         let of = |key: &str| object::label(&work, key);
-        let exported =
-            (cluster_of(&key.namespace), of(label::ENDPOINT_SLICE_NAMESPACE), of(label::ENDPOINT_SLICE_NAME));
+        let exported = (key.cluster(), of(label::ENDPOINT_SLICE_NAMESPACE), of(label::ENDPOINT_SLICE_NAME));
         let (Some(cluster), Some(namespace), Some(service)) = exported else { return self.clean_up(&work).await };
         if object::is_terminating(&work) {
             return self.clean_up(&work).await;

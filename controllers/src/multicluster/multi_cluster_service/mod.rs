@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crowsnest_api::constants::{condition, event, finalizer, label};
+use crowsnest_api::keys::WorkKey;
 use crowsnest_api::names::{binding_name, execution_namespace};
 use crowsnest_api::networking::{MultiClusterService, MultiClusterServiceSpec};
 use crowsnest_apimachinery::names::NamespacedName;
@@ -201,7 +202,7 @@ impl MultiClusterServiceController {
         }
         for work in works.iter().filter(|work| plan::source_of(work).is_some()) {
             let consumer = cluster_of(object::namespace(work)).unwrap_or_default();
-            let stays = wanted.contains(&object::key(work));
+            let stays = wanted.contains(&WorkKey::of(work));
             if !stays && !skipped.contains(consumer) {
                 self.delete(work).await?;
             }
@@ -211,14 +212,14 @@ impl MultiClusterServiceController {
     }
 
     /// Writes one slice's Work of a consumer; which it is.
-    async fn send(&self, consumer: &str, provider: &str, source: &Value) -> Result<Option<NamespacedName>, Error> {
+    async fn send(&self, consumer: &str, provider: &str, source: &Value) -> Result<Option<WorkKey>, Error> {
         let context = &self.context;
         let execution = execution_namespace(consumer);
         let there = context.get(&context.kinds.work, &execution, object::name(source)).await?;
         let is_taken = there.is_some_and(|work| plan::source_of(&work) != Some(provider));
         let Some(work) = plan::dispatched(consumer, provider, source, |_| is_taken) else { return Ok(None) };
         write_work(context, &work).await?;
-        Ok(Some(NamespacedName::new(work.namespace, work.name)))
+        Ok(Some(WorkKey::new(work.namespace, work.name)))
     }
 
     /// Collected Works that are to go: what was dispatched of them is gone.

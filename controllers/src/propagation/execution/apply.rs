@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crowsnest_api::constants::{annotation, event};
+use crowsnest_api::keys::WorkKey;
 use crowsnest_api::work::Work;
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_index::RecordKey;
@@ -11,8 +12,8 @@ use crowsnest_plan::work::apply::{self, ApplyPlan, Meeting};
 use crowsnest_plan::work::managed;
 use serde_json::{Value, json};
 
+use super::ExecutionController;
 use super::counting::written;
-use super::{ExecutionController, WorkKey};
 use crate::Error;
 use crate::cache::Cached;
 use crate::cache::applied_state::{AppliedState, Fingerprint};

@@ -13,8 +13,9 @@ use std::sync::Arc;
 
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::constants::{annotation, condition, event};
+use crowsnest_api::keys::WorkKey;
 use crowsnest_api::work::{ManifestStatus, Work, WorkStatus};
-use crowsnest_apimachinery::names::{ClusterName, Gvr, NamespacedName};
+use crowsnest_apimachinery::names::{ClusterName, Gvr};
 use crowsnest_members::Through;
 use crowsnest_index::RecordKey;
 use futures::FutureExt;
@@ -36,12 +37,9 @@ use crate::runtime::workqueue::Outcome;
 use crate::runtime::write_priority::DeferredWrites;
 use crate::runtime::{Controller, Requests, Setup, Source, Switch, Trigger, Watch};
 use crate::shared::clusters::is_ready;
-use crate::shared::works::{cluster_of, member_of};
+use crate::shared::works::member_of;
 use crowsnest_plan::work::managed;
 use crowsnest_plan::{conditions, object, status};
-
-/// A Work by execution namespace and name.
-pub type WorkKey = NamespacedName;
 
 pub struct ExecutionController {
     context: Arc<Context>,
@@ -55,7 +53,7 @@ pub struct ExecutionController {
 
 impl ExecutionController {
     fn on_work(&self, change: &Change) -> Requests<WorkKey> {
-        Requests::one_if(!change.deleted && change.is_moved_or_terminating(), || change.key())
+        Requests::one_if(!change.deleted && change.is_moved_or_terminating(), || WorkKey::of(change.object()))
     }
 
     fn on_member_object(&self, change: &Change) -> Requests<WorkKey> {
@@ -69,7 +67,7 @@ impl ExecutionController {
         let namespace = object::annotation(object, annotation::WORK_NAMESPACE).unwrap_or_default();
         let name = object::annotation(object, annotation::WORK_NAME).unwrap_or_default();
         let is_of_work = !name.is_empty() && member_of(namespace).as_ref() == Some(&change.cluster);
-        Requests::one_if(is_of_work, || NamespacedName::new(namespace, name))
+        Requests::one_if(is_of_work, || WorkKey::new(namespace, name))
     }
 
     /// Works of a member that became ready or began to leave; when it serves other kinds, those that lacked one.
@@ -81,7 +79,7 @@ impl ExecutionController {
         let Some(new) = change.current() else {
             if let Ok(cluster) = ClusterName::parse(object::name(change.object())) {
                 self.applied_states.forget(&cluster).await;
-                self.unserved.lock().retain(|key| cluster_of(&key.namespace) != Some(cluster.as_str()));
+                self.unserved.lock().retain(|key| key.cluster() != Some(cluster.as_str()));
             }
             return Ok(Requests::none());
         };
@@ -94,7 +92,7 @@ impl ExecutionController {
             return Ok(Requests::none());
         }
         let waiting = self.unserved.lock();
-        Ok(waiting.iter().filter(|key| cluster_of(&key.namespace) == Some(object::name(new))).cloned().collect())
+        Ok(waiting.iter().filter(|key| key.cluster() == Some(object::name(new))).cloned().collect())
     }
 
     /// Enqueues Works with an applied object of a kind whose interpretation has changed.
@@ -139,7 +137,8 @@ impl Controller for ExecutionController {
 
     /// All Works. Removes the applied state of Works that do not exist.
     async fn keys(&self) -> Result<Vec<WorkKey>, Error> {
-        let keys: HashSet<WorkKey> = self.context.keys(&self.context.kinds.work).await?.into_iter().collect();
+        let keys: HashSet<WorkKey> =
+            self.context.keys(&self.context.kinds.work).await?.into_iter().map(WorkKey::from).collect();
         self.applied_states.keep(&keys).await;
         Ok(keys.into_iter().collect())
     }

@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::constants::finalizer;
+use crowsnest_api::keys::WorkKey;
 use crowsnest_api::work::Work;
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_index::RecordKey;
 use serde_json::Value;
 
-use super::{ExecutionController, WorkKey};
+use super::ExecutionController;
 use crate::Error;
 use crate::failover::graceful_eviction::exclusive;
 use crate::metrics::operations::Operation;
@@ -57,7 +58,7 @@ impl ExecutionController {
         } else if exclusive {
             exclusive::leave_unconfirmed(&self.context, work, cluster.as_str()).await?;
         }
-        let key = object::key(work);
+        let key = WorkKey::of(work);
         for manifest in &typed.spec.workload.manifests {
             self.give_up(cluster, &key, &manifest.0).await;
         }
