@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
+use crowsnest_api::keys::PolicyKey;
 use crowsnest_api::policy::OverrideSpec;
 use crowsnest_apimachinery::names::NamespacedName;
 use crowsnest_plan::object;
@@ -50,12 +51,12 @@ impl Overrides {
 /// All override policies as last told, by namespace (none for those that are cluster-wide) and name.
 #[derive(Default)]
 pub(super) struct KnownOverrides {
-    known: RwLock<BTreeMap<NamespacedName, Arc<OverrideSpec>>>,
+    known: RwLock<BTreeMap<PolicyKey, Arc<OverrideSpec>>>,
 }
 
 impl KnownOverrides {
     pub(super) fn learn(&self, change: &Change) {
-        let key = change.key();
+        let key = PolicyKey::of(change.object());
         match change.current().and_then(read_override) {
             Some((_, spec)) => drop(self.known.write().insert(key, spec)),
             None => drop(self.known.write().remove(&key)),
@@ -64,12 +65,12 @@ impl KnownOverrides {
 
     /// Of this scope only these are there.
     pub(super) fn keep(&self, namespaced: bool, keys: &HashSet<NamespacedName>) {
-        self.known.write().retain(|key, _| key.is_cluster_scoped() == namespaced || keys.contains(key));
+        self.known.write().retain(|key, _| key.is_cluster_scoped() == namespaced || keys.contains(&**key));
     }
 
     pub(super) fn of(&self, namespace: &str) -> Overrides {
         let known = self.known.read();
-        let first = NamespacedName::new(namespace, "");
+        let first = PolicyKey::new(namespace, "");
         let own = known.range(first..).take_while(|(key, _)| key.namespace == namespace);
         Overrides { policies: own.map(|(key, spec)| (key.name.clone(), Arc::clone(spec))).collect() }
     }

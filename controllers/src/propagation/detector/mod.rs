@@ -13,6 +13,7 @@ use std::time::Instant;
 
 use crowsnest_api::Scope;
 use crowsnest_api::constants::{event, label};
+use crowsnest_api::keys::PolicyKey;
 use crowsnest_api::names::{binding_name, is_reserved_namespace};
 use crowsnest_apimachinery::names::{ClusterName, Gvr, NamespacedName};
 use crowsnest_members::ApiResources;
@@ -20,8 +21,8 @@ use parking_lot::{Mutex, RwLock};
 use serde_json::Value;
 
 pub use self::policies::PolicyDetector;
+use self::policies::PolicyRecord;
 pub(crate) use self::policies::id_label;
-use self::policies::{PolicyKey, PolicyRecord};
 use self::unclaimed::Unclaimed;
 use crate::Error;
 use crate::cache::Change;

@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use crowsnest_api::constants::{finalizer, label};
+use crowsnest_api::keys::PolicyKey;
 use crowsnest_api::policy::PropagationSpec;
 use crowsnest_apimachinery::names::{ClusterName, NamespacedName};
 use serde::Deserialize;
@@ -19,9 +20,6 @@ use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
 use crowsnest_plan::object;
 use crowsnest_plan::propagation::Policy;
 use crowsnest_plan::selector::{Named, best_precision_of_named};
-
-/// A policy; the namespace is empty for a cluster-wide one.
-pub type PolicyKey = NamespacedName;
 
 pub struct PolicyRecord {
     object: Cached,
@@ -61,7 +59,7 @@ impl PolicyRecord {
 
 impl ResourceDetector {
     fn on_policy(&self, change: &Change) -> Requests<PolicyKey> {
-        let key = change.key();
+        let key = PolicyKey::of(change.object());
         let Some(policy) = change.current() else {
             self.known_policies.write().remove(&key);
             return Requests::none();
@@ -78,7 +76,7 @@ impl ResourceDetector {
 
     /// Policies that wait for an override policy to exist.
     fn on_override(&self, change: &Change) -> Requests<PolicyKey> {
-        let key = change.key();
+        let key = PolicyKey::of(change.object());
         let depends = |policy: &PolicyKey, spec: &PropagationSpec| {
             policy.namespace == key.namespace && spec.dependent_overrides.contains(&key.name)
         };
@@ -234,9 +232,9 @@ impl Controller for PolicyDetector {
         Ok(self.detector.known_policies.read().keys().cloned().collect())
     }
 
-    fn retain(&self, cluster: &ClusterName, resource: &Resource, keys: &HashSet<PolicyKey>) {
+    fn retain(&self, cluster: &ClusterName, resource: &Resource, keys: &HashSet<NamespacedName>) {
         if cluster.is_control_plane() && self.detector.context.kinds.is_of_policies(resource) {
-            let stays = |key: &PolicyKey| key.is_cluster_scoped() == resource.namespaced || keys.contains(key);
+            let stays = |key: &PolicyKey| key.is_cluster_scoped() == resource.namespaced || keys.contains(&**key);
             self.detector.known_policies.write().retain(|key, _| stays(key));
         }
     }
