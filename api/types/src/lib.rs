@@ -20,6 +20,7 @@ pub mod multicluster;
 pub mod names;
 pub mod networking;
 mod object;
+pub mod permanent_id;
 pub mod policy;
 pub mod propagation;
 pub mod remedy;

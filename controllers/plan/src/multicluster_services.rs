@@ -8,6 +8,7 @@ use crowsnest_api::cluster::Cluster;
 use crowsnest_api::constants::{annotation, condition, event, finalizer, label};
 use crowsnest_api::names::binding_name;
 use crowsnest_api::networking::{ClusterSelector, ExposureType, MultiClusterServiceSpec};
+use crowsnest_api::permanent_id::POLICY_LABELS;
 use crowsnest_apimachinery::names::NamespacedName;
 use serde_json::{Value, json};
 
@@ -169,8 +170,6 @@ pub fn dispatched(
     Some(work)
 }
 
-const POLICY_LABELS: [&str; 2] =
-    [label::PROPAGATION_POLICY_PERMANENT_ID, label::CLUSTER_PROPAGATION_POLICY_PERMANENT_ID];
 const POLICY_ANNOTATIONS: [&str; 3] = [
     annotation::PROPAGATION_POLICY_NAMESPACE,
     annotation::PROPAGATION_POLICY_NAME,

@@ -2,6 +2,7 @@
 //! the template takes over what the members came to. Decides for the HPA scale target marker and the deployment replicas syncer.
 
 use crowsnest_api::constants::label;
+use crowsnest_api::permanent_id::POLICY_LABELS;
 use crowsnest_api::policy::ReplicaSchedulingType;
 use crowsnest_api::work::{AggregatedStatusItem, ResourceBinding};
 use serde_json::{Value, json};
@@ -48,8 +49,7 @@ impl Autoscaler {
             kind: reference("kind").to_owned(),
             name: reference("name").to_owned(),
         };
-        let claims = [label::PROPAGATION_POLICY_PERMANENT_ID, label::CLUSTER_PROPAGATION_POLICY_PERMANENT_ID];
-        let propagated = claims.iter().any(|claim| object::label(autoscaler, claim).is_some());
+        let propagated = POLICY_LABELS.iter().any(|claim| object::label(autoscaler, claim).is_some());
         Autoscaler { target, propagated }
     }
 }

@@ -22,8 +22,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crowsnest_apimachinery::names::{ClusterName, Gvr, NamespacedName};
-use crowsnest_members::{Clusters, Interest, InterestGuard, Namespaces, Why};
 use crowsnest_index::{CollectionKey, Index, ListQuery, Record, RecordKey, Seq};
+use crowsnest_members::{Clusters, Interest, InterestGuard, Namespaces, Why};
 use futures::Stream;
 use futures::stream::{TryStreamExt, try_unfold};
 use parking_lot::{Mutex, RwLock};

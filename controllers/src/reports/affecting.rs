@@ -8,13 +8,14 @@ use crowsnest_api::apps::WorkloadRebalancer;
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::config::ResourceInterpreterCustomization;
 use crowsnest_api::constants::condition;
+use crowsnest_api::permanent_id;
 use crowsnest_api::policy::{OverrideSpec, PropagationSpec, ResourceSelector};
 use crowsnest_api::work::ResourceBinding;
 use crowsnest_apimachinery::names::NamespacedName;
 use futures::TryStreamExt;
 use serde_json::Value;
 
-use super::{Proposal, Proposed, Reports, Role, policy_id_label, spec_of};
+use super::{Proposal, Proposed, Reports, Role, spec_of};
 use crate::Error;
 use crate::propagation::detector::is_template_resource;
 use crate::runtime::context::decode;
@@ -85,8 +86,8 @@ impl Reports {
                 }
             }
         }
-        let label = policy_id_label(of);
-        let id = policy.before.as_deref().and_then(|before| object::label(before, label)).unwrap_or_default();
+        let label = permanent_id::policy_label(crowsnest_api::Scope::of_namespace(of));
+        let id = policy.before.as_deref().map(permanent_id::of_policy).unwrap_or_default();
         for resource in resources.iter().filter(|resource| is_template_resource(&resource.gvr)) {
             for template in self.context.with_id(resource, label, id).await? {
                 self.note(found, resource, template.view());

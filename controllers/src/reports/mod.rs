@@ -15,7 +15,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crowsnest_api::cluster::Cluster;
-use crowsnest_api::constants::label;
 use crowsnest_api::keys::{BindingKey, WorkKey};
 use crowsnest_api::names::{
     binding_name, cluster_of_execution_namespace, execution_namespace, is_reserved_namespace, work_name,
@@ -62,14 +61,7 @@ struct PolicyObject {
 
 impl PolicyObject {
     fn policy(&self) -> Policy<'_> {
-        let namespace = object::namespace(&self.object);
-        Policy {
-            namespace,
-            name: object::name(&self.object),
-            permanent_id: object::label(&self.object, policy_id_label(namespace)).unwrap_or_default(),
-            terminating: object::is_terminating(&self.object),
-            spec: &self.spec,
-        }
+        Policy::of(&self.object, &self.spec)
     }
 }
 
@@ -242,7 +234,7 @@ impl Reports {
 
     /// Clusters with a Work of a binding.
     async fn works_in(&self, binding: &Value) -> Result<Vec<String>, Error> {
-        let identity = identity_of(binding);
+        let identity = BindingIdentity::of(binding);
         let (key, id) = (identity.id_label(), identity.permanent_id);
         let works = self.context.headers_with_id(&self.context.kinds.work, key, id).await?;
         let cluster = |namespace: &str| cluster_of_execution_namespace(namespace).map(str::to_owned);
@@ -250,25 +242,10 @@ impl Reports {
     }
 }
 
-/// The label with a propagation policy's permanent id, on it and on what it claims.
-fn policy_id_label(namespace: &str) -> &'static str {
-    match namespace {
-        "" => label::CLUSTER_PROPAGATION_POLICY_PERMANENT_ID,
-        _ => label::PROPAGATION_POLICY_PERMANENT_ID,
-    }
-}
-
 /// Execution namespace and name of the Work of a template.
 fn work_key(cluster: &str, template: &Value) -> WorkKey {
     let name = work_name(object::kind(template), object::name(template), object::namespace(template));
     WorkKey::new(execution_namespace(cluster), name)
-}
-
-fn identity_of(binding: &Value) -> BindingIdentity<'_> {
-    let mut identity =
-        BindingIdentity { namespace: object::namespace(binding), name: object::name(binding), permanent_id: "" };
-    identity.permanent_id = object::label(binding, identity.id_label()).unwrap_or_default();
-    identity
 }
 
 /// The object itself where the cache has all of it, else without secret values.

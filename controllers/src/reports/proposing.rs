@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use crowsnest_api::Scope;
 use crowsnest_api::config::ResourceInterpreterCustomization;
+use crowsnest_api::permanent_id;
 use serde_json::{Value, json};
 
-use super::{Reports, policy_id_label};
+use super::Reports;
 use crate::Error;
 use crate::propagation::detector::is_template_resource;
 use crate::runtime::context::decode;
@@ -150,7 +152,7 @@ fn not_yet_known(role: Role, mut object: Value) -> Value {
     for field in ["uid", "resourceVersion", "creationTimestamp"] {
         object::remove(&mut object, &["metadata", field]);
     }
-    let id = policy_id_label(object::namespace(&object));
+    let id = permanent_id::policy_label(Scope::of_namespace(object::namespace(&object)));
     if role == Role::Policy && object::label(&object, id).is_some() {
         object::set(&mut object, &["metadata", "labels", id], json!(UNKNOWN_ID));
     }

@@ -10,7 +10,7 @@ use crowsnest_apimachinery::differences::differences;
 use crowsnest_apimachinery::names::ClusterName;
 use serde_json::Value;
 
-use super::{OverrideObjects, Planning, Reports, identity_of, share_of, unserved};
+use super::{OverrideObjects, Planning, Reports, share_of, unserved};
 use crate::Error;
 use crate::reports::supposing::Evicted;
 use crate::runtime::dynamic_client::{Objects, Target};
@@ -21,7 +21,7 @@ use crowsnest_plan::report::{
 use crowsnest_plan::waiting::{self, Cause, TargetState};
 use crowsnest_plan::whatif::{UNKNOWN_ID, manifest_of};
 use crowsnest_plan::work::apply::{self, ApplyPlan, Meeting};
-use crowsnest_plan::work::construct::{self, WorkPlan};
+use crowsnest_plan::work::construct::{self, BindingIdentity, WorkPlan};
 
 /// How long a member may take to say whether it has an object of that name.
 const MEMBER_ANSWERS_WITHIN: Duration = Duration::from_secs(3);
@@ -65,7 +65,7 @@ impl Planning<'_> {
             if override_error.is_none() {
                 let inject = reports.context.config.gates.stateful_failover_injection;
                 let single = targets.len() == 1;
-                let identity = identity_of(subject.binding);
+                let identity = BindingIdentity::of(subject.binding);
                 let report = traced.report();
                 let desired = construct::for_binding(spec, identity, name, manifest, &report, single, inject);
                 self.compare(subject, member, work.as_deref(), desired, &mut told).await?;

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crowsnest_api::constants::label;
+use crowsnest_api::permanent_id::POLICY_LABELS;
 use crowsnest_apimachinery::names::NamespacedName;
 use crowsnest_apimachinery::selector::Selector;
 use k8s_openapi::api::autoscaling::v2::{
@@ -34,8 +34,7 @@ pub fn claim(target: &Value) -> Result<(&'static str, &str), &'static str> {
     if object::labels(target).is_empty() {
         return Err("target resource has no label");
     }
-    let labels = [label::PROPAGATION_POLICY_PERMANENT_ID, label::CLUSTER_PROPAGATION_POLICY_PERMANENT_ID];
-    let claim = labels.into_iter().find_map(|label| Some((label, object::label(target, label)?)));
+    let claim = POLICY_LABELS.into_iter().find_map(|label| Some((label, object::label(target, label)?)));
     claim.ok_or("no label of policy permanent-id found")
 }
 

@@ -5,6 +5,7 @@ use crowsnest_api::Scope;
 use crowsnest_api::constants::{finalizer as finalizers, label as labels};
 use crowsnest_api::keys::binding_kind;
 use crowsnest_api::names::binding_name;
+use crowsnest_api::permanent_id;
 use crowsnest_api::policy::PropagationSpec;
 use crowsnest_api::work::{
     Component, ObjectReference, ReplicaRequirements, ResourceBindingSpec, SchedulePriority, Suspension,
@@ -29,13 +30,6 @@ fn finalizer(scope: Scope) -> &'static str {
     match scope {
         Scope::Namespaced => finalizers::BINDING_CONTROLLER,
         Scope::Cluster => finalizers::CLUSTER_RESOURCE_BINDING_CONTROLLER,
-    }
-}
-
-fn id_label(scope: Scope) -> &'static str {
-    match scope {
-        Scope::Namespaced => labels::RESOURCE_BINDING_PERMANENT_ID,
-        Scope::Cluster => labels::CLUSTER_RESOURCE_BINDING_PERMANENT_ID,
     }
 }
 
@@ -161,7 +155,7 @@ fn create(intent: &Intent<'_>, scope: Scope, spec: &ResourceBindingSpec) -> Valu
         object::set(&mut binding, &["metadata", "namespace"], json!(object::namespace(template)));
     }
     claim_binding(&mut binding, intent.policy);
-    object::set_label(&mut binding, id_label(scope), intent.new_permanent_id);
+    object::set_label(&mut binding, permanent_id::binding_label(scope), intent.new_permanent_id);
     binding
 }
 

@@ -7,6 +7,7 @@
 use std::cmp::Reverse;
 
 use crowsnest_api::policy::{ActivationPreference, PreemptionBehavior, PropagationSpec, ResourceSelector};
+use crowsnest_api::{Scope, permanent_id};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -25,7 +26,24 @@ pub struct Policy<'a> {
     pub spec: &'a PropagationSpec,
 }
 
+impl<'a> Policy<'a> {
+    pub fn of(policy: &'a Value, spec: &'a PropagationSpec) -> Self {
+        Policy {
+            namespace: object::namespace(policy),
+            name: object::name(policy),
+            permanent_id: permanent_id::of_policy(policy),
+            terminating: object::is_terminating(policy),
+            spec,
+        }
+    }
+}
+
 impl Policy<'_> {
+    /// Label that ties templates to a policy of this scope.
+    pub fn id_label(&self) -> &'static str {
+        permanent_id::policy_label(Scope::of_namespace(self.namespace))
+    }
+
     pub fn priority(&self) -> i32 {
         self.spec.priority.unwrap_or_default()
     }

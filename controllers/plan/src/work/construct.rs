@@ -3,8 +3,10 @@
 
 use std::collections::BTreeMap;
 
+use crowsnest_api::Scope;
 use crowsnest_api::constants::annotation::EXCLUSIVE;
 use crowsnest_api::names::{execution_namespace, work_name};
+use crowsnest_api::permanent_id;
 use crowsnest_api::policy::{ConflictResolution, PurgeMode};
 use crowsnest_api::work::{ResourceBindingSpec, Suspension, TargetCluster};
 use serde_json::{Value, json};
@@ -18,11 +20,9 @@ use crate::scheduling::{TieBreak, divide};
 
 pub const EXECUTION_FINALIZER: &str = "karmada.io/execution-controller";
 pub const CONFLICT_RESOLUTION: &str = "work.karmada.io/conflict-resolution";
-pub const BINDING_PERMANENT_ID: &str = "resourcebinding.karmada.io/permanent-id";
 /// Which overrides made the manifest what it is. They stay when the last override goes, as Karmada's do.
 const APPLIED_OVERRIDES: [&str; 2] =
     ["policy.karmada.io/applied-cluster-overrides", "policy.karmada.io/applied-overrides"];
-pub const CLUSTER_BINDING_PERMANENT_ID: &str = "clusterresourcebinding.karmada.io/permanent-id";
 
 /// The binding a Work is made for.
 #[derive(Debug, Clone, Copy)]
@@ -33,10 +33,20 @@ pub struct BindingIdentity<'a> {
     pub permanent_id: &'a str,
 }
 
+impl<'a> BindingIdentity<'a> {
+    pub fn of(binding: &'a Value) -> Self {
+        BindingIdentity {
+            namespace: object::namespace(binding),
+            name: object::name(binding),
+            permanent_id: permanent_id::of_binding(binding),
+        }
+    }
+}
+
 impl BindingIdentity<'_> {
-    /// The label key that ties Works to a binding of this scope.
+    /// Label that ties Works to a binding of this scope.
     pub fn id_label(&self) -> &'static str {
-        if self.namespace.is_empty() { CLUSTER_BINDING_PERMANENT_ID } else { BINDING_PERMANENT_ID }
+        permanent_id::binding_label(Scope::of_namespace(self.namespace))
     }
 
     fn annotations(&self) -> Vec<(&'static str, &str)> {

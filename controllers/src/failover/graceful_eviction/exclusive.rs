@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crowsnest_api::Scope;
 use crowsnest_api::constants::{annotation, condition, event};
 use crowsnest_api::keys::BindingKey;
+use crowsnest_api::permanent_id;
 use crowsnest_api::policy::PurgeMode;
 use crowsnest_api::work::{GracefulEvictionTask, ResourceBinding, ResourceBindingSpec, Work};
 use serde_json::{Value, json};
@@ -14,7 +15,6 @@ use serde_json::{Value, json};
 use crate::Error;
 use crate::cache::Header;
 use crate::failover::failback::said;
-use crate::propagation::detector::id_label;
 use crate::runtime::context::{Context, decode};
 use crate::runtime::event_recorder::Severity;
 use crate::shared::templates::template_of;
@@ -94,8 +94,8 @@ pub async fn followers(context: &Context, policy: &Value) -> Result<Vec<BindingK
         "" => &[&kinds.resource_binding, &kinds.cluster_resource_binding],
         _ => &[&kinds.resource_binding],
     };
-    let label = id_label(namespace);
-    let id = object::label(policy, label).unwrap_or_default();
+    let label = permanent_id::policy_label(Scope::of_namespace(namespace));
+    let id = permanent_id::of_policy(policy);
     let mut followers = Vec::new();
     for resource in scopes {
         let bindings = context.headers_with_id(resource, label, id).await?;

@@ -7,9 +7,10 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crowsnest_api::constants::{annotation, condition, event, finalizer, label};
+use crowsnest_api::constants::{annotation, condition, event, finalizer};
 use crowsnest_api::keys::BindingKey;
 use crowsnest_api::names::binding_name;
+use crowsnest_api::permanent_id::POLICY_LABELS;
 use crowsnest_api::policy::OverrideSpec;
 use crowsnest_api::work::{ResourceBinding, ResourceBindingSpec, TargetCluster};
 use crowsnest_apimachinery::names::{ClusterName, NamespacedName};
@@ -273,9 +274,9 @@ impl BindingController {
     }
 
     async fn works_of(&self, binding: &Value) -> Result<Vec<Header>, Error> {
-        let key = id_label(object::namespace(binding));
-        let id = object::label(binding, key).unwrap_or_default();
-        self.context.headers_with_id(&self.context.kinds.work, key, id).await
+        let identity = BindingIdentity::of(binding);
+        let work = &self.context.kinds.work;
+        self.context.headers_with_id(work, identity.id_label(), identity.permanent_id).await
     }
 
     async fn delete_work(&self, binding: &Value, work: &Header) -> Result<(), Error> {
@@ -301,15 +302,10 @@ impl BindingController {
     async fn sync(&self, binding: &Value, wanted: &Wanted<'_>) -> Result<(), Error> {
         let Wanted { spec, template, .. } = *wanted;
         let targets = construct::targets(spec);
-        let namespace = object::namespace(binding);
         let share = Share {
             spec,
             template,
-            identity: BindingIdentity {
-                namespace,
-                name: object::name(binding),
-                permanent_id: object::label(binding, id_label(namespace)).unwrap_or_default(),
-            },
+            identity: BindingIdentity::of(binding),
             completions: construct::job_completions(spec, template, &targets),
             single_target: targets.len() == 1,
             exclusive: wanted.exclusive,
@@ -333,7 +329,7 @@ impl BindingController {
         if !told.is_empty() {
             self.tell(binding, template, Severity::Warning, event::SYNC_WORK_FAILED, &aggregated(told));
         } else if written && failed.is_empty() {
-            let binding_said = match namespace {
+            let binding_said = match object::namespace(binding) {
                 "" => format!("ClusterResourceBinding({})", object::name(binding)),
                 namespace => format!("ResourceBinding({namespace}/{})", object::name(binding)),
             };
@@ -412,13 +408,5 @@ impl BindingController {
 
 /// Whether a policy holds the binding.
 fn is_claimed(binding: &Value) -> bool {
-    let ids = [label::PROPAGATION_POLICY_PERMANENT_ID, label::CLUSTER_PROPAGATION_POLICY_PERMANENT_ID];
-    ids.iter().any(|id| object::label(binding, id).is_some_and(|id| !id.is_empty()))
-}
-
-fn id_label(namespace: &str) -> &'static str {
-    match namespace {
-        "" => label::CLUSTER_RESOURCE_BINDING_PERMANENT_ID,
-        _ => label::RESOURCE_BINDING_PERMANENT_ID,
-    }
+    POLICY_LABELS.iter().any(|id| object::label(binding, id).is_some_and(|id| !id.is_empty()))
 }

@@ -6,8 +6,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crowsnest_api::constants::{condition, event, label};
+use crowsnest_api::constants::{condition, event};
 use crowsnest_api::keys::BindingKey;
+use crowsnest_api::permanent_id;
 use crowsnest_api::work::{AggregatedStatusItem, ResourceBinding, Work};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
@@ -172,11 +173,7 @@ impl BindingStatusController {
     }
 
     async fn works_of(&self, binding: &Value, key: &BindingKey) -> Result<Vec<(String, Work)>, Error> {
-        let label = match key.namespace.as_str() {
-            "" => label::CLUSTER_RESOURCE_BINDING_PERMANENT_ID,
-            _ => label::RESOURCE_BINDING_PERMANENT_ID,
-        };
-        let id = object::label(binding, label).unwrap_or_default();
+        let (label, id) = (permanent_id::binding_label(key.scope()), permanent_id::of_binding(binding));
         let works = self.context.with_id(&self.context.kinds.work, label, id).await?;
         let views = works.iter().map(Cached::view).filter(|work| binding_of_work(work).as_ref() == Some(key));
         let named = views.filter_map(|work| Some((cluster_of(object::namespace(work))?.to_owned(), work)));

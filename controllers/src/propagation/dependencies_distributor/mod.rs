@@ -8,6 +8,7 @@ use std::sync::Arc;
 use crowsnest_api::constants::{annotation, event, finalizer, label};
 use crowsnest_api::keys::BindingKey;
 use crowsnest_api::names::{binding_name, binding_reference_key};
+use crowsnest_api::permanent_id;
 use crowsnest_api::work::ResourceBinding;
 use crowsnest_apimachinery::names::{ClusterName, NamespacedName};
 use crowsnest_apimachinery::selector::label_selector_matches;
@@ -167,7 +168,7 @@ impl DependenciesDistributor {
         let parent = Parent {
             namespace: &key.namespace,
             name: &key.name,
-            permanent_id: object::label(&binding, label::RESOURCE_BINDING_PERMANENT_ID).unwrap_or_default(),
+            permanent_id: permanent_id::of_binding(&binding),
             clusters: &typed.spec.clusters,
             wishes: Wishes::of(&typed.spec),
         };

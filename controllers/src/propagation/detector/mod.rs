@@ -22,7 +22,6 @@ use serde_json::Value;
 
 pub use self::policies::PolicyDetector;
 use self::policies::PolicyRecord;
-pub(crate) use self::policies::id_label;
 use self::unclaimed::Unclaimed;
 use crate::Error;
 use crate::cache::Change;

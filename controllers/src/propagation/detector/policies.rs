@@ -4,7 +4,7 @@
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
-use crowsnest_api::constants::{finalizer, label};
+use crowsnest_api::constants::finalizer;
 use crowsnest_api::keys::PolicyKey;
 use crowsnest_api::policy::PropagationSpec;
 use crowsnest_apimachinery::names::{ClusterName, NamespacedName};
@@ -26,25 +26,9 @@ pub struct PolicyRecord {
     spec: PropagationSpec,
 }
 
-/// The label under which a policy's id is found, on itself and on what it claims.
-pub(crate) fn id_label(namespace: &str) -> &'static str {
-    match namespace {
-        "" => label::CLUSTER_PROPAGATION_POLICY_PERMANENT_ID,
-        _ => label::PROPAGATION_POLICY_PERMANENT_ID,
-    }
-}
-
 impl PolicyRecord {
     pub fn policy(&self) -> Policy<'_> {
-        let policy = self.object.view();
-        let namespace = object::namespace(policy);
-        Policy {
-            namespace,
-            name: object::name(policy),
-            permanent_id: object::label(policy, id_label(namespace)).unwrap_or_default(),
-            terminating: object::is_terminating(policy),
-            spec: &self.spec,
-        }
+        Policy::of(self.object.view(), &self.spec)
     }
 
     pub fn is_of(&self, policy: &Policy<'_>) -> bool {
@@ -134,8 +118,7 @@ impl ResourceDetector {
         // Each template that is asked for decides for itself whether anything changes for it.
         let mut asked = self.selected(&policy, &resources);
         for resource in &resources {
-            let claimed =
-                self.context.headers_with_id(resource, id_label(policy.namespace), policy.permanent_id).await?;
+            let claimed = self.context.headers_with_id(resource, policy.id_label(), policy.permanent_id).await?;
             for template in claimed {
                 match is_selected(&policy, resource, &template) {
                     true => {
@@ -157,7 +140,7 @@ impl ResourceDetector {
     /// A policy that goes takes its claims with it.
     async fn let_go(&self, policy: &Policy<'_>) -> Result<(), Error> {
         for resource in self.template_resources() {
-            let claimed = self.context.with_id(&resource, id_label(policy.namespace), policy.permanent_id).await?;
+            let claimed = self.context.with_id(&resource, policy.id_label(), policy.permanent_id).await?;
             for template in &claimed {
                 self.release(&resource, template.view(), policy.permanent_id).await?;
             }

@@ -1,0 +1,62 @@
+//! Permanent ids: Karmada gives an object its id once, in a label, and copies the label to what it makes from the object.
+
+use crowsnest_apimachinery::unstructured;
+use serde_json::Value;
+
+use crate::Scope;
+use crate::constants::label;
+
+/// Labels of propagation policies of both scopes.
+pub const POLICY_LABELS: [&str; 2] =
+    [label::PROPAGATION_POLICY_PERMANENT_ID, label::CLUSTER_PROPAGATION_POLICY_PERMANENT_ID];
+
+/// Label of the propagation policies of a scope, and of what they claim.
+pub const fn policy_label(scope: Scope) -> &'static str {
+    match scope {
+        Scope::Namespaced => label::PROPAGATION_POLICY_PERMANENT_ID,
+        Scope::Cluster => label::CLUSTER_PROPAGATION_POLICY_PERMANENT_ID,
+    }
+}
+
+/// Label of the bindings of a scope, and of their Works.
+pub const fn binding_label(scope: Scope) -> &'static str {
+    match scope {
+        Scope::Namespaced => label::RESOURCE_BINDING_PERMANENT_ID,
+        Scope::Cluster => label::CLUSTER_RESOURCE_BINDING_PERMANENT_ID,
+    }
+}
+
+/// Id of a propagation policy, empty before it has one.
+pub fn of_policy(policy: &Value) -> &str {
+    id(policy, policy_label)
+}
+
+/// Id of a binding, empty before it has one.
+pub fn of_binding(binding: &Value) -> &str {
+    id(binding, binding_label)
+}
+
+fn id(object: &Value, label_of: fn(Scope) -> &'static str) -> &str {
+    let scope = Scope::of_namespace(unstructured::namespace(object));
+    unstructured::label(object, label_of(scope)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+    use serde_json::json;
+
+    #[rstest]
+    #[case::namespaced("shop", "propagationpolicy.karmada.io/permanent-id", "resourcebinding.karmada.io/permanent-id")]
+    #[case::cluster(
+        "",
+        "clusterpropagationpolicy.karmada.io/permanent-id",
+        "clusterresourcebinding.karmada.io/permanent-id"
+    )]
+    fn ids_are_in_the_label_of_the_scope(#[case] namespace: &str, #[case] policy: &str, #[case] binding: &str) {
+        let object = json!({"metadata": {"namespace": namespace, "labels": {policy: "p", binding: "b"}}});
+        assert_eq!((of_policy(&object), of_binding(&object)), ("p", "b"));
+        assert_eq!(of_policy(&json!({"metadata": {"namespace": namespace}})), "");
+    }
+}
