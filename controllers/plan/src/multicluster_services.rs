@@ -26,9 +26,9 @@ pub fn is_cross_cluster(spec: &MultiClusterServiceSpec) -> bool {
 }
 
 /// The clusters that are named, or all.
-pub fn clusters(named: &[ClusterSelector], all: &[String]) -> BTreeSet<String> {
+pub fn clusters(named: &[ClusterSelector], all: &[impl AsRef<str>]) -> BTreeSet<String> {
     match named {
-        [] => all.iter().cloned().collect(),
+        [] => all.iter().map(|name| name.as_ref().to_owned()).collect(),
         named => named.iter().map(|one| one.name.clone()).collect(),
     }
 }

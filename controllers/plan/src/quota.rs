@@ -152,10 +152,11 @@ pub fn to_list(usage: Usage) -> ResourceList {
 
 /// The Works that lay a quota down in single clusters, of those that are registered (Karmada's
 /// `federated-resource-quota-sync-controller`).
-pub fn assignments(quota: &FederatedResourceQuota, registered: &[String]) -> Vec<DesiredWork> {
+pub fn assignments(quota: &FederatedResourceQuota, registered: &[impl AsRef<str>]) -> Vec<DesiredWork> {
     let name = quota.metadata.name.as_deref().unwrap_or_default();
     let namespace = quota.metadata.namespace.as_deref().unwrap_or_default();
-    let assigned = quota.spec.static_assignments.iter().filter(|one| registered.contains(&one.cluster_name));
+    let is_registered = |cluster: &str| registered.iter().any(|name| name.as_ref() == cluster);
+    let assigned = quota.spec.static_assignments.iter().filter(|one| is_registered(&one.cluster_name));
     let wrap = |cluster: &str, hard: &ResourceList| {
         let manifest = json!({
             "apiVersion": "v1",

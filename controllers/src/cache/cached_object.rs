@@ -121,6 +121,11 @@ impl Change {
         object::key(self.object())
     }
 
+    /// Name of a Cluster object; `None` if no cluster can have it.
+    pub fn cluster_key(&self) -> Option<ClusterName> {
+        ClusterName::parse(object::name(self.object())).ok()
+    }
+
     pub fn name(&self) -> String {
         object::name(self.object()).to_owned()
     }

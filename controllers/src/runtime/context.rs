@@ -306,10 +306,17 @@ impl Context {
         Ok(cluster.is_some_and(|cluster| Through::of(&cluster) == Through::AgentIfThere))
     }
 
+    /// Names of all registered clusters.
+    pub async fn cluster_keys(&self) -> Result<Vec<ClusterName>, Error> {
+        let keys = self.keys(&self.kinds.cluster).await?;
+        Ok(keys.iter().filter_map(|key| ClusterName::parse(&key.name).ok()).collect())
+    }
+
     /// Names of the clusters that are registered and not leaving.
-    pub async fn clusters(&self) -> Result<Vec<String>, Error> {
+    pub async fn clusters(&self) -> Result<Vec<ClusterName>, Error> {
         let headers = self.world.headers(&self.control_plane, &self.kinds.cluster.gvr, None).await?;
-        Ok(headers.into_iter().filter(|cluster| !cluster.terminating).map(|cluster| cluster.name).collect())
+        let staying = headers.iter().filter(|cluster| !cluster.terminating);
+        Ok(staying.filter_map(|cluster| ClusterName::parse(&cluster.name).ok()).collect())
     }
 
     pub async fn cluster(&self, name: &str) -> Result<Option<Arc<cluster::Cluster>>, Error> {

@@ -3,6 +3,7 @@
 
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::constants::condition;
+use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_members::Through;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::json;
@@ -21,21 +22,21 @@ use crowsnest_plan::{conditions, object};
 const NAMESPACE: &str = "karmada-cluster";
 
 impl ClusterController {
-    pub(super) async fn reconcile_lease(&self, name: String) -> Result<Outcome, Error> {
+    pub(super) async fn reconcile_lease(&self, name: ClusterName) -> Result<Outcome, Error> {
         let context = &self.context;
-        let Some(cluster) = context.get(&context.kinds.cluster, "", &name).await? else { return Ok(Outcome::Done) };
+        let Some(cluster) = context.get(&context.kinds.cluster, "", name.as_str()).await? else { return Ok(Outcome::Done) };
         let typed: Cluster = decode(&cluster)?;
         if object::is_terminating(&cluster) || Through::of(&typed) != Through::AgentIfThere {
             return Ok(Outcome::Done);
         }
         let periods = &context.config.periods;
-        let lease = context.objects.get(Target::new(&context.kinds.lease, NAMESPACE, &name)).await?;
+        let lease = context.objects.get(Target::new(&context.kinds.lease, NAMESPACE, name.as_str())).await?;
         let renewed = lease.as_ref().map(|lease| object::text(lease, &["spec", "renewTime"]));
         let shown = conditions::find(&typed.status.conditions, condition::READY);
         let created = typed.metadata.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0);
         let grace = Grace { monitor: periods.cluster_monitor_grace, startup: periods.cluster_startup_grace };
         let now = context.moment();
-        let last = self.note(&name, |known| known.beat.clone()).flatten();
+        let last = self.note(name.as_str(), |known| known.beat.clone()).flatten();
         let (word, mut beat) =
             lease::look(last.as_ref(), renewed.filter(|at| !at.is_empty()), shown, created, grace, now);
         let doubt = match context.config.failover_safety {
@@ -61,9 +62,9 @@ impl ClusterController {
                 beat.wrote(written.clone());
             }
         } else if let Some(doubt) = &doubt {
-            tracing::warn!(cluster = name, %doubt, "a silent agent is not believed to be gone");
+            tracing::warn!(cluster = %name, %doubt, "a silent agent is not believed to be gone");
         }
-        self.note(&name, |known| known.beat = Some(beat));
+        self.note(name.as_str(), |known| known.beat = Some(beat));
         Ok(Outcome::Again(periods.cluster_monitor))
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use crowsnest_api::cluster::{Cluster, ClusterSpec, ClusterSyncMode};
 use crowsnest_api::constants::{condition, event, finalizer, label};
 use crowsnest_api::names::execution_namespace;
+use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_members::Through;
 use futures::TryStreamExt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -35,11 +36,12 @@ pub(in crate::cluster) struct Departure {
 const PATIENCE: Duration = Duration::from_secs(5);
 
 impl ClusterController {
-    pub(super) async fn reconcile_life(&self, name: String) -> Result<Outcome, Error> {
+    pub(super) async fn reconcile_life(&self, name: ClusterName) -> Result<Outcome, Error> {
         let context = &self.context;
-        let Some(cluster) = context.get(&context.kinds.cluster, "", &name).await? else { return Ok(Outcome::Done) };
+        let Some(cluster) = context.get(&context.kinds.cluster, "", name.as_str()).await? else { return Ok(Outcome::Done) };
+        let name = name.as_str();
         if object::is_terminating(&cluster) {
-            return self.leave(&name, &cluster).await;
+            return self.leave(name, &cluster).await;
         }
         let typed: Cluster = decode(&cluster)?;
         let taints = clusters::taints(&typed, context.moment().wall);
@@ -67,9 +69,9 @@ impl ClusterController {
             }
             written?;
         }
-        self.tell_news(&name, Cluster { spec: ClusterSpec { taints, ..typed.spec }, ..typed }).await?;
+        self.tell_news(name, Cluster { spec: ClusterSpec { taints, ..typed.spec }, ..typed }).await?;
         // Only once the finalizer is there does a Cluster take its namespace along, whenever it goes.
-        self.make_execution_namespace(&name, &cluster).await?;
+        self.make_execution_namespace(name, &cluster).await?;
         Ok(Outcome::Done)
     }
 

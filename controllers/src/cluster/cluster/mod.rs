@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crowsnest_api::cluster::Cluster;
+use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_members::{ApiResources, Through};
 use parking_lot::Mutex;
 use serde_json::Value;
@@ -36,7 +37,7 @@ pub struct ClusterController {
     pub(in crate::cluster) context: Arc<Context>,
     pub(in crate::cluster) capacity: Arc<Capacity>,
     /// Observations per registered cluster.
-    pub(in crate::cluster) known: Mutex<HashMap<String, Known>>,
+    pub(in crate::cluster) known: Mutex<HashMap<ClusterName, Known>>,
 }
 
 /// Observations of a cluster.
@@ -68,10 +69,10 @@ pub(in crate::cluster) const SOON: Duration = Duration::from_millis(500);
 impl ClusterController {
     /// Remembers that a cluster exists, or drops what is remembered of a deleted one; whether it exists.
     fn track(&self, change: &Change) -> bool {
-        let name = change.name();
+        let Some(name) = change.cluster_key() else { return false };
         if change.deleted {
             self.known.lock().remove(&name);
-            self.context.metrics.forget_cluster(&name);
+            self.context.metrics.forget_cluster(name.as_str());
         } else {
             self.known.lock().entry(name).or_default();
         }
@@ -83,14 +84,12 @@ impl ClusterController {
         &self,
         change: &Change,
         is_meant: fn(Option<Through>) -> bool,
-    ) -> Requests<String> {
-        if !self.track(change) {
-            return Requests::none();
-        }
+    ) -> Requests<ClusterName> {
+        let Some(name) = change.cluster_key().filter(|_| self.track(change)) else { return Requests::none() };
         let through = |cluster: &Value| decode::<Cluster>(cluster).ok().map(|cluster| Through::of(&cluster));
         let now = through(change.object());
         let differs = change.old.is_none() || change.old().is_some_and(|old| through(old) != now);
-        Requests::one_if(differs && is_meant(now), || change.name())
+        Requests::one_if(differs && is_meant(now), || name)
     }
 
     /// Updates the observations of a cluster that still exists.
@@ -123,7 +122,7 @@ impl ClusterController {
     ) -> bool {
         let Some(lost) = lost else { return false };
         let known = self.known.lock();
-        let others = known.iter().filter(|(other, _)| *other != name);
+        let others = known.iter().filter(|(other, _)| other.as_str() != name);
         let looks = others.filter_map(|(_, known)| Some(known.history.as_ref()?.looked_at()));
         doubt::waits_for_others(looks, lost, failure, now)
     }
@@ -137,7 +136,7 @@ impl ClusterController {
 }
 
 impl Controller for ClusterController {
-    type Key = String;
+    type Key = ClusterName;
     const NAME: &'static str = "cluster-controller";
     const SWITCH: Switch = CLUSTER;
 
@@ -148,14 +147,14 @@ impl Controller for ClusterController {
 
     fn watches(&self) -> Vec<Watch<Self>> {
         let clusters = Source::of([&self.context.kinds.cluster]);
-        vec![clusters.map(|one: &Self, change| Requests::one_if(one.track(change), || change.name()))]
+        vec![clusters.map(|one: &Self, change| Requests::from(change.cluster_key().filter(|_| one.track(change))))]
     }
 
-    async fn keys(&self) -> Result<Vec<String>, Error> {
-        self.context.names(&self.context.kinds.cluster).await
+    async fn keys(&self) -> Result<Vec<ClusterName>, Error> {
+        self.context.cluster_keys().await
     }
 
-    async fn reconcile(self: Arc<Self>, name: String) -> Result<Outcome, Error> {
+    async fn reconcile(self: Arc<Self>, name: ClusterName) -> Result<Outcome, Error> {
         self.reconcile_life(name).await
     }
 }
@@ -166,7 +165,7 @@ pub struct ClusterLeaseController {
 }
 
 impl Controller for ClusterLeaseController {
-    type Key = String;
+    type Key = ClusterName;
     const NAME: &'static str = "cluster-leases";
     const SWITCH: Switch = CLUSTER;
 
@@ -181,11 +180,11 @@ impl Controller for ClusterLeaseController {
         })]
     }
 
-    async fn keys(&self) -> Result<Vec<String>, Error> {
+    async fn keys(&self) -> Result<Vec<ClusterName>, Error> {
         self.clusters.keys().await
     }
 
-    async fn reconcile(self: Arc<Self>, name: String) -> Result<Outcome, Error> {
+    async fn reconcile(self: Arc<Self>, name: ClusterName) -> Result<Outcome, Error> {
         self.clusters.reconcile_lease(name).await
     }
 }

@@ -33,11 +33,11 @@ const HEARD_WITHIN: Duration = Duration::from_secs(2);
 /// Collects the status of members that the control plane reaches.
 pub struct ClusterStatusController {
     clusters: Arc<ClusterController>,
-    statuses: Trigger<String>,
+    statuses: Trigger<ClusterName>,
 }
 
 impl Controller for ClusterStatusController {
-    type Key = String;
+    type Key = ClusterName;
     const NAME: &'static str = "cluster-status-controller";
     const SWITCH: Switch = Switch::OnByDefault(&["clusterStatus"]);
 
@@ -52,11 +52,11 @@ impl Controller for ClusterStatusController {
         })]
     }
 
-    async fn keys(&self) -> Result<Vec<String>, Error> {
+    async fn keys(&self) -> Result<Vec<ClusterName>, Error> {
         self.clusters.keys().await
     }
 
-    async fn reconcile(self: Arc<Self>, name: String) -> Result<Outcome, Error> {
+    async fn reconcile(self: Arc<Self>, name: ClusterName) -> Result<Outcome, Error> {
         self.clusters.reconcile_status(name).await
     }
 
@@ -76,12 +76,12 @@ impl ClusterStatusController {
         let mut version = self.clusters.context.world.served_version();
         loop {
             version.borrow_and_update();
-            let reported: Vec<(String, Arc<ApiResources>)> = {
+            let reported: Vec<(ClusterName, Arc<ApiResources>)> = {
                 let known = self.clusters.known.lock();
                 known.iter().filter_map(|(name, known)| Some((name.clone(), known.reported.clone()?))).collect()
             };
             for (name, reported) in reported {
-                let served = ClusterName::parse(&name).ok().and_then(|name| self.clusters.context.world.served(&name));
+                let served = self.clusters.context.world.served(&name);
                 if served.is_some_and(|served| !Arc::ptr_eq(&served, &reported) && *served != *reported) {
                     self.statuses.add(name);
                 }
@@ -114,9 +114,10 @@ struct Settled {
 }
 
 impl ClusterController {
-    pub(crate) async fn reconcile_status(&self, name: String) -> Result<Outcome, Error> {
+    pub(crate) async fn reconcile_status(&self, member: ClusterName) -> Result<Outcome, Error> {
         let context = &self.context;
-        let Some((cluster, typed)) = context.whole_cluster(&name).await? else { return Ok(Outcome::Done) };
+        let name = member.as_str();
+        let Some((cluster, typed)) = context.whole_cluster(name).await? else { return Ok(Outcome::Done) };
         // Karmada's agent reports of its cluster; ours only carries us there.
         if object::is_terminating(&cluster) || Through::of(&typed) == Through::AgentIfThere {
             return Ok(Outcome::Done);
@@ -124,14 +125,13 @@ impl ClusterController {
         if !object::has_finalizer(&cluster, finalizer::CLUSTER_CONTROLLER) {
             return Ok(Outcome::Again(SOON));
         }
-        let Ok(member) = ClusterName::parse(&name) else { return Ok(Outcome::Done) };
         let Some(reached) = self.reached(&member).await else { return Ok(Outcome::Again(SOON)) };
         let began = Instant::now();
         let look = self.look(&member, &reached).await;
         let now = context.moment();
         let settled = match context.config.failover_safety {
-            Safety::Safe => self.settle(&name, &typed, &look.signals, now).await,
-            Safety::Karmada => self.settle_as_karmada(&name, &typed, &look.signals.readyz, now),
+            Safety::Safe => self.settle(name, &typed, &look.signals, now).await,
+            Safety::Karmada => self.settle_as_karmada(name, &typed, &look.signals.readyz, now),
         };
         if let Some(status) = self.collect(&member, &typed, &look, &settled, now).await {
             // Replaced, not merged: a resource nobody uses any more has to leave the summary.
@@ -148,7 +148,7 @@ impl ClusterController {
                 context.journal.note_all(entry).await;
             }
         }
-        context.metrics.looked_at(&name, began.elapsed());
+        context.metrics.looked_at(name, began.elapsed());
         let period = context.config.periods.cluster_status;
         // Looks at regular intervals could meet a member that comes and goes as regularly always at its worst.
         let next = if settled.is_pending { period.mul_f64(0.3 + rand::random::<f64>() * 0.4) } else { period };

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::constants::event;
 use crowsnest_api::policy::ClusterTaintPolicy;
+use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_apimachinery::taints::NO_EXECUTE;
 use serde_json::{Value, json};
 
@@ -23,13 +24,13 @@ pub struct ClusterTaintPolicyController {
 }
 
 impl ClusterTaintPolicyController {
-    fn on_cluster(&self, change: &Change) -> Requests<String> {
+    fn on_cluster(&self, change: &Change) -> Requests<ClusterName> {
         let conditions = |cluster: &Value| object::at(cluster, &["status", "conditions"]).cloned();
         let differs = change.old().is_none_or(|old| conditions(old) != conditions(change.object()));
-        Requests::one_if(self.is_enabled() && !change.deleted && differs, || change.name())
+        Requests::from(change.cluster_key().filter(|_| self.is_enabled() && !change.deleted && differs))
     }
 
-    fn on_policy(&self, change: &Change) -> Requests<String> {
+    fn on_policy(&self, change: &Change) -> Requests<ClusterName> {
         Requests::all_if(self.is_enabled() && !change.deleted && !change.initial && change.is_moved())
     }
 
@@ -40,7 +41,7 @@ impl ClusterTaintPolicyController {
     /// Whether the readiness of any cluster is doubted.
     async fn is_doubted(&self) -> Result<bool, Error> {
         for name in self.context.clusters().await? {
-            if self.context.cluster(&name).await?.is_some_and(|cluster| doubt::is_doubted(&cluster)) {
+            if self.context.cluster(name.as_str()).await?.is_some_and(|cluster| doubt::is_doubted(&cluster)) {
                 return Ok(true);
             }
         }
@@ -49,7 +50,7 @@ impl ClusterTaintPolicyController {
 }
 
 impl Controller for ClusterTaintPolicyController {
-    type Key = String;
+    type Key = ClusterName;
     const NAME: &'static str = "cluster-taint-policy-controller";
     const SWITCH: Switch = Switch::OnByDefault(&["clustertaintpolicy"]);
 
@@ -65,13 +66,13 @@ impl Controller for ClusterTaintPolicyController {
         ]
     }
 
-    async fn keys(&self) -> Result<Vec<String>, Error> {
+    async fn keys(&self) -> Result<Vec<ClusterName>, Error> {
         if self.is_enabled() { self.context.clusters().await } else { Ok(Vec::new()) }
     }
 
-    async fn reconcile(self: Arc<Self>, name: String) -> Result<Outcome, Error> {
+    async fn reconcile(self: Arc<Self>, name: ClusterName) -> Result<Outcome, Error> {
         let context = &self.context;
-        let Some(cluster) = context.get(&context.kinds.cluster, "", &name).await? else { return Ok(Outcome::Done) };
+        let Some(cluster) = context.get(&context.kinds.cluster, "", name.as_str()).await? else { return Ok(Outcome::Done) };
         let typed: Cluster = decode(&cluster)?;
         let policies = context.list(&context.kinds.cluster_taint_policy, None).await?;
         let policies: Vec<ClusterTaintPolicy> =

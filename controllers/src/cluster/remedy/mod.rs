@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::remedy::Remedy;
+use crowsnest_apimachinery::names::ClusterName;
 use serde_json::{Value, json};
 
 use crate::Error;
@@ -19,18 +20,18 @@ pub struct RemedyController {
 }
 
 impl RemedyController {
-    fn on_cluster(&self, change: &Change) -> Requests<String> {
+    fn on_cluster(&self, change: &Change) -> Requests<ClusterName> {
         let reported = |cluster: &Value| {
             let of = |field: &str| object::at(cluster, &["status", field]).cloned();
             (of("conditions"), of("remedyActions"))
         };
         let differs = change.old().is_none_or(|old| reported(old) != reported(change.object()));
-        Requests::one_if(!change.deleted && differs, || change.name())
+        Requests::from(change.cluster_key().filter(|_| !change.deleted && differs))
     }
 }
 
 impl Controller for RemedyController {
-    type Key = String;
+    type Key = ClusterName;
     const NAME: &'static str = "remedy-controller";
     const SWITCH: Switch = Switch::OnByDefault(&["remedy"]);
 
@@ -46,14 +47,14 @@ impl Controller for RemedyController {
         ]
     }
 
-    async fn keys(&self) -> Result<Vec<String>, Error> {
+    async fn keys(&self) -> Result<Vec<ClusterName>, Error> {
         self.context.clusters().await
     }
 
-    async fn reconcile(self: Arc<Self>, name: String) -> Result<Outcome, Error> {
+    async fn reconcile(self: Arc<Self>, name: ClusterName) -> Result<Outcome, Error> {
         let context = &self.context;
         let resource = &context.kinds.cluster;
-        let Some(cluster) = context.get(resource, "", &name).await? else { return Ok(Outcome::Done) };
+        let Some(cluster) = context.get(resource, "", name.as_str()).await? else { return Ok(Outcome::Done) };
         if object::is_terminating(&cluster) {
             return Ok(Outcome::Done);
         }

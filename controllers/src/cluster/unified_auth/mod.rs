@@ -10,6 +10,7 @@ use crowsnest_api::constants::condition::APPLIED;
 use crowsnest_api::constants::event;
 use crowsnest_api::names::work_name;
 use crowsnest_api::work::Work;
+use crowsnest_apimachinery::names::ClusterName;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
@@ -22,7 +23,7 @@ use crate::runtime::dynamic_client::Resource;
 use crate::runtime::event_recorder::Severity;
 use crate::runtime::workqueue::Outcome;
 use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
-use crate::shared::works::{cluster_of, write_work};
+use crate::shared::works::{member_of, write_work};
 use crowsnest_plan::propagation::binding::controller_reference;
 use crowsnest_plan::work::construct::{self, WorkOptions};
 use crowsnest_plan::{access, conditions, object};
@@ -30,31 +31,30 @@ use crowsnest_plan::{access, conditions, object};
 pub struct UnifiedAuthController {
     context: Arc<Context>,
     /// Clusters that gave us less than all rights when they were last looked at.
-    restricted: Mutex<HashSet<String>>,
+    restricted: Mutex<HashSet<ClusterName>>,
 }
 
 /// Roles come in groups; they are looked at together.
 const GATHER: Duration = Duration::from_millis(100);
 
 impl UnifiedAuthController {
-    fn on_cluster(&self, change: &Change) -> Requests<String> {
+    fn on_cluster(&self, change: &Change) -> Requests<ClusterName> {
         let name = object::name(change.object());
         let restricted = object::annotation(change.object(), RIGHTS).is_some();
         let differs = change.is_moved() || restricted != self.restricted.lock().contains(name);
-        Requests::one_if(differs, || name.to_owned()).after(GATHER)
+        Requests::from(change.cluster_key().filter(|_| differs)).after(GATHER)
     }
 
     /// Whether the role is in place in the member is in the status of its Work.
-    fn on_work(&self, change: &Change) -> Requests<String> {
+    fn on_work(&self, change: &Change) -> Requests<ClusterName> {
         let is_role = self.context.config.impersonate_whole
             && object::name(change.object()).starts_with(access::WHOLE_IMPERSONATOR);
-        let cluster = cluster_of(object::namespace(change.object())).filter(|_| is_role);
-        Requests::from(cluster.map(str::to_owned)).after(GATHER)
+        Requests::from(member_of(object::namespace(change.object())).filter(|_| is_role)).after(GATHER)
     }
 }
 
 impl Controller for UnifiedAuthController {
-    type Key = String;
+    type Key = ClusterName;
     const NAME: &'static str = "unified-auth-controller";
     const SWITCH: Switch = Switch::OnByDefault(&["unifiedAuth"]);
 
@@ -72,13 +72,13 @@ impl Controller for UnifiedAuthController {
         ]
     }
 
-    async fn keys(&self) -> Result<Vec<String>, Error> {
+    async fn keys(&self) -> Result<Vec<ClusterName>, Error> {
         self.context.clusters().await
     }
 
-    async fn reconcile(self: Arc<Self>, name: String) -> Result<Outcome, Error> {
+    async fn reconcile(self: Arc<Self>, name: ClusterName) -> Result<Outcome, Error> {
         let context = &self.context;
-        let Some(cluster) = context.get(&context.kinds.cluster, "", &name).await? else { return Ok(Outcome::Done) };
+        let Some(cluster) = context.get(&context.kinds.cluster, "", name.as_str()).await? else { return Ok(Outcome::Done) };
         let typed: Cluster = decode(&cluster)?;
         // With less than all rights we could not write roles there.
         let restricted = object::annotation(&cluster, RIGHTS).is_some();

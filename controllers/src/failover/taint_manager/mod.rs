@@ -51,7 +51,7 @@ pub struct TaintManager {
     context: Arc<Context>,
     bindings: Trigger<BindingKey>,
     /// Clusters whose status does not show whether their evictions are halted.
-    halts: Trigger<String>,
+    halts: Trigger<ClusterName>,
     gate: Gate,
     waiting: Arc<Waiting>,
 }
@@ -106,7 +106,7 @@ impl TaintManager {
     /// Updates the state of a cluster; the affected bindings.
     fn learn(&self, name: &str, standing: Option<Standing>) -> Vec<BindingKey> {
         let learned = self.gate.learn(name, standing);
-        learned.shows.into_iter().for_each(|cluster| self.halts.add(cluster));
+        learned.shows.iter().filter_map(|name| ClusterName::parse(name).ok()).for_each(|name| self.halts.add(name));
         let Some(mattered) = learned.changed else { return Vec::new() };
         let all = mattered.evicts && self.evicts_by_taint();
         let placements = &self.context.placements;
@@ -448,7 +448,7 @@ pub struct HaltReporter {
 }
 
 impl Controller for HaltReporter {
-    type Key = String;
+    type Key = ClusterName;
     const NAME: &'static str = "halted-evictions";
     const SWITCH: Switch = Switch::Always;
 
@@ -461,16 +461,16 @@ impl Controller for HaltReporter {
         Vec::new()
     }
 
-    async fn keys(&self) -> Result<Vec<String>, Error> {
+    async fn keys(&self) -> Result<Vec<ClusterName>, Error> {
         self.evictions.context.clusters().await
     }
 
-    async fn reconcile(self: Arc<Self>, name: String) -> Result<Outcome, Error> {
+    async fn reconcile(self: Arc<Self>, name: ClusterName) -> Result<Outcome, Error> {
         let context = &self.evictions.context;
         let resource = &context.kinds.cluster;
-        let Some(cluster) = context.get(resource, "", &name).await? else { return Ok(Outcome::Done) };
+        let Some(cluster) = context.get(resource, "", name.as_str()).await? else { return Ok(Outcome::Done) };
         let typed: Cluster = decode(&cluster)?;
-        let standing = Standing::of(&cluster).map_err(|source| Error::Decode { what: name.clone(), source })?;
+        let standing = Standing::of(&cluster).map_err(|source| Error::Decode { what: name.to_string(), source })?;
         let pace = self.evictions.gate.pace();
         let halted = standing.is_halted(&pace);
         if halted == standing.shows_halt {

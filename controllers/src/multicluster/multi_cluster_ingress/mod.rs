@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crowsnest_api::names::binding_name;
 use crowsnest_api::networking::{MultiClusterIngress, MultiClusterService};
 use crowsnest_api::remedy::RemedyAction;
-use crowsnest_apimachinery::names::NamespacedName;
+use crowsnest_apimachinery::names::{ClusterName, NamespacedName};
 use parking_lot::Mutex;
 use serde_json::Value;
 
@@ -123,7 +123,7 @@ impl Controller for MultiClusterIngressController {
 
 impl MultiClusterIngressController {
     /// Where a service is: with the providers of its MultiClusterService, else where it is bound to.
-    async fn clusters(&self, namespace: &str, service: &str, all: &[String]) -> Result<BTreeSet<String>, Error> {
+    async fn clusters(&self, namespace: &str, service: &str, all: &[ClusterName]) -> Result<BTreeSet<String>, Error> {
         let context = &self.context;
         let spanning = context.get(&context.kinds.multi_cluster_service, namespace, service).await?;
         let named: BTreeSet<String> = match spanning.filter(|spanning| !object::is_terminating(spanning)) {
@@ -139,6 +139,6 @@ impl MultiClusterIngressController {
                 targets.map(|target| object::text(target, &["name"]).to_owned()).collect()
             }
         };
-        Ok(named.into_iter().filter(|name| all.contains(name)).collect())
+        Ok(named.into_iter().filter(|name| all.iter().any(|one| one.as_str() == name)).collect())
     }
 }

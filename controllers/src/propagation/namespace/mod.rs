@@ -113,7 +113,7 @@ impl Controller for NamespaceController {
         let overrides = Overrides::cluster_wide(context).await?;
         let mut failed = None;
         for cluster in context.clusters().await? {
-            if let Err(error) = self.sync(&namespace, &cluster, &overrides).await {
+            if let Err(error) = self.sync(&namespace, cluster.as_str(), &overrides).await {
                 failed = Some(error);
             }
         }
