@@ -2,11 +2,11 @@
 
 use crowsnest_api::constants::label;
 use crowsnest_api::work::Work;
+use crowsnest_apimachinery::unstructured;
 use serde_json::Value;
 
 use super::decode::{changed, decode};
 use super::{Outcome, Refusal, Request, World, metadata};
-use crowsnest_plan::object;
 use crowsnest_plan::work::{managed, prune};
 
 pub(super) fn mutate(request: &Request, world: &World<'_>) -> Result<Outcome, Refusal> {
@@ -27,7 +27,7 @@ pub(super) fn mutate(request: &Request, world: &World<'_>) -> Result<Outcome, Re
 /// A manifest that is no object, or an object of no kind, is refused in Go's words.
 fn check(manifest: &Value) -> Result<(), Refusal> {
     let found = match manifest {
-        Value::Object(_) if !object::kind(manifest).is_empty() => return Ok(()),
+        Value::Object(_) if !unstructured::kind(manifest).is_empty() => return Ok(()),
         Value::Object(_) => return Err(Refusal::internal(format!("Object 'Kind' is missing in '{manifest}'"))),
         Value::Null => return Err(Refusal::internal("unexpected end of JSON input")),
         Value::Bool(_) => "bool",

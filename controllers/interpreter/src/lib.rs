@@ -19,6 +19,7 @@ use crowsnest_api::config::{
     InterpreterOperation as Operation, ResourceInterpreterCustomization, ResourceInterpreterWebhookConfiguration,
 };
 use crowsnest_api::work::AggregatedStatusItem;
+use crowsnest_apimachinery::unstructured;
 use parking_lot::RwLock;
 use serde_json::Value;
 
@@ -35,7 +36,6 @@ use crate::default::status::{MemberStatus, reflect_whole};
 use crate::default::thirdparty::{self, NoAnswer, ThirdPartyKind};
 use crowsnest_plan::dependencies::Needs;
 use crowsnest_plan::gates::Gates;
-use crowsnest_plan::object;
 use crowsnest_plan::propagation::binding::Interpreted;
 use customized::webhook::{Hook, Services, Webhooks};
 
@@ -82,7 +82,7 @@ pub struct Interpreter {
 }
 
 fn native_of(object: &Value) -> Option<&'static NativeKind> {
-    native::find(object::api_version(object), object::kind(object))
+    native::find(unstructured::api_version(object), unstructured::kind(object))
 }
 
 /// What the row of this kind of another project says, if there is one and it has a rule.
@@ -90,7 +90,9 @@ fn third_party<T>(
     object: &Value,
     ask: impl FnOnce(&'static ThirdPartyKind) -> Option<Result<T, NoAnswer>>,
 ) -> Result<Option<T>, Error> {
-    let Some(row) = thirdparty::find(object::api_version(object), object::kind(object)) else { return Ok(None) };
+    let Some(row) = thirdparty::find(unstructured::api_version(object), unstructured::kind(object)) else {
+        return Ok(None);
+    };
     let of_kind = |source| Error::ThirdParty { api_version: row.api_version, kind: row.kind, source };
     ask(row).transpose().map_err(of_kind)
 }
@@ -149,7 +151,7 @@ impl Interpreter {
 
     /// The scripts for an operation on objects of this kind, in order.
     fn scripts(&self, object: &Value, operation: &Operation) -> Vec<Script> {
-        let (api_version, kind) = (object::api_version(object), object::kind(object));
+        let (api_version, kind) = (unstructured::api_version(object), unstructured::kind(object));
         let known = self.customizations.read();
         let of_kind = known.iter().filter(|(_, known)| known.kind == kind && known.api_version == api_version);
         let script = |(name, known): (&String, &Customization)| {
@@ -180,7 +182,7 @@ impl Interpreter {
             || match self.interprets(object, operation) {
                 Interprets::Script(..) | Interprets::Webhook(_) => true,
                 Interprets::BuiltIn => {
-                    let other = thirdparty::find(object::api_version(object), object::kind(object));
+                    let other = thirdparty::find(unstructured::api_version(object), unstructured::kind(object));
                     other.is_some_and(|kind| kind.interprets(operation))
                         || native_of(object).is_some_and(|kind| kind.interprets(operation))
                 }
@@ -229,7 +231,7 @@ impl Interpreter {
                 && needed.namespace.is_empty()
                 && self.gates.resource_quota_estimate
             {
-                object::namespace(template).clone_into(&mut needed.namespace);
+                unstructured::namespace(template).clone_into(&mut needed.namespace);
             }
             return Ok(Interpreted { replicas, requirements, components: Vec::new() });
         }

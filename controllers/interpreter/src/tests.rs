@@ -53,7 +53,7 @@ async fn dependencies_of_all_customizations_are_joined_once_each_and_in_order() 
 fn of_kind(api_version: &str, kind: &str, fields: Value) -> Value {
     let mut object = json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": "o", "namespace": "ns"}});
     for field in ["spec", "status"] {
-        object::set(&mut object, &[field], fields[field].clone());
+        unstructured::set(&mut object, &[field], fields[field].clone());
     }
     object
 }

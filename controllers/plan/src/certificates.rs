@@ -8,9 +8,8 @@ use base64::engine::general_purpose::STANDARD;
 pub use crowsnest_api::certificate::agent_name;
 use crowsnest_api::certificate::{Agent, SigningRequest};
 use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_apimachinery::unstructured;
 use serde_json::{Value, json};
-
-use super::object;
 
 const SIGNER: &str = "kubernetes.io/kube-apiserver-client";
 const USAGES: [&str; 2] = ["digital signature", "client auth"];
@@ -44,10 +43,10 @@ pub enum CertificateError {
 
 /// Whether a request still waits for somebody's decision, and is for the signer of clients' certificates.
 pub fn is_open(request: &Value) -> bool {
-    let conditions = object::at(request, &["status", "conditions"]).and_then(Value::as_array);
-    let decided = |condition: &Value| matches!(object::text(condition, &["type"]), "Approved" | "Denied");
-    object::text(request, &["spec", "signerName"]) == SIGNER
-        && object::text(request, &["status", "certificate"]).is_empty()
+    let conditions = unstructured::at(request, &["status", "conditions"]).and_then(Value::as_array);
+    let decided = |condition: &Value| matches!(unstructured::text(condition, &["type"]), "Approved" | "Denied");
+    unstructured::text(request, &["spec", "signerName"]) == SIGNER
+        && unstructured::text(request, &["status", "certificate"]).is_empty()
         && !conditions.into_iter().flatten().any(decided)
 }
 
@@ -72,7 +71,7 @@ pub fn newcomer(request: &Value) -> Result<Option<ClusterName>, CertificateError
 
 /// Asks whether who made a request may do what is needed: the body of a SubjectAccessReview.
 pub fn review(request: &Value, permission: Permission) -> Value {
-    let told = |field: &str| object::at(request, &["spec", field]).cloned().unwrap_or_default();
+    let told = |field: &str| unstructured::at(request, &["spec", field]).cloned().unwrap_or_default();
     json!({
         "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
         "spec": {
@@ -88,19 +87,20 @@ pub fn review(request: &Value, permission: Permission) -> Value {
 /// The request with its approval. `now` is told with it.
 pub fn approved(request: &Value, permission: Permission, now: &str) -> Value {
     let mut approved = request.clone();
-    let conditions = object::at(request, &["status", "conditions"]).and_then(Value::as_array);
+    let conditions = unstructured::at(request, &["status", "conditions"]).and_then(Value::as_array);
     let mut conditions = conditions.cloned().unwrap_or_default();
     conditions.push(json!({
         "type": "Approved", "status": "True", "reason": "AutoApproved", "message": permission.message,
         "lastUpdateTime": now, "lastTransitionTime": now,
     }));
-    object::set(&mut approved, &["status", "conditions"], Value::Array(conditions));
+    unstructured::set(&mut approved, &["status", "conditions"], Value::Array(conditions));
     approved
 }
 
 fn read(request: &Value) -> Result<SigningRequest, CertificateError> {
-    let unreadable = |why: String| CertificateError::Unreadable { name: object::name(request).to_owned(), why };
-    let pem = STANDARD.decode(object::text(request, &["spec", "request"])).map_err(|e| unreadable(e.to_string()))?;
+    let unreadable = |why: String| CertificateError::Unreadable { name: unstructured::name(request).to_owned(), why };
+    let pem =
+        STANDARD.decode(unstructured::text(request, &["spec", "request"])).map_err(|e| unreadable(e.to_string()))?;
     SigningRequest::parse(&pem).map_err(|error| unreadable(error.to_string()))
 }
 
@@ -111,12 +111,12 @@ fn agent(asked: &SigningRequest) -> Option<Agent> {
 
 /// True if the requester is the user in the subject.
 fn is_own(request: &Value, asked: &SigningRequest) -> bool {
-    asked.subject.common_name() == Some(object::text(request, &["spec", "username"]))
+    asked.subject.common_name() == Some(unstructured::text(request, &["spec", "username"]))
 }
 
 /// Exactly what an agent's certificate is for.
 fn has_usages(request: &Value) -> bool {
-    let given = object::at(request, &["spec", "usages"]).and_then(Value::as_array);
+    let given = unstructured::at(request, &["spec", "usages"]).and_then(Value::as_array);
     let mut given: BTreeSet<&str> = given.into_iter().flatten().filter_map(Value::as_str).collect();
     given.remove(ENCIPHERMENT);
     given == BTreeSet::from(USAGES)

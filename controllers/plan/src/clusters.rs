@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crowsnest_api::cluster::{ApiEnablement, ApiResource, Cluster};
 use crowsnest_api::constants::{condition as words, finalizer, taint as keys};
+use crowsnest_apimachinery::unstructured;
 use k8s_openapi::api::core::v1::Taint;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
@@ -12,7 +13,6 @@ use serde_json::Value;
 
 use super::annotations;
 use super::conditions::{self, condition};
-use super::object;
 
 /// What a probe of a member's health endpoint said, and why it was not well.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -98,7 +98,7 @@ pub fn taints(cluster: &Cluster, now: Timestamp) -> Vec<Taint> {
 
 /// Why a Work of a cluster that leaves is still there.
 pub fn work_stays(work: &Value, is_agents: bool) -> String {
-    let others = object::finalizers(work).find(|finalizer| *finalizer != finalizer::EXECUTION_CONTROLLER);
+    let others = unstructured::finalizers(work).find(|finalizer| *finalizer != finalizer::EXECUTION_CONTROLLER);
     match others {
         Some(finalizer) => format!("held by finalizer {finalizer}"),
         None if is_agents => "its agent has not let it go".to_owned(),
@@ -108,10 +108,10 @@ pub fn work_stays(work: &Value, is_agents: bool) -> String {
 
 /// Why a binding still has a cluster that leaves.
 pub fn binding_stays(binding: &Value, scheduler: &str) -> String {
-    let named = object::text(binding, &["spec", "schedulerName"]);
-    let placement = object::at(binding, &["spec", "placement"]);
-    let suspended = object::at(binding, &["spec", "suspension", "scheduling"]).and_then(Value::as_bool);
-    if object::is_terminating(binding) {
+    let named = unstructured::text(binding, &["spec", "schedulerName"]);
+    let placement = unstructured::at(binding, &["spec", "placement"]);
+    let suspended = unstructured::at(binding, &["spec", "suspension", "scheduling"]).and_then(Value::as_bool);
+    if unstructured::is_terminating(binding) {
         "it is being deleted".to_owned()
     } else if suspended.unwrap_or_default() {
         "its scheduling is suspended".to_owned()

@@ -5,9 +5,9 @@ use crowsnest_api::keys::BindingKey;
 use crowsnest_api::names::{binding_name, binding_reference_key};
 use crowsnest_api::policy::ConflictResolution;
 use crowsnest_api::work::{BindingSnapshot, ResourceBindingSpec, TargetCluster};
+use crowsnest_apimachinery::unstructured;
 use serde_json::{Value, json};
 
-use super::object;
 use super::propagation::binding::{controller_reference, owner_uid, reference};
 
 mod needs;
@@ -41,8 +41,8 @@ impl Wishes {
 
     fn of_binding(binding: &Value) -> Self {
         Wishes {
-            overwrite: object::text(binding, &["spec", "conflictResolution"]) == "Overwrite",
-            preserve: object::at(binding, &["spec", "preserveResourcesOnDeletion"]) == Some(&json!(true)),
+            overwrite: unstructured::text(binding, &["spec", "conflictResolution"]) == "Overwrite",
+            preserve: unstructured::at(binding, &["spec", "preserveResourcesOnDeletion"]) == Some(&json!(true)),
         }
     }
 
@@ -56,8 +56,8 @@ impl Wishes {
 
     fn write(self, binding: &mut Value) {
         let resolution = if self.overwrite { ConflictResolution::Overwrite } else { ConflictResolution::Abort };
-        object::set(binding, &["spec", "conflictResolution"], json!(resolution));
-        object::set(binding, &["spec", "preserveResourcesOnDeletion"], json!(self.preserve));
+        unstructured::set(binding, &["spec", "conflictResolution"], json!(resolution));
+        unstructured::set(binding, &["spec", "preserveResourcesOnDeletion"], json!(self.preserve));
     }
 }
 
@@ -116,11 +116,11 @@ pub fn attach<'a>(
     let Some(existing) = existing else {
         return plan(AttachedPlan::Create(create(parent, template, &snapshot, new_permanent_id)));
     };
-    if owner_uid(existing).is_some_and(|uid| uid != object::uid(template)) {
+    if owner_uid(existing).is_some_and(|uid| uid != unstructured::uid(template)) {
         return plan(AttachedPlan::WaitForGarbageCollection);
     }
     let mut updated = existing.clone();
-    object::set_label(&mut updated, &parent.label(), parent.permanent_id);
+    unstructured::set_label(&mut updated, &parent.label(), parent.permanent_id);
     let mut required: Vec<BindingSnapshot> = required_by(existing);
     let mut wishes = vec![parent.wishes];
     wishes.extend(
@@ -134,35 +134,35 @@ pub fn attach<'a>(
         Some(known) => *known = snapshot,
         None => required.push(snapshot),
     }
-    object::set(&mut updated, &["spec", "requiredBy"], json!(required));
+    unstructured::set(&mut updated, &["spec", "requiredBy"], json!(required));
     let mut resource = json!(reference(template));
-    let recorded = object::at(existing, &["spec", "resource", "resourceVersion"]).cloned();
-    if object::text(existing, &["spec", "resource", "uid"]) == object::uid(template) {
+    let recorded = unstructured::at(existing, &["spec", "resource", "resourceVersion"]).cloned();
+    if unstructured::text(existing, &["spec", "resource", "uid"]) == unstructured::uid(template) {
         resource["resourceVersion"] = recorded.unwrap_or(Value::Null);
     }
-    object::set(&mut updated, &["spec", "resource"], resource);
+    unstructured::set(&mut updated, &["spec", "resource"], resource);
     let mut disagreement = None;
     if has_no_policy(existing) {
         Wishes::strongest(&wishes).write(&mut updated);
         disagreement = conflict(&wishes);
     }
-    let same = object::semantically_equal(existing, &updated);
+    let same = unstructured::semantically_equal(existing, &updated);
     Attached { plan: if same { AttachedPlan::Keep } else { AttachedPlan::Update(updated) }, conflict: disagreement }
 }
 
 /// Whether a binding is there only because others require it.
 fn has_no_policy(binding: &Value) -> bool {
-    object::at(binding, &["spec", "placement"]).is_none()
+    unstructured::at(binding, &["spec", "placement"]).is_none()
 }
 
 /// Keys of the bindings that require an attached one.
 pub fn parents(binding: &Value) -> Vec<BindingKey> {
-    let own = |parent: &BindingSnapshot| parent.namespace == object::namespace(binding);
+    let own = |parent: &BindingSnapshot| parent.namespace == unstructured::namespace(binding);
     required_by(binding).into_iter().filter(own).map(|parent| BindingKey::new(parent.namespace, parent.name)).collect()
 }
 
 fn required_by(binding: &Value) -> Vec<BindingSnapshot> {
-    object::at(binding, &["spec", "requiredBy"])
+    unstructured::at(binding, &["spec", "requiredBy"])
         .and_then(|list| serde_json::from_value(list.clone()).ok())
         .unwrap_or_default()
 }
@@ -172,8 +172,8 @@ fn create(parent: &Parent<'_>, template: &Value, snapshot: &BindingSnapshot, per
         "apiVersion": "work.karmada.io/v1alpha2",
         "kind": "ResourceBinding",
         "metadata": {
-            "name": binding_name(object::kind(template), object::name(template)),
-            "namespace": object::namespace(template),
+            "name": binding_name(unstructured::kind(template), unstructured::name(template)),
+            "namespace": unstructured::namespace(template),
             "labels": {
                 parent.label(): parent.permanent_id,
                 labels::RESOURCE_BINDING_PERMANENT_ID: permanent_id,
@@ -203,11 +203,11 @@ pub fn detach<'a>(
     let mut required = required_by(existing);
     let before = required.len();
     required.retain(|known| known.namespace != parent_namespace || known.name != parent_name);
-    if required.len() == before && object::label(existing, &label).is_none() {
+    if required.len() == before && unstructured::label(existing, &label).is_none() {
         return None;
     }
     let mut updated = existing.clone();
-    object::remove(&mut updated, &["metadata", "labels", &label]);
+    unstructured::remove(&mut updated, &["metadata", "labels", &label]);
     if has_no_policy(existing) {
         let wishes: Vec<Wishes> = required
             .iter()
@@ -215,16 +215,16 @@ pub fn detach<'a>(
             .map(Wishes::of_binding)
             .collect();
         if required.is_empty() {
-            object::remove(&mut updated, &["spec", "conflictResolution"]);
-            object::remove(&mut updated, &["spec", "preserveResourcesOnDeletion"]);
+            unstructured::remove(&mut updated, &["spec", "conflictResolution"]);
+            unstructured::remove(&mut updated, &["spec", "preserveResourcesOnDeletion"]);
         } else {
             Wishes::strongest(&wishes).write(&mut updated);
         }
     }
     if required.is_empty() {
-        object::remove(&mut updated, &["spec", "requiredBy"]);
+        unstructured::remove(&mut updated, &["spec", "requiredBy"]);
     } else {
-        object::set(&mut updated, &["spec", "requiredBy"], json!(required));
+        unstructured::set(&mut updated, &["spec", "requiredBy"], json!(required));
     }
     Some(updated)
 }
@@ -267,8 +267,8 @@ mod tests {
     }
 
     fn shown(binding: &Value) -> (&str, Option<bool>) {
-        let preserve = object::at(binding, &["spec", "preserveResourcesOnDeletion"]).and_then(Value::as_bool);
-        (object::text(binding, &["spec", "conflictResolution"]), preserve)
+        let preserve = unstructured::at(binding, &["spec", "preserveResourcesOnDeletion"]).and_then(Value::as_bool);
+        (unstructured::text(binding, &["spec", "conflictResolution"]), preserve)
     }
 
     const RESOLUTION: &str = "ConflictResolution conflicted (Overwrite vs Abort)";
@@ -333,7 +333,7 @@ mod tests {
     #[test]
     fn a_binding_with_a_policy_keeps_its_own_wishes() {
         let (mut binding, _) = attached((None, None), (None, None));
-        object::set(&mut binding, &["spec", "placement"], json!({}));
+        unstructured::set(&mut binding, &["spec", "placement"], json!({}));
         let wishes = Wishes { overwrite: true, preserve: true };
         let kept = attach(&parent("a", wishes), &config_map(), Some(&binding), nobody, "id");
         assert_eq!(kept, Attached { plan: AttachedPlan::Keep, conflict: None });

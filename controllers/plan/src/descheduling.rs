@@ -9,12 +9,12 @@ use crowsnest_api::policy::{Placement, ReplicaDivisionPreference, ReplicaSchedul
 use crowsnest_api::work::{
     AggregatedStatusItem, ObjectReference, ResourceBindingSpec, ResourceBindingStatus, TargetCluster,
 };
+use crowsnest_apimachinery::unstructured;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
-use super::object;
 use super::scheduling::scheduling_type;
 
 const POD_TEMPLATE_HASH: &str = "pod-template-hash";
@@ -23,13 +23,13 @@ const POD_TEMPLATE_HASH: &str = "pod-template-hash";
 pub fn is_considered(binding: &Value, resource: &ObjectReference) -> bool {
     resource.api_version == "apps/v1"
         && resource.kind == "Deployment"
-        && !object::is_terminating(binding)
+        && !unstructured::is_terminating(binding)
         && applied_placement(binding).is_some_and(|placement| is_divided_by_room(&placement))
 }
 
 /// The placement the result was made for; one that cannot be read counts as none.
 fn applied_placement(binding: &Value) -> Option<Placement> {
-    serde_json::from_str(object::annotation(binding, annotation::APPLIED_PLACEMENT)?).ok()
+    serde_json::from_str(unstructured::annotation(binding, annotation::APPLIED_PLACEMENT)?).ok()
 }
 
 fn is_divided_by_room(placement: &Placement) -> bool {
@@ -50,7 +50,7 @@ fn ready(status: &ResourceBindingStatus, cluster: &str) -> Option<i32> {
     // What is told last counts.
     let of_cluster = |item: &&AggregatedStatusItem| item.cluster_name == cluster && item.status.is_some();
     let item = status.aggregated_status.iter().rev().find(of_cluster)?;
-    i32::try_from(object::integer(&item.status.as_ref()?.0, &["readyReplicas"])?).ok()
+    i32::try_from(unstructured::integer(&item.status.as_ref()?.0, &["readyReplicas"])?).ok()
 }
 
 /// The clusters where not all that is assigned is ready.
@@ -105,18 +105,19 @@ pub struct Unscheduled {
 
 impl Unscheduled {
     pub fn of(pod: &Value) -> Option<Self> {
-        let list = |path: &[&str]| object::at(pod, path).and_then(Value::as_array);
+        let list = |path: &[&str]| unstructured::at(pod, path).and_then(Value::as_array);
         let conditions = list(&["status", "conditions"]);
-        let found = conditions.into_iter().flatten().find(|one| object::text(one, &["type"]) == "PodScheduled")?;
-        let is_unschedulable =
-            object::text(found, &["status"]) == "False" && object::text(found, &["reason"]) == "Unschedulable";
-        if !is_unschedulable || matches!(object::text(pod, &["status", "phase"]), "Succeeded" | "Failed") {
+        let found =
+            conditions.into_iter().flatten().find(|one| unstructured::text(one, &["type"]) == "PodScheduled")?;
+        let is_unschedulable = unstructured::text(found, &["status"]) == "False"
+            && unstructured::text(found, &["reason"]) == "Unschedulable";
+        if !is_unschedulable || matches!(unstructured::text(pod, &["status", "phase"]), "Succeeded" | "Failed") {
             return None;
         }
         let controls = |owner: &&Value| owner.get("controller").and_then(Value::as_bool).unwrap_or_default();
         let owner = list(&["metadata", "ownerReferences"]).into_iter().flatten().find(controls)?;
-        let since = object::text(found, &["lastTransitionTime"]).parse().unwrap_or(Timestamp::UNIX_EPOCH);
-        Some(Unscheduled { owner: object::text(owner, &["uid"]).to_owned(), since })
+        let since = unstructured::text(found, &["lastTransitionTime"]).parse().unwrap_or(Timestamp::UNIX_EPOCH);
+        Some(Unscheduled { owner: unstructured::text(owner, &["uid"]).to_owned(), since })
     }
 }
 

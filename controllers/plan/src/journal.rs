@@ -10,12 +10,12 @@ pub mod clusters;
 pub mod workloads;
 
 use crowsnest_api::constants::{annotation, event};
+use crowsnest_apimachinery::unstructured;
 use k8s_openapi::jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
-use super::object;
 use super::reference::Reference;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -182,7 +182,7 @@ impl Entry {
             "source": {"component": component}, "reportingComponent": component, "reportingInstance": component,
         });
         if let Some(related) = &self.cause.reference {
-            object::set(&mut event, &["related"], json!(related));
+            unstructured::set(&mut event, &["related"], json!(related));
         }
         event
     }
@@ -235,7 +235,7 @@ mod tests {
         };
         let event = entry.event("crowsnest-controllers");
         let said = |key: &str| -> Value {
-            let text = object::annotation(&event, key).expect("an annotation");
+            let text = unstructured::annotation(&event, key).expect("an annotation");
             serde_json::from_str(text).expect("JSON")
         };
         let cluster = json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster", "name": "m1"});

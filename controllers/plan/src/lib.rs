@@ -1,6 +1,6 @@
 //! Decisions. Every function here is pure: no runtime, no client, no clock, no random source; what a decision needs
-//! is an argument, and what it decides comes with a report of why. The loops in `act` read the world, ask here, and
-//! write what they are told.
+//! is an argument, and what it decides comes with a report of why. Controllers read the cache, call these functions and write
+//! what they decide.
 
 pub mod access;
 pub mod agents;
@@ -18,7 +18,6 @@ pub mod health;
 pub mod journal;
 pub mod multicluster_ingresses;
 pub mod multicluster_services;
-pub mod object;
 pub mod overriding;
 pub mod propagation;
 pub mod quota;

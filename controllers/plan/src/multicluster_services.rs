@@ -10,11 +10,12 @@ use crowsnest_api::names::binding_name;
 use crowsnest_api::networking::{ClusterSelector, ExposureType, MultiClusterServiceSpec};
 use crowsnest_api::permanent_id::POLICY_LABELS;
 use crowsnest_apimachinery::names::NamespacedName;
+use crowsnest_apimachinery::unstructured;
 use serde_json::{Value, json};
 
+use super::conditions;
 use super::services::{SERVICE_NAME, SLICE_MANAGED_BY, copy_endpoints, joined, kept, wanted_by};
 use super::work::construct::{self, DesiredWork, WorkOptions};
-use super::{conditions, object};
 
 /// The name of what exports slices, in the set of those that want a Work; and of who claims a Service.
 pub const MULTI_CLUSTER_SERVICE: &str = "MultiClusterService";
@@ -65,7 +66,7 @@ pub fn unusable(name: &str, cluster: Option<&Cluster>, role: Role) -> Option<(&'
 }
 
 fn permanent_id(mcs: &Value) -> &str {
-    object::label(mcs, label::MULTI_CLUSTER_SERVICE_PERMANENT_ID).unwrap_or_default()
+    unstructured::label(mcs, label::MULTI_CLUSTER_SERVICE_PERMANENT_ID).unwrap_or_default()
 }
 
 fn names(namespace: &str, name: &str) -> BTreeMap<String, String> {
@@ -77,7 +78,7 @@ fn names(namespace: &str, name: &str) -> BTreeMap<String, String> {
 
 /// The Work that says in a provider's namespace that its endpoints are wanted; it is never dispatched, and nobody holds it.
 pub fn provided(cluster: &str, mcs: &Value) -> DesiredWork {
-    let mut labels = names(object::namespace(mcs), object::name(mcs));
+    let mut labels = names(unstructured::namespace(mcs), unstructured::name(mcs));
     labels.insert(label::MULTI_CLUSTER_SERVICE_PERMANENT_ID.to_owned(), permanent_id(mcs).to_owned());
     let options = WorkOptions { suspend_dispatching: Some(true), ..WorkOptions::default() };
     let mut work = construct::wrap(cluster, mcs.clone(), labels, BTreeMap::new(), options);
@@ -87,17 +88,17 @@ pub fn provided(cluster: &str, mcs: &Value) -> DesiredWork {
 
 /// The MultiClusterService a Work belongs to.
 pub fn of_work(work: &Value) -> Option<NamespacedName> {
-    let namespace = object::label(work, label::MULTI_CLUSTER_SERVICE_NAMESPACE)?;
-    let name = object::label(work, label::MULTI_CLUSTER_SERVICE_NAME)?;
+    let namespace = unstructured::label(work, label::MULTI_CLUSTER_SERVICE_NAMESPACE)?;
+    let name = unstructured::label(work, label::MULTI_CLUSTER_SERVICE_NAME)?;
     Some(NamespacedName::new(namespace, name))
 }
 
 /// Whether a Work is [`provided`].
 pub fn is_provided(work: &Value) -> bool {
-    object::at(work, &["spec", "workload", "manifests"])
+    unstructured::at(work, &["spec", "workload", "manifests"])
         .and_then(Value::as_array)
         .and_then(|manifests| manifests.first())
-        .is_some_and(|manifest| object::kind(manifest) == MULTI_CLUSTER_SERVICE)
+        .is_some_and(|manifest| unstructured::kind(manifest) == MULTI_CLUSTER_SERVICE)
 }
 
 /// Whether a Work keeps a provider's slice for dispatching.
@@ -107,12 +108,12 @@ pub fn is_collected(work: &Value) -> bool {
 
 /// The provider a dispatched Work's slice came from.
 pub fn source_of(work: &Value) -> Option<&str> {
-    object::annotation(work, annotation::ENDPOINT_SLICE_PROVISION_CLUSTER)
+    unstructured::annotation(work, annotation::ENDPOINT_SLICE_PROVISION_CLUSTER)
 }
 
 /// The Work that keeps a provider's slice in the control plane. `existing` is what there is of it.
 pub fn collected(cluster: &str, service: &str, slice: &Value, existing: Option<&Value>) -> DesiredWork {
-    let labels = names(object::namespace(slice), service);
+    let labels = names(unstructured::namespace(slice), service);
     let finalizer = finalizer::MCS_ENDPOINT_SLICE_DISPATCH_CONTROLLER;
     kept(cluster, slice, existing, MULTI_CLUSTER_SERVICE, labels, finalizer)
 }
@@ -121,8 +122,9 @@ pub fn collected(cluster: &str, service: &str, slice: &Value, existing: Option<&
 pub fn without_service(work: &Value) -> Option<Value> {
     let mut wanted = wanted_by(work);
     wanted.remove(MULTI_CLUSTER_SERVICE);
-    let finalizers: Vec<&str> =
-        object::finalizers(work).filter(|one| *one != finalizer::MCS_ENDPOINT_SLICE_DISPATCH_CONTROLLER).collect();
+    let finalizers: Vec<&str> = unstructured::finalizers(work)
+        .filter(|one| *one != finalizer::MCS_ENDPOINT_SLICE_DISPATCH_CONTROLLER)
+        .collect();
     let gone = Value::Null;
     (!wanted.is_empty()).then(|| {
         json!({"metadata": {
@@ -144,8 +146,8 @@ pub fn dispatched(
     taken: impl Fn(&str) -> bool,
 ) -> Option<DesiredWork> {
     let NamespacedName { namespace, name } = of_work(collected)?;
-    let slice = object::at(collected, &["spec", "workload", "manifests"])?.as_array()?.first()?;
-    if object::namespace(slice) != namespace {
+    let slice = unstructured::at(collected, &["spec", "workload", "manifests"])?.as_array()?.first()?;
+    if unstructured::namespace(slice) != namespace {
         return None;
     }
     let mut manifest = json!({
@@ -153,7 +155,7 @@ pub fn dispatched(
         "kind": SLICES.1,
         "metadata": {
             "namespace": namespace,
-            "name": format!("{provider}-{}", object::name(slice)),
+            "name": format!("{provider}-{}", unstructured::name(slice)),
             "labels": {SERVICE_NAME: name, SLICE_MANAGED_BY: label::ENDPOINT_SLICE_DISPATCH_CONTROLLER},
             "annotations": {annotation::ENDPOINT_SLICE_PROVISION_CLUSTER: provider},
         },
@@ -163,9 +165,9 @@ pub fn dispatched(
     let annotations = BTreeMap::from([(source, provider.to_owned())]);
     let labels = names(&namespace, &name);
     let mut work = construct::wrap(consumer, manifest, labels, annotations, WorkOptions::default());
-    if !taken(object::name(collected)) {
-        work.name = object::name(collected).to_owned();
-        object::set_annotation(&mut work.manifest, annotation::WORK_NAME, object::name(collected));
+    if !taken(unstructured::name(collected)) {
+        work.name = unstructured::name(collected).to_owned();
+        unstructured::set_annotation(&mut work.manifest, annotation::WORK_NAME, unstructured::name(collected));
     }
     Some(work)
 }
@@ -180,32 +182,32 @@ const POLICY_ANNOTATIONS: [&str; 3] = [
 pub fn claim(service: &Value, mcs: &Value) -> Option<Value> {
     let mut claimed = service.clone();
     for key in POLICY_LABELS {
-        object::remove(&mut claimed, &["metadata", "labels", key]);
+        unstructured::remove(&mut claimed, &["metadata", "labels", key]);
     }
     for key in POLICY_ANNOTATIONS {
-        object::remove(&mut claimed, &["metadata", "annotations", key]);
+        unstructured::remove(&mut claimed, &["metadata", "annotations", key]);
     }
-    object::set_label(&mut claimed, label::RESOURCE_TEMPLATE_CLAIMED_BY, MULTI_CLUSTER_SERVICE);
-    object::set_label(&mut claimed, label::MULTI_CLUSTER_SERVICE_PERMANENT_ID, permanent_id(mcs));
+    unstructured::set_label(&mut claimed, label::RESOURCE_TEMPLATE_CLAIMED_BY, MULTI_CLUSTER_SERVICE);
+    unstructured::set_label(&mut claimed, label::MULTI_CLUSTER_SERVICE_PERMANENT_ID, permanent_id(mcs));
     mark(&mut claimed, mcs);
     (claimed != *service).then_some(claimed)
 }
 
 fn mark(object: &mut Value, mcs: &Value) {
-    object::set_annotation(object, annotation::MULTI_CLUSTER_SERVICE_NAMESPACE, object::namespace(mcs));
-    object::set_annotation(object, annotation::MULTI_CLUSTER_SERVICE_NAME, object::name(mcs));
+    unstructured::set_annotation(object, annotation::MULTI_CLUSTER_SERVICE_NAMESPACE, unstructured::namespace(mcs));
+    unstructured::set_annotation(object, annotation::MULTI_CLUSTER_SERVICE_NAME, unstructured::name(mcs));
 }
 
 /// A Service or a binding without what [`claim`] and [`bind`] put on it; `None` when it has nothing of it.
 pub fn released(object: &Value) -> Option<Value> {
     let mut released = object.clone();
     for key in [annotation::MULTI_CLUSTER_SERVICE_NAMESPACE, annotation::MULTI_CLUSTER_SERVICE_NAME] {
-        object::remove(&mut released, &["metadata", "annotations", key]);
+        unstructured::remove(&mut released, &["metadata", "annotations", key]);
     }
     for key in
         [label::MULTI_CLUSTER_SERVICE_PERMANENT_ID, label::RESOURCE_TEMPLATE_CLAIMED_BY, label::BINDING_MANAGED_BY]
     {
-        object::remove(&mut released, &["metadata", "labels", key]);
+        unstructured::remove(&mut released, &["metadata", "labels", key]);
     }
     (released != *object).then_some(released)
 }
@@ -223,13 +225,13 @@ pub enum Bind {
 /// The binding that takes a Service to providers and consumers. A policy's labels and annotations on it stay.
 pub fn bind(mcs: &Value, service: &Value, clusters: &BTreeSet<String>, existing: Option<&Value>) -> Bind {
     let owner = json!({
-        "apiVersion": object::api_version(service), "kind": object::kind(service),
-        "name": object::name(service), "uid": object::uid(service),
+        "apiVersion": unstructured::api_version(service), "kind": unstructured::kind(service),
+        "name": unstructured::name(service), "uid": unstructured::uid(service),
     });
     let mut binding = match existing {
         Some(existing) => {
-            let owners = object::at(existing, &["metadata", "ownerReferences"]).and_then(Value::as_array);
-            let another = |owner: &Value| object::text(owner, &["uid"]) != object::uid(service);
+            let owners = unstructured::at(existing, &["metadata", "ownerReferences"]).and_then(Value::as_array);
+            let another = |owner: &Value| unstructured::text(owner, &["uid"]) != unstructured::uid(service);
             if owners.is_some_and(|owners| !owners.is_empty() && owners.iter().all(another)) {
                 return Bind::WaitForGarbageCollection;
             }
@@ -239,32 +241,32 @@ pub fn bind(mcs: &Value, service: &Value, clusters: &BTreeSet<String>, existing:
             "apiVersion": "work.karmada.io/v1alpha2",
             "kind": "ResourceBinding",
             "metadata": {
-                "namespace": object::namespace(service),
-                "name": binding_name(object::kind(service), object::name(service)),
+                "namespace": unstructured::namespace(service),
+                "name": binding_name(unstructured::kind(service), unstructured::name(service)),
                 "ownerReferences": [owner],
                 "finalizers": [finalizer::BINDING_CONTROLLER],
             },
         }),
     };
-    object::set_label(&mut binding, label::BINDING_MANAGED_BY, MULTI_CLUSTER_SERVICE);
-    object::set_label(&mut binding, label::MULTI_CLUSTER_SERVICE_PERMANENT_ID, permanent_id(mcs));
+    unstructured::set_label(&mut binding, label::BINDING_MANAGED_BY, MULTI_CLUSTER_SERVICE);
+    unstructured::set_label(&mut binding, label::MULTI_CLUSTER_SERVICE_PERMANENT_ID, permanent_id(mcs));
     mark(&mut binding, mcs);
     let resource = json!({
-        "apiVersion": object::api_version(service), "kind": object::kind(service),
-        "namespace": object::namespace(service), "name": object::name(service),
-        "uid": object::uid(service), "resourceVersion": object::resource_version(service),
+        "apiVersion": unstructured::api_version(service), "kind": unstructured::kind(service),
+        "namespace": unstructured::namespace(service), "name": unstructured::name(service),
+        "uid": unstructured::uid(service), "resourceVersion": unstructured::resource_version(service),
     });
-    object::set(&mut binding, &["spec", "conflictResolution"], json!("Overwrite"));
-    object::set(&mut binding, &["spec", "placement"], json!({"clusterAffinity": {"clusterNames": clusters}}));
+    unstructured::set(&mut binding, &["spec", "conflictResolution"], json!("Overwrite"));
+    unstructured::set(&mut binding, &["spec", "placement"], json!({"clusterAffinity": {"clusterNames": clusters}}));
     match existing {
         None => {
-            object::set(&mut binding, &["spec", "resource"], resource);
+            unstructured::set(&mut binding, &["spec", "resource"], resource);
             Bind::Create(binding)
         }
         // The version of the Service alone is no news.
-        Some(existing) if object::semantically_equal(existing, &binding) => Bind::Keep,
+        Some(existing) if unstructured::semantically_equal(existing, &binding) => Bind::Keep,
         Some(_) => {
-            object::set(&mut binding, &["spec", "resource"], resource);
+            unstructured::set(&mut binding, &["spec", "resource"], resource);
             Bind::Update(binding)
         }
     }
@@ -350,13 +352,13 @@ mod tests {
         assert_eq!(binding["spec"]["placement"], json!({"clusterAffinity": {"clusterNames": ["ghost", "m1"]}}));
         assert_eq!(bind(&mcs(), &service(), &clusters, Some(&binding)), Bind::Keep);
         let mut by_policy = binding.clone();
-        object::set_label(&mut by_policy, label::PROPAGATION_POLICY_PERMANENT_ID, "p");
+        unstructured::set_label(&mut by_policy, label::PROPAGATION_POLICY_PERMANENT_ID, "p");
         by_policy["spec"]["placement"] = json!({"clusterAffinity": {"clusterNames": ["m3"]}});
         by_policy["spec"]["clusters"] = json!([{"name": "m3"}]);
         let Bind::Update(updated) = bind(&mcs(), &service(), &clusters, Some(&by_policy)) else {
             panic!("another place")
         };
-        assert_eq!(object::label(&updated, label::PROPAGATION_POLICY_PERMANENT_ID), Some("p"));
+        assert_eq!(unstructured::label(&updated, label::PROPAGATION_POLICY_PERMANENT_ID), Some("p"));
         assert_eq!(updated["spec"]["clusters"], json!([{"name": "m3"}]), "the scheduler's to change");
         let mut of_another = binding;
         of_another["metadata"]["ownerReferences"] = json!([{"uid": "older"}]);
@@ -383,26 +385,29 @@ mod tests {
     fn a_slice_is_collected_beside_an_export_and_dispatched_under_another_name() {
         let export = json!({"metadata": {"labels": {label::ENDPOINT_SLICE_MANAGED_BY: "ServiceExport"}}});
         let work = stored(&collected("m1", "web", &slice(), Some(&export)));
-        assert_eq!(object::label(&work, label::ENDPOINT_SLICE_MANAGED_BY), Some("MultiClusterService.ServiceExport"));
+        assert_eq!(
+            unstructured::label(&work, label::ENDPOINT_SLICE_MANAGED_BY),
+            Some("MultiClusterService.ServiceExport")
+        );
         assert!(is_collected(&work) && !is_provided(&work));
         let left = without_service(&work).expect("the export stays");
         assert_eq!(left["metadata"]["labels"][label::ENDPOINT_SLICE_MANAGED_BY], "ServiceExport");
 
         let sent = dispatched("m2", "m1", &work, |_| false).expect("a Work");
-        assert_eq!((sent.namespace.as_str(), sent.name.as_str()), ("karmada-es-m2", object::name(&work)));
-        assert_eq!(object::name(&sent.manifest), "m1-web-x1");
-        assert_eq!(object::label(&sent.manifest, SERVICE_NAME), Some("web"));
-        assert_eq!(object::label(&sent.manifest, "a"), None);
+        assert_eq!((sent.namespace.as_str(), sent.name.as_str()), ("karmada-es-m2", unstructured::name(&work)));
+        assert_eq!(unstructured::name(&sent.manifest), "m1-web-x1");
+        assert_eq!(unstructured::label(&sent.manifest, SERVICE_NAME), Some("web"));
+        assert_eq!(unstructured::label(&sent.manifest, "a"), None);
         assert!(!is_collected(&stored(&sent)));
         assert_eq!(source_of(&stored(&sent)), Some("m1"));
         let other = dispatched("m2", "m1", &work, |_| true).expect("a Work");
-        assert_ne!(other.name, object::name(&work), "another provider's slice has the name");
+        assert_ne!(other.name, unstructured::name(&work), "another provider's slice has the name");
     }
 
     #[test]
     fn nobody_holds_the_work_of_a_provider() {
         let work = stored(&provided("m1", &mcs()));
-        assert_eq!(object::finalizers(&work).count(), 0);
+        assert_eq!(unstructured::finalizers(&work).count(), 0);
         assert_eq!(of_work(&work), Some(NamespacedName::new("shop", "web")));
         assert!(is_provided(&work));
     }

@@ -3,10 +3,9 @@
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::names::is_reserved_namespace;
 use crowsnest_api::work::ObjectReference;
+use crowsnest_apimachinery::unstructured;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-
-use super::object;
 
 /// Reason why a binding cannot refer to an object.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -57,8 +56,8 @@ impl Reference {
 
     /// Without its UID.
     pub fn of(object: &Value) -> Self {
-        let (api_version, kind) = (object::api_version(object), object::kind(object));
-        Self::named(api_version, kind, object::namespace(object), object::name(object))
+        let (api_version, kind) = (unstructured::api_version(object), unstructured::kind(object));
+        Self::named(api_version, kind, unstructured::namespace(object), unstructured::name(object))
     }
 
     /// A cluster of which nothing but the name is at hand.

@@ -7,11 +7,11 @@ use crowsnest_api::policy::Overriders;
 use crowsnest_api::work::{ResourceHealth, TargetCluster};
 use crowsnest_apimachinery::differences::Difference;
 use crowsnest_apimachinery::secret_copies::drop_copies;
+use crowsnest_apimachinery::unstructured;
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::estimation::bounds::Bound;
-use super::object;
 use super::overriding::traced::Traced;
 use super::propagation::Policy;
 use super::propagation::choice::{Considered, Outcome};
@@ -376,7 +376,7 @@ pub const MASK: &str = "***";
 const VALUES: [&str; 2] = ["data", "stringData"];
 
 fn is_secret(manifest: &Value) -> bool {
-    object::kind(manifest) == "Secret" && object::api_version(manifest) == "v1"
+    unstructured::kind(manifest) == "Secret" && unstructured::api_version(manifest) == "v1"
 }
 
 /// A Secret with its keys and without its values; others as they are.
@@ -396,7 +396,7 @@ pub fn emptied(mut manifest: Value) -> Value {
     if is_secret(&manifest) {
         drop_copies(&mut manifest);
         for field in VALUES {
-            object::remove(&mut manifest, &[field]);
+            unstructured::remove(&mut manifest, &[field]);
         }
     }
     manifest

@@ -5,9 +5,9 @@ use crowsnest_api::constants::label;
 use crowsnest_api::permanent_id::POLICY_LABELS;
 use crowsnest_api::policy::ReplicaSchedulingType;
 use crowsnest_api::work::{AggregatedStatusItem, ResourceBinding};
+use crowsnest_apimachinery::unstructured;
 use serde_json::{Value, json};
 
-use super::object;
 use super::scheduling::scheduling_type;
 
 /// What an autoscaler scales. The version it is named by does not matter: all versions are the same object.
@@ -21,10 +21,10 @@ pub struct ScaleTarget {
 
 impl ScaleTarget {
     pub fn is(&self, template: &Value) -> bool {
-        self.name == object::name(template)
-            && self.namespace == object::namespace(template)
-            && self.kind == object::kind(template)
-            && self.group == group_of(object::api_version(template))
+        self.name == unstructured::name(template)
+            && self.namespace == unstructured::namespace(template)
+            && self.kind == unstructured::kind(template)
+            && self.group == group_of(unstructured::api_version(template))
     }
 }
 
@@ -42,14 +42,14 @@ pub struct Autoscaler {
 
 impl Autoscaler {
     pub fn of(autoscaler: &Value) -> Self {
-        let reference = |field| object::text(autoscaler, &["spec", "scaleTargetRef", field]);
+        let reference = |field| unstructured::text(autoscaler, &["spec", "scaleTargetRef", field]);
         let target = ScaleTarget {
-            namespace: object::namespace(autoscaler).to_owned(),
+            namespace: unstructured::namespace(autoscaler).to_owned(),
             group: group_of(reference("apiVersion")).to_owned(),
             kind: reference("kind").to_owned(),
             name: reference("name").to_owned(),
         };
-        let propagated = POLICY_LABELS.iter().any(|claim| object::label(autoscaler, claim).is_some());
+        let propagated = POLICY_LABELS.iter().any(|claim| unstructured::label(autoscaler, claim).is_some());
         Autoscaler { target, propagated }
     }
 }
@@ -64,14 +64,14 @@ pub fn touched(old: Option<&Autoscaler>, new: Option<&Autoscaler>) -> Vec<ScaleT
 
 /// Whether members decide about the template's replicas.
 pub fn is_retained(template: &Value) -> bool {
-    object::label(template, label::RETAIN_REPLICAS) == Some(label::RETAIN_REPLICAS_VALUE)
+    unstructured::label(template, label::RETAIN_REPLICAS) == Some(label::RETAIN_REPLICAS_VALUE)
 }
 
 /// How the label of a template has to change, if it has to.
 pub fn mark(template: &Value, scaled: bool) -> Option<Value> {
     let value = match scaled {
         true if !is_retained(template) => json!(label::RETAIN_REPLICAS_VALUE),
-        false if object::label(template, label::RETAIN_REPLICAS).is_some() => Value::Null,
+        false if unstructured::label(template, label::RETAIN_REPLICAS).is_some() => Value::Null,
         _ => return None,
     };
     Some(json!({"metadata": {"labels": {label::RETAIN_REPLICAS: value}}}))
@@ -96,8 +96,8 @@ pub fn replicas(deployment: &Value, binding: &ResourceBinding) -> Replicas {
     if !divided || !is_retained(deployment) {
         return Replicas::Keep;
     }
-    let wanted = object::integer(deployment, &["spec", "replicas"]);
-    let found = object::integer(deployment, &["status", "replicas"]).unwrap_or_default();
+    let wanted = unstructured::integer(deployment, &["spec", "replicas"]);
+    let found = unstructured::integer(deployment, &["status", "replicas"]).unwrap_or_default();
     match wanted {
         Some(wanted) if wanted == found => Replicas::Keep,
         Some(wanted) if is_collected(wanted, found, binding) => Replicas::Follow(found),
@@ -111,7 +111,7 @@ fn is_collected(wanted: i64, found: i64, binding: &ResourceBinding) -> bool {
     // scheduled there is nothing to follow.
     let reported = |item: &AggregatedStatusItem| {
         let status = item.status.as_ref()?;
-        object::integer(&status.0, &["replicas"]).filter(|replicas| *replicas > 0)
+        unstructured::integer(&status.0, &["replicas"]).filter(|replicas| *replicas > 0)
     };
     let sum: Option<i64> = status.aggregated_status.iter().map(reported).sum();
     wanted == i64::from(spec.replicas)
@@ -134,7 +134,7 @@ mod tests {
             "spec": {"scaleTargetRef": {"apiVersion": api_version, "kind": "Deployment", "name": name}},
         });
         if let Some(claim) = claim {
-            object::set_label(&mut object, claim, "id");
+            unstructured::set_label(&mut object, claim, "id");
         }
         Autoscaler::of(&object)
     }
@@ -187,7 +187,7 @@ mod tests {
     fn marks(#[case] label: Option<&str>, #[case] scaled: bool, #[case] expected: Option<Value>) {
         let mut template = json!({"metadata": {"name": "web", "labels": {"app": "web"}}});
         if let Some(value) = label {
-            object::set_label(&mut template, label::RETAIN_REPLICAS, value);
+            unstructured::set_label(&mut template, label::RETAIN_REPLICAS, value);
         }
         let patch = expected.map(|value| json!({"metadata": {"labels": {label::RETAIN_REPLICAS: value}}}));
         assert_eq!(mark(&template, scaled), patch);

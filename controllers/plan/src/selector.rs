@@ -5,10 +5,9 @@ use std::collections::BTreeMap;
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::policy::{ClusterAffinity, FieldSelector, ResourceSelector};
 use crowsnest_apimachinery::selector::{expression_matches, label_selector_matches};
+use crowsnest_apimachinery::unstructured;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde_json::Value;
-
-use super::object;
 
 /// How precisely a selector names an object; the more precise policy wins over the less precise one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
@@ -31,12 +30,12 @@ pub struct Named<'a> {
 /// How one selector matches a template, or `None`.
 pub fn precision_of(selector: &ResourceSelector, template: &Value) -> Option<Precision> {
     let named = Named {
-        api_version: object::api_version(template),
-        kind: object::kind(template),
-        namespace: object::namespace(template),
-        name: object::name(template),
+        api_version: unstructured::api_version(template),
+        kind: unstructured::kind(template),
+        namespace: unstructured::namespace(template),
+        name: unstructured::name(template),
     };
-    precision(selector, named, |wanted| label_selector_matches(wanted, &object::labels(template)))
+    precision(selector, named, |wanted| label_selector_matches(wanted, &unstructured::labels(template)))
 }
 
 /// The best precision with which any of the selectors matches an object of which only this much is at hand.
@@ -160,6 +159,6 @@ mod tests {
             "metadata": {"name": "web", "namespace": "a", "labels": {"app": "web"}}});
         assert_eq!(precision_of(&selector, &template), expected);
         let named = Named { api_version: "v1", kind: "ConfigMap", namespace: "a", name: "web" };
-        assert_eq!(best_precision_of_named(&[selector], named, &object::labels(&template)), expected);
+        assert_eq!(best_precision_of_named(&[selector], named, &unstructured::labels(&template)), expected);
     }
 }

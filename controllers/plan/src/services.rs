@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use crowsnest_api::constants::{annotation, finalizer, label};
 use crowsnest_api::names::{derived_service_name, imported_endpoint_slice_name};
 use crowsnest_api::work::ResourceBindingSpec;
+use crowsnest_apimachinery::unstructured;
 use serde_json::{Value, json};
 
-use super::object;
 use super::reference;
 use super::work::construct::{self, DesiredWork, WorkOptions};
 use super::work::managed::WORK_PERMANENT_ID;
@@ -25,17 +25,19 @@ const SERVICE_EXPORT_GROUP: &str = "multicluster.x-k8s.io";
 /// Whether a slice is one that was brought in from somewhere else; those are never exported.
 pub fn is_brought(slice: &Value) -> bool {
     let keepers = [label::ENDPOINT_SLICE_CONTROLLER, label::ENDPOINT_SLICE_DISPATCH_CONTROLLER];
-    object::label(slice, SLICE_MANAGED_BY).is_some_and(|keeper| keepers.contains(&keeper))
+    unstructured::label(slice, SLICE_MANAGED_BY).is_some_and(|keeper| keepers.contains(&keeper))
 }
 
 /// Whether a slice of a member is the Service's own.
 pub fn is_of_service(slice: &Value, service: &str) -> bool {
-    object::label(slice, SERVICE_NAME) == Some(service) && !is_brought(slice) && !object::is_terminating(slice)
+    unstructured::label(slice, SERVICE_NAME) == Some(service)
+        && !is_brought(slice)
+        && !unstructured::is_terminating(slice)
 }
 
 /// Who wants a Work of a slice: a set joined by dots.
 pub fn wanted_by(work: &Value) -> BTreeSet<String> {
-    let joined = object::label(work, label::ENDPOINT_SLICE_MANAGED_BY).unwrap_or_default();
+    let joined = unstructured::label(work, label::ENDPOINT_SLICE_MANAGED_BY).unwrap_or_default();
     joined.split('.').filter(|one| !one.is_empty()).map(str::to_owned).collect()
 }
 
@@ -46,7 +48,7 @@ pub(super) fn joined(wanted_by: &BTreeSet<String>) -> String {
 /// The Work that keeps a member's slice in the control plane for an export; `existing` is what there is of it.
 pub fn collected(cluster: &str, service: &str, slice: &Value, existing: Option<&Value>) -> DesiredWork {
     let labels = BTreeMap::from([
-        (label::ENDPOINT_SLICE_NAMESPACE.to_owned(), object::namespace(slice).to_owned()),
+        (label::ENDPOINT_SLICE_NAMESPACE.to_owned(), unstructured::namespace(slice).to_owned()),
         (label::ENDPOINT_SLICE_NAME.to_owned(), service.to_owned()),
     ]);
     kept(cluster, slice, existing, SERVICE_EXPORT, labels, finalizer::ENDPOINT_SLICE_CONTROLLER)
@@ -89,16 +91,16 @@ pub fn imported(cluster: &str, work: &Value, slice: &Value, service: &str) -> Va
         "apiVersion": "discovery.k8s.io/v1",
         "kind": "EndpointSlice",
         "metadata": {
-            "namespace": object::namespace(slice),
-            "name": imported_endpoint_slice_name(object::name(slice), cluster),
+            "namespace": unstructured::namespace(slice),
+            "name": imported_endpoint_slice_name(unstructured::name(slice), cluster),
             "labels": {
-                WORK_PERMANENT_ID: object::label(work, WORK_PERMANENT_ID).unwrap_or_default(),
+                WORK_PERMANENT_ID: unstructured::label(work, WORK_PERMANENT_ID).unwrap_or_default(),
                 SERVICE_NAME: derived_service_name(service),
                 SLICE_MANAGED_BY: label::ENDPOINT_SLICE_CONTROLLER,
             },
             "annotations": {
-                annotation::WORK_NAMESPACE: object::namespace(work),
-                annotation::WORK_NAME: object::name(work),
+                annotation::WORK_NAMESPACE: unstructured::namespace(work),
+                annotation::WORK_NAME: unstructured::name(work),
             },
         },
     });
@@ -120,9 +122,9 @@ const SLICE_FIELDS: [&str; 3] = ["addressType", "endpoints", "ports"];
 /// True if a slice of the control plane was imported from this Work. Other slices of the same name must not be replaced or
 /// deleted: a member chooses the names of its slices.
 pub fn is_imported_from(slice: &Value, work: &Value) -> bool {
-    object::label(slice, SLICE_MANAGED_BY) == Some(label::ENDPOINT_SLICE_CONTROLLER)
-        && object::annotation(slice, annotation::WORK_NAMESPACE) == Some(object::namespace(work))
-        && object::annotation(slice, annotation::WORK_NAME) == Some(object::name(work))
+    unstructured::label(slice, SLICE_MANAGED_BY) == Some(label::ENDPOINT_SLICE_CONTROLLER)
+        && unstructured::annotation(slice, annotation::WORK_NAMESPACE) == Some(unstructured::namespace(work))
+        && unstructured::annotation(slice, annotation::WORK_NAME) == Some(unstructured::name(work))
 }
 
 /// True if a binding takes the ServiceExport `namespace/service` to a cluster. Without this check, a member that exports
@@ -138,37 +140,37 @@ pub fn is_exported_to(binding_namespace: &str, spec: &ResourceBindingSpec, servi
 /// Whether a slice says what it should, as far as we say anything.
 pub fn is_slice_same(existing: &Value, desired: &Value) -> bool {
     let has = |kind: &str| {
-        let wanted = object::at(desired, &["metadata", kind]).and_then(Value::as_object);
-        let of = |key: &String| object::at(existing, &["metadata", kind, key.as_str()]);
+        let wanted = unstructured::at(desired, &["metadata", kind]).and_then(Value::as_object);
+        let of = |key: &String| unstructured::at(existing, &["metadata", kind, key.as_str()]);
         wanted.is_none_or(|wanted| wanted.iter().all(|(key, value)| of(key) == Some(value)))
     };
     let field = |slice: &Value, field: &str| slice.get(field).cloned().unwrap_or_default();
-    let same = |name: &str| object::semantically_equal(&field(existing, name), &field(desired, name));
+    let same = |name: &str| unstructured::semantically_equal(&field(existing, name), &field(desired, name));
     SLICE_FIELDS.iter().all(|name| same(name)) && has("labels") && has("annotations")
 }
 
 /// Whether an import gets a Service of its own.
 pub fn has_derived_service(import: &Value) -> bool {
-    object::text(import, &["spec", "type"]) == "ClusterSetIP" && !object::is_terminating(import)
+    unstructured::text(import, &["spec", "type"]) == "ClusterSetIP" && !unstructured::is_terminating(import)
 }
 
 /// The Service that stands for an import: what there is of it keeps its address.
 pub fn derived_service(import: &Value, existing: Option<&Value>) -> Value {
-    let ports = object::at(import, &["spec", "ports"]).and_then(Value::as_array).cloned().unwrap_or_default();
+    let ports = unstructured::at(import, &["spec", "ports"]).and_then(Value::as_array).cloned().unwrap_or_default();
     let ports: Vec<Value> = ports.iter().map(port).collect();
     match existing {
         Some(existing) => {
             let mut service = existing.clone();
-            object::set(&mut service, &["spec", "type"], json!("ClusterIP"));
-            object::set(&mut service, &["spec", "ports"], json!(ports));
+            unstructured::set(&mut service, &["spec", "type"], json!("ClusterIP"));
+            unstructured::set(&mut service, &["spec", "ports"], json!(ports));
             service
         }
         None => json!({
             "apiVersion": "v1",
             "kind": "Service",
             "metadata": {
-                "namespace": object::namespace(import),
-                "name": derived_service_name(object::name(import)),
+                "namespace": unstructured::namespace(import),
+                "name": derived_service_name(unstructured::name(import)),
             },
             "spec": {"type": "ClusterIP", "ports": ports},
         }),
@@ -185,15 +187,15 @@ fn port(port: &Value) -> Value {
 /// Whether a Service has the ports it should.
 pub fn is_service_same(existing: &Value, desired: &Value) -> bool {
     let ports = |service: &Value| -> Vec<Value> {
-        let ports = object::at(service, &["spec", "ports"]).and_then(Value::as_array);
+        let ports = unstructured::at(service, &["spec", "ports"]).and_then(Value::as_array);
         ports.into_iter().flatten().map(port).collect()
     };
-    object::text(existing, &["spec", "type"]) == "ClusterIP" && ports(existing) == ports(desired)
+    unstructured::text(existing, &["spec", "type"]) == "ClusterIP" && ports(existing) == ports(desired)
 }
 
 /// Addresses of an import, as the Service's status tells them.
 pub fn ingress(import: &Value) -> Vec<Value> {
-    let ips = object::at(import, &["spec", "ips"]).and_then(Value::as_array);
+    let ips = unstructured::at(import, &["spec", "ips"]).and_then(Value::as_array);
     ips.into_iter().flatten().map(|ip| json!({"ip": ip})).collect()
 }
 
@@ -238,8 +240,9 @@ mod tests {
     fn a_work_goes_when_nobody_wants_it(#[case] set: &str, #[case] left: Option<&str>) {
         let work = json!({"metadata": {"labels": {label::ENDPOINT_SLICE_MANAGED_BY: set}}});
         let patch = without_export(&work);
-        let kept =
-            patch.as_ref().map(|patch| object::text(patch, &["metadata", "labels", label::ENDPOINT_SLICE_MANAGED_BY]));
+        let kept = patch
+            .as_ref()
+            .map(|patch| unstructured::text(patch, &["metadata", "labels", label::ENDPOINT_SLICE_MANAGED_BY]));
         assert_eq!(kept, left);
     }
 

@@ -7,13 +7,14 @@ use crowsnest_api::work::{
     AggregatedStatusItem, ManifestStatus, ObjectReference, ResourceBindingSpec, ResourceHealth, ResourceIdentifier,
     Work,
 };
+use crowsnest_apimachinery::unstructured;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 
 use super::conditions::{self, condition};
-use super::{object, work::construct};
+use super::work::construct;
 
 /// One item per Work that isn't leaving, by cluster. `None` when one of them carries another object than the binding's:
 /// an override has renamed it, and nothing can be said then.
@@ -30,10 +31,10 @@ pub fn aggregate(works: &[(&str, &Work)], resource: &ObjectReference) -> Option<
 /// Whether one of the Work's manifests is the binding's object.
 fn carries(work: &Work, resource: &ObjectReference) -> bool {
     work.spec.workload.manifests.iter().map(|manifest| &manifest.0).any(|manifest| {
-        object::api_version(manifest) == resource.api_version
-            && object::kind(manifest) == resource.kind
-            && object::namespace(manifest) == resource.namespace
-            && object::name(manifest) == resource.name
+        unstructured::api_version(manifest) == resource.api_version
+            && unstructured::kind(manifest) == resource.kind
+            && unstructured::namespace(manifest) == resource.namespace
+            && unstructured::name(manifest) == resource.name
     })
 }
 
@@ -84,9 +85,9 @@ pub fn manifest_status(
     status: Option<Value>,
     healthy: Option<bool>,
 ) -> ManifestStatus {
-    let (group, version) = match object::api_version(manifest).split_once('/') {
+    let (group, version) = match unstructured::api_version(manifest).split_once('/') {
         Some((group, version)) => (group, version),
-        None => ("", object::api_version(manifest)),
+        None => ("", unstructured::api_version(manifest)),
     };
     let health = match healthy {
         Some(true) => ResourceHealth::Healthy,
@@ -98,10 +99,10 @@ pub fn manifest_status(
             ordinal: i64::try_from(ordinal).unwrap_or_default(),
             group: group.to_owned(),
             version: version.to_owned(),
-            kind: object::kind(manifest).to_owned(),
+            kind: unstructured::kind(manifest).to_owned(),
             resource: String::new(),
-            namespace: object::namespace(manifest).to_owned(),
-            name: object::name(manifest).to_owned(),
+            namespace: unstructured::namespace(manifest).to_owned(),
+            name: unstructured::name(manifest).to_owned(),
         },
         status: status.map(RawExtension),
         health: Some(health),

@@ -5,11 +5,11 @@ use crowsnest_api::cluster::Cluster;
 use crowsnest_api::constants::{condition, label};
 use crowsnest_api::policy::PurgeMode;
 use crowsnest_api::work::ResourceBinding;
+use crowsnest_apimachinery::unstructured;
 use serde::Serialize;
 use serde_json::Value;
 
 use super::conditions;
-use super::object;
 use super::propagation::Choice;
 use super::propagation::binding::BindingPlan;
 
@@ -78,13 +78,15 @@ pub struct TemplateState<'a> {
 
 /// What keeps a template from having the binding it should have.
 pub fn of_template(state: &TemplateState<'_>) -> Vec<Waiting> {
-    if object::is_terminating(state.template) {
+    if unstructured::is_terminating(state.template) {
         return vec![waits(Cause::TemplateDeleting, "the template is being deleted")];
     }
     if state.never_propagated {
         return vec![waits(Cause::NeverPropagated, "objects of this kind or namespace are never propagated")];
     }
-    if let Some(by) = object::label(state.template, label::RESOURCE_TEMPLATE_CLAIMED_BY).filter(|by| !by.is_empty()) {
+    if let Some(by) =
+        unstructured::label(state.template, label::RESOURCE_TEMPLATE_CLAIMED_BY).filter(|by| !by.is_empty())
+    {
         return vec![waits(
             Cause::ClaimedElsewhere,
             format!("the template is claimed by a {by}, policies are not asked"),
@@ -142,7 +144,7 @@ pub struct BindingState<'a> {
 /// What keeps a binding from its clusters.
 pub fn of_binding(state: &BindingState<'_>) -> Vec<Waiting> {
     let spec = &state.typed.spec;
-    if object::is_terminating(state.binding) {
+    if unstructured::is_terminating(state.binding) {
         return vec![waits(Cause::BindingDeleting, "the binding is being deleted")];
     }
     let mut found: Vec<Waiting> = scheduling(state).into_iter().collect();
@@ -187,7 +189,7 @@ fn scheduling(state: &BindingState<'_>) -> Option<Waiting> {
             Some(waits(cause, format!("{}: {}", shown.reason, shown.message)))
         }
         None => Some(waits(Cause::SchedulingPending, "the binding has not been scheduled yet")),
-        Some(_) if status.scheduler_observed_generation < object::generation(state.binding) => {
+        Some(_) if status.scheduler_observed_generation < unstructured::generation(state.binding) => {
             Some(waits(Cause::SchedulingPending, "the scheduler has not looked at the last change yet"))
         }
         Some(_) => None,
@@ -240,16 +242,16 @@ pub fn of_target(state: &TargetState<'_>) -> Vec<Waiting> {
 fn of_work(cluster: &str, work: Option<&Value>) -> Option<Waiting> {
     match work {
         None => Some(waits_in(cluster, Cause::WorkPending, "the Work is about to be made")),
-        Some(work) if object::is_terminating(work) => {
+        Some(work) if unstructured::is_terminating(work) => {
             Some(waits_in(cluster, Cause::WorkDeleting, "the Work is being deleted"))
         }
         Some(work) => {
-            let conditions = object::at(work, &["status", "conditions"]).and_then(Value::as_array);
+            let conditions = unstructured::at(work, &["status", "conditions"]).and_then(Value::as_array);
             let applied =
-                conditions.into_iter().flatten().find(|one| object::text(one, &["type"]) == condition::APPLIED);
+                conditions.into_iter().flatten().find(|one| unstructured::text(one, &["type"]) == condition::APPLIED);
             applied
-                .filter(|one| object::text(one, &["status"]) == "False")
-                .map(|one| waits_in(cluster, Cause::ApplyFailed, object::text(one, &["message"])))
+                .filter(|one| unstructured::text(one, &["status"]) == "False")
+                .map(|one| waits_in(cluster, Cause::ApplyFailed, unstructured::text(one, &["message"])))
         }
     }
 }

@@ -2,9 +2,9 @@
 
 use crowsnest_apimachinery::differences::differences;
 use crowsnest_apimachinery::differences::{Compared, Difference};
+use crowsnest_apimachinery::unstructured;
 use serde_json::{Map, Value};
 
-use super::object;
 use super::propagation::choice::Considered;
 use super::propagation::{Choice, Claim, Policy, choose, claim};
 use super::reference::Reference;
@@ -19,19 +19,19 @@ const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 /// not given any more goes.
 pub fn applied(live: Option<&Value>, given: &Value) -> Value {
     let mut given = given.clone();
-    object::remove(&mut given, &["status"]);
+    unstructured::remove(&mut given, &["status"]);
     let Some(live) = live else { return given };
     let mut merged = live.clone();
     // What was applied last always has annotations, be there none.
-    if object::at(&given, &["metadata", "annotations"]).is_none() {
-        object::set(&mut given, &["metadata", "annotations"], Value::Object(Map::new()));
+    if unstructured::at(&given, &["metadata", "annotations"]).is_none() {
+        unstructured::set(&mut given, &["metadata", "annotations"], Value::Object(Map::new()));
     }
-    let last = object::annotation(live, LAST_APPLIED).and_then(|text| serde_json::from_str::<Value>(text).ok());
+    let last = unstructured::annotation(live, LAST_APPLIED).and_then(|text| serde_json::from_str::<Value>(text).ok());
     if let Some(dropped) = last.and_then(|last| dropped(&last, &given)) {
         json_patch::merge(&mut merged, &dropped);
     }
     // The annotation is the next apply's business.
-    object::remove(&mut given, &["metadata", "annotations", LAST_APPLIED]);
+    unstructured::remove(&mut given, &["metadata", "annotations", LAST_APPLIED]);
     json_patch::merge(&mut merged, &given);
     merged
 }
@@ -112,7 +112,7 @@ pub fn claimed(template: &Value, policy: &Policy<'_>) -> Value {
 
 /// The one manifest of a Work.
 pub fn manifest_of(work: &Value) -> Option<&Value> {
-    object::at(work, &["spec", "workload", "manifests"])?.as_array()?.first()
+    unstructured::at(work, &["spec", "workload", "manifests"])?.as_array()?.first()
 }
 
 #[cfg(test)]
@@ -125,7 +125,7 @@ mod tests {
     fn live(spec: Value, last: Value) -> Value {
         let mut live = json!({"metadata": {"name": "x", "uid": "u", "annotations": {"own": "1"}}, "spec": spec});
         if !last.is_null() {
-            object::set_annotation(&mut live, LAST_APPLIED, &last.to_string());
+            unstructured::set_annotation(&mut live, LAST_APPLIED, &last.to_string());
         }
         live
     }
@@ -154,9 +154,9 @@ mod tests {
     fn annotations_of_others_stay() {
         let last = json!({"metadata": {"annotations": {"mine": "1"}, "name": "x"}, "spec": {}});
         let mut live = live(json!({}), last.clone());
-        object::set_annotation(&mut live, "mine", "1");
+        unstructured::set_annotation(&mut live, "mine", "1");
         let merged = applied(Some(&live), &json!({"metadata": {"name": "x"}, "spec": {}}));
-        let annotations: Vec<String> = object::annotations(&merged).into_keys().collect();
+        let annotations: Vec<String> = unstructured::annotations(&merged).into_keys().collect();
         assert_eq!(annotations, [LAST_APPLIED, "own"]);
     }
 

@@ -6,13 +6,13 @@ pub mod deployment_replicas_syncer;
 mod federated_hpa;
 pub mod hpa_scale_target_marker;
 
+use crowsnest_apimachinery::unstructured;
 use k8s_openapi::api::autoscaling::v2::CrossVersionObjectReference;
 use serde_json::Value;
 
 use crate::Error;
 use crate::runtime::context::Context;
 use crate::runtime::dynamic_client::{Objects, Resource, Target};
-use crowsnest_plan::object;
 
 pub use self::cron_federated_hpa::CronFederatedHpaController;
 pub use self::federated_hpa::FederatedHpaController;
@@ -30,17 +30,17 @@ struct Scale {
 impl Scale {
     fn of(object: Value) -> Self {
         let replicas = |part| {
-            let replicas = object::integer(&object, &[part, "replicas"]).unwrap_or_default();
+            let replicas = unstructured::integer(&object, &[part, "replicas"]).unwrap_or_default();
             i32::try_from(replicas).unwrap_or(i32::MAX)
         };
         let (wanted, running) = (replicas("spec"), replicas("status"));
-        let selector = object::text(&object, &["status", "selector"]).to_owned();
+        let selector = unstructured::text(&object, &["status", "selector"]).to_owned();
         Scale { object, replicas: wanted, running, selector }
     }
 
     /// With other replicas, whether or not it said any.
     fn with(mut self, replicas: i32) -> Value {
-        object::set(&mut self.object, &["spec", "replicas"], replicas.into());
+        unstructured::set(&mut self.object, &["spec", "replicas"], replicas.into());
         self.object
     }
 }

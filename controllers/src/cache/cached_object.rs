@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use crowsnest_apimachinery::names::{ClusterName, NamespacedName};
 use crowsnest_apimachinery::secret_copies::drop_copies;
+use crowsnest_apimachinery::unstructured;
 use crowsnest_index::{Object, Record};
 use serde_json::Value;
 
 use crate::Error;
 use crate::runtime::dynamic_client::Resource;
-use crowsnest_plan::object;
 use crowsnest_plan::propagation::change::{self, Change as TemplateChange};
 
 /// A cached object. Secret values are never cached: an object that has them redacted must be read from its API server before it is
@@ -47,11 +47,11 @@ impl Cached {
 
     pub fn header(&self) -> Header {
         Header {
-            namespace: object::namespace(&self.object).to_owned(),
-            name: object::name(&self.object).to_owned(),
-            generation: object::generation(&self.object),
-            terminating: object::is_terminating(&self.object),
-            labels: object::labels(&self.object),
+            namespace: unstructured::namespace(&self.object).to_owned(),
+            name: unstructured::name(&self.object).to_owned(),
+            generation: unstructured::generation(&self.object),
+            terminating: unstructured::is_terminating(&self.object),
+            labels: unstructured::labels(&self.object),
         }
     }
 }
@@ -118,16 +118,16 @@ impl Change {
 
     /// Namespace and name.
     pub fn key(&self) -> NamespacedName {
-        object::key(self.object())
+        unstructured::key(self.object())
     }
 
     /// Name of a Cluster object; `None` if no cluster can have it.
     pub fn cluster_key(&self) -> Option<ClusterName> {
-        ClusterName::parse(object::name(self.object())).ok()
+        ClusterName::parse(unstructured::name(self.object())).ok()
     }
 
     pub fn name(&self) -> String {
-        object::name(self.object()).to_owned()
+        unstructured::name(self.object()).to_owned()
     }
 
     /// Whether only the header of the object before the change is known.
@@ -152,13 +152,14 @@ impl Change {
 
     /// Whether any of these annotations changed. True when the object before the change is not known.
     pub fn annotates_otherwise(&self, keys: &[&str]) -> bool {
-        let differs =
-            |old: &Value| keys.iter().any(|key| object::annotation(old, key) != object::annotation(self.object(), key));
+        let differs = |old: &Value| {
+            keys.iter().any(|key| unstructured::annotation(old, key) != unstructured::annotation(self.object(), key))
+        };
         !self.deleted && self.old.is_some() && self.old().is_none_or(differs)
     }
 
     fn turned(&self, old: &Header) -> bool {
-        old.terminating != object::is_terminating(self.object())
+        old.terminating != unstructured::is_terminating(self.object())
     }
 
     fn compare(&self, differ: impl FnOnce(&Header, &Header) -> bool) -> bool {
@@ -179,7 +180,7 @@ impl Change {
                 if found == TemplateChange::None { TemplateChange::ByUser } else { found }
             }
             Some(before) => change::between(before.view(), new),
-            None if old.header.generation != 0 && old.header.generation == object::generation(new) => {
+            None if old.header.generation != 0 && old.header.generation == unstructured::generation(new) => {
                 TemplateChange::ByControlPlane
             }
             None => TemplateChange::ByUser,

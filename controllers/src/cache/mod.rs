@@ -22,6 +22,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crowsnest_apimachinery::names::{ClusterName, Gvr, NamespacedName};
+use crowsnest_apimachinery::unstructured;
 use crowsnest_index::{CollectionKey, Index, ListQuery, Record, RecordKey, Seq};
 use crowsnest_members::{Clusters, Interest, InterestGuard, Namespaces, Why};
 use futures::Stream;
@@ -38,7 +39,6 @@ use self::pending_writes::{Ours, Own, Place, Version};
 
 use crate::Error;
 use crate::runtime::dynamic_client::Resource;
-use crowsnest_plan::object;
 
 /// Objects decoded at once while a list streams.
 const CHUNK: usize = 250;
@@ -315,7 +315,7 @@ impl World {
     /// All objects of a resource, or those of one namespace, by namespace and name. For collections known to be small.
     pub async fn list(&self, cluster: &ClusterName, gvr: &Gvr, namespace: Option<&str>) -> Result<Vec<Cached>, Error> {
         let mut found: Vec<Cached> = self.stream(cluster, gvr, namespace).try_collect().await?;
-        found.sort_by_key(|object| object::key(object.view()));
+        found.sort_by_key(|object| unstructured::key(object.view()));
         Ok(found)
     }
 
@@ -370,7 +370,7 @@ impl World {
         self.count(records.len());
         let mut found = self.with_bodies(records, &mut ours).await?;
         found.extend(ours.into_values().map(|(_, object)| object));
-        found.retain(|object| has_label(object::label(object.view(), label), value));
+        found.retain(|object| has_label(unstructured::label(object.view(), label), value));
         Ok(found)
     }
 
@@ -389,7 +389,7 @@ impl World {
         let ours = self.inner.own.lock().of(&key);
         let records = self.inner.index.labelled(&key, label, value).await?;
         self.count(records.len());
-        Ok(headers(&records, ours, |object| has_label(object::label(object, label), value)))
+        Ok(headers(&records, ours, |object| has_label(unstructured::label(object, label), value)))
     }
 
     /// The records' objects, or our own newer ones, which are taken out of `ours`.
@@ -438,13 +438,13 @@ impl World {
     /// Puts in what the API server answered to a write of ours.
     pub fn observe(&self, cluster: &ClusterName, gvr: &Gvr, mut object: Value) {
         let collection = CollectionKey::new(cluster.clone(), gvr.clone());
-        if object::name(&object).is_empty() || !self.is_wanted(&collection) {
+        if unstructured::name(&object).is_empty() || !self.is_wanted(&collection) {
             return;
         }
         // The cache does not keep them either.
-        object::remove(&mut object, &["metadata", "managedFields"]);
-        let version = Version::of(object::resource_version(&object));
-        let (key, bytes) = (object::key(&object), decoded::weigh(&object));
+        unstructured::remove(&mut object, &["metadata", "managedFields"]);
+        let version = Version::of(unstructured::resource_version(&object));
+        let (key, bytes) = (unstructured::key(&object), decoded::weigh(&object));
         let record = RecordKey::new(cluster.clone(), gvr.clone(), &key.namespace, &key.name);
         let place = place(&self.inner.index, &self.inner.told, &collection);
         // A reader may have found the new object in the cache already; what was there before is not known then.
@@ -472,7 +472,7 @@ fn named(key: &RecordKey) -> NamespacedName {
 }
 
 fn version_of(object: &Cached) -> Version {
-    Version::of(object::resource_version(object.view()))
+    Version::of(unstructured::resource_version(object.view()))
 }
 
 fn newest(ours: Option<Cached>, stored: Option<Cached>) -> Option<Cached> {

@@ -9,11 +9,11 @@ use crowsnest_api::cluster::Cluster;
 use crowsnest_api::keys::BindingKey;
 use crowsnest_api::policy::ClusterAffinity;
 use crowsnest_apimachinery::names::NamespacedName;
+use crowsnest_apimachinery::unstructured;
 use parking_lot::RwLock;
 use serde_json::Value;
 
 use super::Change;
-use crowsnest_plan::object;
 use crowsnest_plan::selector::cluster_matches;
 
 #[derive(Default)]
@@ -65,32 +65,33 @@ impl Known {
 
     fn place(&self, binding: &Value) -> Place {
         let names = |list: &str, field: &str| {
-            let entries = object::at(binding, &["spec", list]).and_then(Value::as_array);
-            entries.into_iter().flatten().map(|entry| self.name(object::text(entry, &[field]))).collect()
+            let entries = unstructured::at(binding, &["spec", list]).and_then(Value::as_array);
+            entries.into_iter().flatten().map(|entry| self.name(unstructured::text(entry, &[field]))).collect()
         };
         Place {
             targets: names("clusters", "name"),
             leaving: names("gracefulEvictionTasks", "fromCluster"),
             seeks: self.seeks(binding),
-            priority: object::integer(binding, &["spec", "schedulePriority", "priority"]),
+            priority: unstructured::integer(binding, &["spec", "schedulePriority", "priority"]),
         }
     }
 
     fn seeks(&self, binding: &Value) -> Seeks {
         let is_there = |value: &&Value| !value.is_null();
-        let Some(placement) = object::at(binding, &["spec", "placement"]).filter(is_there) else {
+        let Some(placement) = unstructured::at(binding, &["spec", "placement"]).filter(is_there) else {
             return Seeks::Nothing;
         };
         let terms = placement.get("clusterAffinities").and_then(Value::as_array).filter(|terms| !terms.is_empty());
         let affinity = match terms {
             None => placement.get("clusterAffinity").filter(is_there),
             Some(terms) => {
-                let observed = object::integer(binding, &["status", "schedulerObservedGeneration"]).unwrap_or_default();
-                if observed != object::generation(binding) {
+                let observed =
+                    unstructured::integer(binding, &["status", "schedulerObservedGeneration"]).unwrap_or_default();
+                if observed != unstructured::generation(binding) {
                     return Seeks::Any;
                 }
-                let name = object::text(binding, &["status", "schedulerObservingAffinityName"]);
-                terms.iter().find(|term| object::text(term, &["affinityName"]) == name).or(terms.first())
+                let name = unstructured::text(binding, &["status", "schedulerObservingAffinityName"]);
+                terms.iter().find(|term| unstructured::text(term, &["affinityName"]) == name).or(terms.first())
             }
         };
         let Some(affinity) = affinity else { return Seeks::Any };
@@ -302,7 +303,7 @@ mod tests {
                 let typed = decode::<ResourceBinding>(binding).expect("a binding");
                 versions.iter().any(|cluster| affected_by_cluster(&view(binding, &typed), cluster))
             };
-            let expected: BTreeSet<&str> = bindings.iter().filter(planned).map(object::name).collect();
+            let expected: BTreeSet<&str> = bindings.iter().filter(planned).map(unstructured::name).collect();
             let found = placements.affected(&versions);
             let names: BTreeSet<&str> = found.iter().map(|(key, _)| key.name.as_str()).collect();
             assert_eq!((names, found.len()), (expected.clone(), expected.len()));

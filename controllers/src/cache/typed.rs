@@ -4,6 +4,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use crowsnest_apimachinery::names::NamespacedName;
+use crowsnest_apimachinery::unstructured;
 use lru::LruCache;
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
@@ -11,7 +12,6 @@ use serde_json::Value;
 
 use crate::Error;
 use crate::runtime::context::decode;
-use crowsnest_plan::object;
 
 struct Decoded<T> {
     uid: String,
@@ -31,8 +31,8 @@ impl<T: DeserializeOwned> Decodings<T> {
 
     /// The object's typed form.
     pub fn of(&self, object: &Value) -> Result<Arc<T>, Error> {
-        let key = object::key(object);
-        let (uid, version) = (object::uid(object), object::resource_version(object));
+        let key = unstructured::key(object);
+        let (uid, version) = (unstructured::uid(object), unstructured::resource_version(object));
         if let Some(known) = self.known.lock().get(&key)
             && !version.is_empty()
             && known.version == version

@@ -1,5 +1,6 @@
 //! Caches that controllers share: where bindings are, and what room members have. Updated before controllers are notified.
 
+use crowsnest_apimachinery::unstructured;
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -12,7 +13,6 @@ use crate::runtime::context::Context;
 use crate::runtime::dynamic_client::Resource;
 use crate::runtime::{Setup, Trigger};
 use crate::scheduling::scheduler::Scheduler;
-use crowsnest_plan::object;
 
 pub(crate) struct Caches {
     context: Arc<Context>,
@@ -44,7 +44,7 @@ impl Caches {
         if !change.deleted || change.resource.gvr != self.context.kinds.cluster.gvr {
             return;
         }
-        let Ok(name) = ClusterName::parse(object::name(change.object())) else { return };
+        let Ok(name) = ClusterName::parse(unstructured::name(change.object())) else { return };
         self.context.world.forget(&name);
         self.context.catalog.forget(&name);
         self.capacity.forget(&name);

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use crowsnest_api::work::{Component, ObjectReference, ReplicaRequirements};
 use crowsnest_apimachinery::names::NamespacedName;
+use crowsnest_apimachinery::unstructured;
 use futures::StreamExt;
 use futures::future::join_all;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
@@ -29,7 +30,6 @@ use crowsnest_plan::estimation::capacity::PodFacts;
 use crowsnest_plan::estimation::ledger::Promise;
 use crowsnest_plan::estimation::quotas::QuotaFacts;
 use crowsnest_plan::gates::Gates;
-use crowsnest_plan::object;
 
 /// What is followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -125,7 +125,7 @@ impl Member {
                 return None;
             }
         };
-        let key = object::key(&changed);
+        let key = unstructured::key(&changed);
         let current: Option<&Value> = is_there.then_some(&changed);
         let mut facts = self.facts.lock();
         match followed {

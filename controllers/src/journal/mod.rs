@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crowsnest_api::keys::BindingKey;
+use crowsnest_apimachinery::unstructured;
 use futures::StreamExt;
 use futures::stream::unfold;
 use lru::LruCache;
@@ -23,7 +24,6 @@ use crate::Error;
 use crate::runtime::dynamic_client::{Objects, Resource};
 use crate::runtime::write_priority::WriteLoad;
 use crowsnest_plan::journal::Entry;
-use crowsnest_plan::object;
 
 /// Entries that may wait. Then whoever notes one waits, too.
 const WAITING: usize = 65_536;
@@ -182,7 +182,7 @@ impl Writer {
         if self.write_load.is_busy() {
             tokio::time::sleep(PATIENCE).await;
         }
-        while let Err(error) = self.objects.create(&resource, object::namespace(&event), &event).await {
+        while let Err(error) = self.objects.create(&resource, unstructured::namespace(&event), &event).await {
             match fate(&error) {
                 Fate::There => return,
                 Fate::Refused => {

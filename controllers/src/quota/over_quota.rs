@@ -5,13 +5,13 @@
 //! module writes them one after another: the first is stored before the second is admitted.
 
 use crowsnest_api::work::{ResourceBinding, TargetCluster};
+use crowsnest_apimachinery::unstructured;
 use tokio::sync::OwnedMutexGuard;
 
 use crate::Error;
 use crate::runtime::context::Context;
 use crate::runtime::dynamic_client::Resource;
 use crowsnest_plan::journal::workloads::quota_denied;
-use crowsnest_plan::object;
 use crowsnest_plan::quota::Exceeded;
 
 impl Context {
@@ -40,7 +40,7 @@ impl Context {
         let Some(mut exceeded) = Exceeded::read(message) else { return Ok(()) };
         let (kind, of) = (&self.kinds.federated_resource_quota, &exceeded.quota);
         if let Some(quota) = self.glance(kind, &of.namespace, &of.name).await? {
-            exceeded.quota.uid = object::uid(quota.view()).to_owned();
+            exceeded.quota.uid = unstructured::uid(quota.view()).to_owned();
         }
         self.journal.note(quota_denied(binding, wanted, &exceeded, self.now())).await;
         Ok(())

@@ -12,6 +12,7 @@ use crowsnest_api::permanent_id;
 use crowsnest_api::policy::{OverrideSpec, PropagationSpec, ResourceSelector};
 use crowsnest_api::work::ResourceBinding;
 use crowsnest_apimachinery::names::NamespacedName;
+use crowsnest_apimachinery::unstructured;
 use futures::TryStreamExt;
 use serde_json::Value;
 
@@ -21,10 +22,10 @@ use crate::propagation::detector::is_template_resource;
 use crate::runtime::context::decode;
 use crate::runtime::dynamic_client::Resource;
 use crate::scheduling::scheduler::view;
+use crowsnest_plan::conditions;
 use crowsnest_plan::scheduling::affected_by_cluster;
 use crowsnest_plan::selector::{best_precision, precision_of};
 use crowsnest_plan::work::construct;
-use crowsnest_plan::{conditions, object};
 
 /// A template something proposed may matter to.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -53,7 +54,7 @@ impl Reports {
     }
 
     fn note(&self, found: &mut BTreeSet<Affected>, resource: &Resource, template: &Value) {
-        let NamespacedName { namespace, name } = object::key(template);
+        let NamespacedName { namespace, name } = unstructured::key(template);
         if !self.is_never_propagated(resource, &namespace, &name) {
             found.insert(Affected { resource: resource.clone(), namespace, name });
         }
@@ -61,7 +62,7 @@ impl Reports {
 
     /// Those a policy selects, selected or holds. One that goes is nothing to those it does not hold.
     async fn selected(&self, policy: &Proposed, found: &mut BTreeSet<Affected>) -> Result<(), Error> {
-        let of = object::namespace(policy.seen());
+        let of = unstructured::namespace(policy.seen());
         let resources = self.context.world.resources(&self.context.control_plane);
         let versions = policy.versions().filter(|_| policy.after.is_some());
         let specs: Vec<PropagationSpec> = versions.filter_map(spec_of).collect();
@@ -101,9 +102,9 @@ impl Reports {
         let versions = policy.versions();
         let selectors: Vec<Vec<ResourceSelector>> =
             versions.filter_map(|one| spec_of::<OverrideSpec>(one).map(|spec| spec.resource_selectors)).collect();
-        let namespace = Some(object::namespace(policy.seen())).filter(|namespace| !namespace.is_empty());
+        let namespace = Some(unstructured::namespace(policy.seen())).filter(|namespace| !namespace.is_empty());
         let of_kind = |_: &Value, reference: &Value| {
-            let (api_version, kind) = (object::api_version(reference), object::kind(reference));
+            let (api_version, kind) = (unstructured::api_version(reference), unstructured::kind(reference));
             let names = |one: &ResourceSelector| one.api_version == api_version && one.kind == kind;
             selectors.iter().any(|selectors| selectors.is_empty() || selectors.iter().any(names))
         };
@@ -118,7 +119,7 @@ impl Reports {
         let typed =
             customization.versions().map(decode::<ResourceInterpreterCustomization>).collect::<Result<Vec<_>, _>>()?;
         let of_kind = |_: &Value, reference: &Value| {
-            let (api_version, kind) = (object::api_version(reference), object::kind(reference));
+            let (api_version, kind) = (unstructured::api_version(reference), unstructured::kind(reference));
             typed.iter().any(|one| one.spec.target.api_version == api_version && one.spec.target.kind == kind)
         };
         self.bound(None, of_kind, |_| true, found).await
@@ -126,7 +127,7 @@ impl Reports {
 
     /// Those that are in a cluster, or may come there.
     async fn placed(&self, cluster: &Proposed, found: &mut BTreeSet<Affected>) -> Result<(), Error> {
-        let name = object::name(cluster.seen());
+        let name = unstructured::name(cluster.seen());
         let versions = cluster.versions().map(decode::<Cluster>).collect::<Result<Vec<_>, _>>()?;
         let concerns = |binding: &Value, _: &Value| {
             let Ok(typed) = decode::<ResourceBinding>(binding) else { return false };
@@ -144,7 +145,7 @@ impl Reports {
             let shown = conditions::find(&typed.status.conditions, condition::SCHEDULED);
             shown.is_some_and(|shown| shown.reason == condition::SCHEDULED_QUOTA_EXCEEDED)
         };
-        self.bound(Some(object::namespace(quota.seen())), waits, |_| true, found).await
+        self.bound(Some(unstructured::namespace(quota.seen())), waits, |_| true, found).await
     }
 
     /// Those a rebalancer names. Without it nothing comes of it.
@@ -178,15 +179,16 @@ impl Reports {
         for scope in scopes {
             let mut bindings = pin!(self.context.stream(scope, namespace));
             while let Some(binding) = bindings.try_next().await? {
-                let reference = object::at(binding.view(), &["spec", "resource"]).unwrap_or(&Value::Null);
-                let (api_version, kind) = (object::api_version(reference), object::kind(reference));
+                let reference = unstructured::at(binding.view(), &["spec", "resource"]).unwrap_or(&Value::Null);
+                let (api_version, kind) = (unstructured::api_version(reference), unstructured::kind(reference));
                 if !wants(binding.view(), reference) {
                     continue;
                 }
                 let Some(resource) = self.context.catalog.known(&self.context.control_plane, api_version, kind) else {
                     continue;
                 };
-                let (namespace, name) = (object::text(reference, &["namespace"]), object::text(reference, &["name"]));
+                let (namespace, name) =
+                    (unstructured::text(reference, &["namespace"]), unstructured::text(reference, &["name"]));
                 if let Some(template) = self.context.glance(&resource, namespace, name).await?
                     && selects(template.view())
                 {

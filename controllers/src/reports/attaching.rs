@@ -7,6 +7,7 @@ use crowsnest_api::constants::{annotation, label};
 use crowsnest_api::keys::BindingKey;
 use crowsnest_api::names::{binding_name, binding_reference_key};
 use crowsnest_api::work::{ResourceBinding, TargetCluster};
+use crowsnest_apimachinery::unstructured;
 use serde_json::Value;
 
 use super::{Affected, Planning};
@@ -14,7 +15,6 @@ use crate::Error;
 use crate::propagation::dependencies_distributor::means;
 use crowsnest_plan::dependencies::Dependency;
 use crowsnest_plan::dependencies::{self, AttachedPlan, Parent, Wishes};
-use crowsnest_plan::object;
 use crowsnest_plan::reference::Reference;
 use crowsnest_plan::whatif::UNKNOWN_ID;
 
@@ -74,9 +74,9 @@ impl Planning<'_> {
         };
         let told = needs.iter().map(reference).collect();
         // Nothing of the whole cluster takes anything along, and a binding that never had clusters has nothing to pass on.
-        let is_scheduled = object::annotation(binding, annotation::APPLIED_PLACEMENT).is_some();
+        let is_scheduled = unstructured::annotation(binding, annotation::APPLIED_PLACEMENT).is_some();
         if !key.is_cluster_scoped() && (is_scheduled || !typed.spec.clusters.is_empty()) {
-            let permanent_id = object::label(binding, label::RESOURCE_BINDING_PERMANENT_ID).unwrap_or(UNKNOWN_ID);
+            let permanent_id = unstructured::label(binding, label::RESOURCE_BINDING_PERMANENT_ID).unwrap_or(UNKNOWN_ID);
             let depending = Depending {
                 permanent_id: permanent_id.to_owned(),
                 clusters: typed.spec.clusters.clone(),
@@ -112,8 +112,10 @@ impl Planning<'_> {
         let mut kept = BTreeSet::new();
         for dependency in &depending.needs {
             for template in self.needed(dependency, &key.namespace).await? {
-                let own =
-                    BindingKey::new(&*key.namespace, binding_name(object::kind(&template), object::name(&template)));
+                let own = BindingKey::new(
+                    &*key.namespace,
+                    binding_name(unstructured::kind(&template), unstructured::name(&template)),
+                );
                 let existing = self.as_attached(&own).await?;
                 let others = self.others(existing.as_deref(), parents).await?;
                 let parent = Parent {
@@ -160,11 +162,11 @@ impl Planning<'_> {
     }
 
     fn note(&mut self, key: BindingKey, binding: Value, affected: &mut BTreeSet<Affected>) {
-        let reference = object::at(&binding, &["spec", "resource"]).unwrap_or(&Value::Null);
-        let (api_version, kind) = (object::api_version(reference), object::kind(reference));
+        let reference = unstructured::at(&binding, &["spec", "resource"]).unwrap_or(&Value::Null);
+        let (api_version, kind) = (unstructured::api_version(reference), unstructured::kind(reference));
         let context = &self.reports.context;
         if let Some(resource) = context.catalog.known(&context.control_plane, api_version, kind) {
-            let name = object::text(reference, &["name"]).to_owned();
+            let name = unstructured::text(reference, &["name"]).to_owned();
             affected.insert(Affected { resource, namespace: key.namespace.clone(), name });
         }
         self.attaching.attached.insert(key, Arc::new(binding));
@@ -191,7 +193,7 @@ impl Planning<'_> {
             return Ok(found.into_iter().collect());
         }
         let mut all = self.reports.as_proposed(&resource, Some(namespace), self.proposal).await?;
-        all.retain(|template| means(dependency, template, &object::labels(template)));
+        all.retain(|template| means(dependency, template, &unstructured::labels(template)));
         Ok(all)
     }
 

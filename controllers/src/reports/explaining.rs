@@ -5,12 +5,14 @@ use std::sync::Arc;
 use crowsnest_api::constants::condition;
 use crowsnest_api::keys::binding_kind;
 use crowsnest_api::work::{BindingSnapshot, ResourceBinding, TargetCluster};
+use crowsnest_apimachinery::unstructured;
 use serde_json::Value;
 
 use super::{Proposal, Reports, Scope, share_of, unserved, work_key};
 use crate::Error;
 use crate::runtime::context::decode;
 use crate::runtime::dynamic_client::Resource;
+use crowsnest_plan::conditions;
 use crowsnest_plan::propagation::binding::{self, Intent, Interpreted};
 use crowsnest_plan::propagation::{Choice, choose};
 use crowsnest_plan::reference::Reference;
@@ -20,7 +22,6 @@ use crowsnest_plan::report::{
 use crowsnest_plan::waiting::{self, BindingState, Cause, TargetState, TemplateState, Waiting};
 use crowsnest_plan::whatif::{UNKNOWN_ID, claimed};
 use crowsnest_plan::work::construct;
-use crowsnest_plan::{conditions, object};
 
 impl Reports {
     /// Explains a template; `None` when there is none.
@@ -88,13 +89,17 @@ impl Reports {
             told.policy = Some(PolicyName::of(policy));
         }
         // What only goes along with others needs no policy.
-        let attached = existing.and_then(|binding| object::at(binding, &["spec", "requiredBy"])).is_some();
+        let attached = existing.and_then(|binding| unstructured::at(binding, &["spec", "requiredBy"])).is_some();
         if attached && choice == Choice::Unmatched {
             return;
         }
         told.waiting.extend(waiting::of_template(&TemplateState {
             template,
-            never_propagated: self.is_never_propagated(resource, object::namespace(template), object::name(template)),
+            never_propagated: self.is_never_propagated(
+                resource,
+                unstructured::namespace(template),
+                unstructured::name(template),
+            ),
             choice: &choice,
             missing_overrides: &missing,
             binding: planned.as_ref(),
@@ -155,7 +160,7 @@ impl Reports {
             let (steps, error) = match (share, &member) {
                 (Ok(mut manifest), Some(member)) => {
                     let traced = scope.overrides.apply(&mut manifest, member);
-                    let steps = OverrideReport::all(&traced, object::namespace(template));
+                    let steps = OverrideReport::all(&traced, unstructured::namespace(template));
                     (steps, traced.failed.map(|failed| failed.to_string()))
                 }
                 (Err(error), _) => (Vec::new(), Some(error.message())),
@@ -164,9 +169,9 @@ impl Reports {
             told.waiting.extend(waiting::of_target(&TargetState {
                 cluster: &target.name,
                 member: member.as_deref(),
-                unserved: member
-                    .as_ref()
-                    .and_then(|member| unserved(member, object::api_version(template), object::kind(template))),
+                unserved: member.as_ref().and_then(|member| {
+                    unserved(member, unstructured::api_version(template), unstructured::kind(template))
+                }),
                 suspended: construct::is_suspended(spec.suspension.as_ref(), &target.name),
                 override_error: error,
                 work: work.as_deref(),
@@ -216,9 +221,10 @@ pub(super) fn parent(snapshot: &BindingSnapshot) -> Reference {
 
 /// The priority a binding has, which nothing here depends on.
 pub(super) fn priority_of(binding: Option<&Value>) -> Option<i32> {
-    let priority = binding.and_then(|binding| object::integer(binding, &["spec", "schedulePriority", "priority"]));
+    let priority =
+        binding.and_then(|binding| unstructured::integer(binding, &["spec", "schedulePriority", "priority"]));
     // A priority of 0 is not written.
-    let has = binding.is_some_and(|binding| object::at(binding, &["spec", "schedulePriority"]).is_some());
+    let has = binding.is_some_and(|binding| unstructured::at(binding, &["spec", "schedulePriority"]).is_some());
     priority.and_then(|priority| i32::try_from(priority).ok()).or(has.then_some(0))
 }
 

@@ -22,6 +22,7 @@ use crowsnest_api::names::{
 use crowsnest_api::policy::{OverrideSpec, PropagationSpec};
 use crowsnest_api::work::{ResourceBinding, ResourceBindingSpec, TargetCluster};
 use crowsnest_apimachinery::names::NamespacedName;
+use crowsnest_apimachinery::unstructured;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -38,7 +39,6 @@ use crate::scheduling::scheduler::{Imagined, Scheduler, view};
 use crowsnest_interpreter::Interpreter;
 use crowsnest_plan::estimation::Estimator;
 use crowsnest_plan::estimation::bounds::Bound;
-use crowsnest_plan::object;
 use crowsnest_plan::overriding::OverridePolicy;
 use crowsnest_plan::overriding::traced::{self, Traced};
 use crowsnest_plan::propagation::Policy;
@@ -126,15 +126,16 @@ impl Reports {
         let listed = self.context.list(resource, namespace).await?;
         let mut objects: BTreeMap<NamespacedName, Arc<Value>> = BTreeMap::new();
         for cached in &listed {
-            objects.insert(object::key(cached.view()), shared(cached));
+            objects.insert(unstructured::key(cached.view()), shared(cached));
         }
         let meant = |one: &&Proposed| {
-            one.resource == *resource && namespace.is_none_or(|namespace| object::namespace(one.seen()) == namespace)
+            one.resource == *resource
+                && namespace.is_none_or(|namespace| unstructured::namespace(one.seen()) == namespace)
         };
         for one in proposal.objects.iter().filter(meant) {
             match &one.after {
-                Some(after) => objects.insert(object::key(after), Arc::new(after.clone())),
-                None => objects.remove(&object::key(one.seen())),
+                Some(after) => objects.insert(unstructured::key(after), Arc::new(after.clone())),
+                None => objects.remove(&unstructured::key(one.seen())),
             };
         }
         Ok(objects.into_values().collect())
@@ -159,8 +160,8 @@ impl Reports {
     async fn overrides(&self, namespace: &str, proposal: &Proposal) -> Result<OverrideObjects, Error> {
         let kinds = &self.context.kinds;
         let read = |objects: Vec<Arc<Value>>| {
-            let staying = objects.into_iter().filter(|policy| !object::is_terminating(policy));
-            staying.filter_map(|policy| Some((object::name(&policy).to_owned(), spec_of(&policy)?))).collect()
+            let staying = objects.into_iter().filter(|policy| !unstructured::is_terminating(policy));
+            staying.filter_map(|policy| Some((unstructured::name(&policy).to_owned(), spec_of(&policy)?))).collect()
         };
         let cluster_wide = read(self.as_proposed(&kinds.cluster_override_policy, None, proposal).await?);
         let namespaced = match namespace {
@@ -180,12 +181,15 @@ impl Reports {
 
     /// The binding of a template, if it is of this one and not of another kind with an equal name.
     async fn binding(&self, template: &Value) -> Result<Option<Arc<Value>>, Error> {
-        let (resource, name) =
-            self.binding_of(object::kind(template), object::namespace(template), object::name(template));
-        let binding = self.context.get(resource, object::namespace(template), &name).await?;
+        let (resource, name) = self.binding_of(
+            unstructured::kind(template),
+            unstructured::namespace(template),
+            unstructured::name(template),
+        );
+        let binding = self.context.get(resource, unstructured::namespace(template), &name).await?;
         let is_its = |binding: &Arc<Value>| {
-            let of = |field| object::text(binding, &["spec", "resource", field]);
-            of("kind") == object::kind(template) && of("name") == object::name(template)
+            let of = |field| unstructured::text(binding, &["spec", "resource", field]);
+            of("kind") == unstructured::kind(template) && of("name") == unstructured::name(template)
         };
         Ok(binding.filter(is_its))
     }
@@ -244,7 +248,7 @@ impl Reports {
 
 /// Execution namespace and name of the Work of a template.
 fn work_key(cluster: &str, template: &Value) -> WorkKey {
-    let name = work_name(object::kind(template), object::name(template), object::namespace(template));
+    let name = work_name(unstructured::kind(template), unstructured::name(template), unstructured::namespace(template));
     WorkKey::new(execution_namespace(cluster), name)
 }
 
@@ -257,7 +261,7 @@ fn shared(cached: &Cached) -> Arc<Value> {
 fn spec_of<T: DeserializeOwned>(policy: &Value) -> Option<T> {
     let spec = policy.get("spec").unwrap_or(&Value::Null);
     T::deserialize(spec)
-        .inspect_err(|error| tracing::warn!(policy = object::name(policy), %error, "policy cannot be read"))
+        .inspect_err(|error| tracing::warn!(policy = unstructured::name(policy), %error, "policy cannot be read"))
         .ok()
 }
 
@@ -274,7 +278,7 @@ async fn share_of(
         interpreter.revise_replicas(&mut manifest, target.replicas).await?;
     }
     if let Some(completions) = completions {
-        object::set(&mut manifest, &["spec", "completions"], json!(completions));
+        unstructured::set(&mut manifest, &["spec", "completions"], json!(completions));
     }
     Ok(manifest)
 }

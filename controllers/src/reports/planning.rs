@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crowsnest_api::keys::BindingKey;
 use crowsnest_api::work::{ResourceBinding, TargetCluster};
+use crowsnest_apimachinery::unstructured;
 use serde_json::Value;
 
 use super::{Affected, Proposal, Proposed, Reports, Role, Scope};
@@ -18,7 +19,6 @@ use crate::reports::targeting::{Subject, unchanged};
 use crate::runtime::context::decode;
 use crate::runtime::dynamic_client::Resource;
 use crowsnest_interpreter::Interpreter;
-use crowsnest_plan::object;
 use crowsnest_plan::propagation::binding::{self, BindingPlan, Intent};
 use crowsnest_plan::propagation::{Choice, Claim, Policy, claim};
 use crowsnest_plan::reference::Reference;
@@ -147,10 +147,10 @@ impl Planning<'_> {
         (before, template): (Option<&Value>, &Value),
         readable: bool,
     ) -> Result<TemplatePlan, Error> {
-        let (reports, namespace) = (self.reports, object::namespace(template));
+        let (reports, namespace) = (self.reports, unstructured::namespace(template));
         let scope = self.scope(namespace).await?;
         let binding_before = reports.binding(before.unwrap_or(template)).await?;
-        let (_, binding) = reports.binding_of(object::kind(template), namespace, object::name(template));
+        let (_, binding) = reports.binding_of(unstructured::kind(template), namespace, unstructured::name(template));
         let key = BindingKey::new(namespace, binding);
         let base = self.attaching.attached(&key).or_else(|| binding_before.clone());
         let policies: Vec<Policy<'_>> = scope.policies.iter().map(|object| object.policy()).collect();
@@ -177,12 +177,12 @@ impl Planning<'_> {
             }
         };
         // A lazy policy's own changes wait; those of a template that is proposed do not.
-        let is_given = self.proposal.find(resource, namespace, object::name(&template)).is_some();
+        let is_given = self.proposal.find(resource, namespace, unstructured::name(&template)).is_some();
         let waits_for_template = policy.is_some_and(|policy| policy.is_lazy()) && !is_given;
-        let never_propagated = reports.is_never_propagated(resource, namespace, object::name(&template));
+        let never_propagated = reports.is_never_propagated(resource, namespace, unstructured::name(&template));
         let told = rebound.as_ref().filter(|_| waits_for_template || is_blocked(rebound.as_ref()));
         // What only goes along with others needs no policy.
-        let is_attached = |binding: &Arc<Value>| object::at(binding, &["spec", "requiredBy"]).is_some();
+        let is_attached = |binding: &Arc<Value>| unstructured::at(binding, &["spec", "requiredBy"]).is_some();
         if settled.choice != Choice::Unmatched || !base.as_ref().is_some_and(is_attached) {
             plan.waiting = waiting::of_template(&TemplateState {
                 template: &template,
@@ -217,7 +217,7 @@ impl Planning<'_> {
         plan.policy_before = followed(template);
         let Some(binding) = reports.binding(template).await? else { return Ok(plan) };
         let typed: ResourceBinding = decode(&binding)?;
-        reports.read_quotas(&mut self.supposed, self.proposal, object::namespace(template)).await?;
+        reports.read_quotas(&mut self.supposed, self.proposal, unstructured::namespace(template)).await?;
         let key = BindingKey::of(&binding);
         self.supposed.give_back(&typed);
         self.supposed.imagined.forget(&key);
@@ -382,7 +382,7 @@ impl Planning<'_> {
 
     fn proposes(&self, policy: &Policy<'_>) -> bool {
         let is_it = |one: &Proposed| {
-            object::namespace(one.seen()) == policy.namespace && object::name(one.seen()) == policy.name
+            unstructured::namespace(one.seen()) == policy.namespace && unstructured::name(one.seen()) == policy.name
         };
         self.proposal.of(Role::Policy).any(is_it)
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crowsnest_api::Scope;
 use crowsnest_api::config::ResourceInterpreterCustomization;
 use crowsnest_api::permanent_id;
+use crowsnest_apimachinery::unstructured;
 use serde_json::{Value, json};
 
 use super::Reports;
@@ -13,7 +14,6 @@ use crate::propagation::detector::is_template_resource;
 use crate::runtime::context::decode;
 use crate::runtime::dynamic_client::{Resource, Target};
 use crowsnest_interpreter::Interpreter;
-use crowsnest_plan::object;
 use crowsnest_plan::report::{emptied, masked};
 use crowsnest_plan::whatif::{UNKNOWN_ID, applied};
 
@@ -71,7 +71,9 @@ pub struct Proposal {
 impl Proposal {
     pub(super) fn find(&self, resource: &Resource, namespace: &str, name: &str) -> Option<&Proposed> {
         let is_it = |one: &&Proposed| {
-            one.resource == *resource && object::namespace(one.seen()) == namespace && object::name(one.seen()) == name
+            one.resource == *resource
+                && unstructured::namespace(one.seen()) == namespace
+                && unstructured::name(one.seen()) == name
         };
         self.objects.iter().find(is_it)
     }
@@ -111,7 +113,7 @@ impl Reports {
         readable: bool,
     ) -> Result<Proposed, Error> {
         let objects = &self.context.objects;
-        let target = Target::new(&resource, object::namespace(given), object::name(given));
+        let target = Target::new(&resource, unstructured::namespace(given), unstructured::name(given));
         if wish == Wish::Delete {
             // Whoever protects an object refuses now; one that is not there is not found.
             objects.would_delete(target).await?;
@@ -141,7 +143,7 @@ impl Reports {
         let kind = &self.context.kinds.interpreter_customization;
         for customization in self.as_proposed(kind, None, proposal).await? {
             let typed: ResourceInterpreterCustomization = decode(&customization)?;
-            interpreter.learn(object::name(&customization), Some(&typed));
+            interpreter.learn(unstructured::name(&customization), Some(&typed));
         }
         Ok(Some(interpreter))
     }
@@ -150,11 +152,11 @@ impl Reports {
 /// A dry run makes ids up; the real ones will be others.
 fn not_yet_known(role: Role, mut object: Value) -> Value {
     for field in ["uid", "resourceVersion", "creationTimestamp"] {
-        object::remove(&mut object, &["metadata", field]);
+        unstructured::remove(&mut object, &["metadata", field]);
     }
-    let id = permanent_id::policy_label(Scope::of_namespace(object::namespace(&object)));
-    if role == Role::Policy && object::label(&object, id).is_some() {
-        object::set(&mut object, &["metadata", "labels", id], json!(UNKNOWN_ID));
+    let id = permanent_id::policy_label(Scope::of_namespace(unstructured::namespace(&object)));
+    if role == Role::Policy && unstructured::label(&object, id).is_some() {
+        unstructured::set(&mut object, &["metadata", "labels", id], json!(UNKNOWN_ID));
     }
     object
 }

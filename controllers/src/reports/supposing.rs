@@ -10,6 +10,7 @@ use crowsnest_api::policy::FederatedResourceQuota;
 use crowsnest_api::work::{GracefulEvictionTask, ResourceBinding, ResourceBindingSpec};
 use crowsnest_apimachinery::quantity::Quantity;
 use crowsnest_apimachinery::taints;
+use crowsnest_apimachinery::unstructured;
 use futures::TryStreamExt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
@@ -22,7 +23,7 @@ use crate::runtime::context::decode;
 use crowsnest_admission::{Refusal, quota};
 use crowsnest_plan::eviction::{self, TaintDecision};
 use crowsnest_plan::quota::{self as plan, Usage};
-use crowsnest_plan::{object, rebalance};
+use crowsnest_plan::rebalance;
 
 /// The fleet as it would be, but for its templates.
 pub(super) struct Supposed {
@@ -51,7 +52,7 @@ impl Reports {
             if one.after.is_none() {
                 cluster.metadata.deletion_timestamp.get_or_insert(Time(now));
             }
-            clusters.insert(object::name(one.seen()).to_owned(), Arc::new(cluster));
+            clusters.insert(unstructured::name(one.seen()).to_owned(), Arc::new(cluster));
         }
         let mut rebalancers = Vec::new();
         for after in proposal.of(Role::Rebalancer).filter_map(|one| one.after.as_ref()) {
@@ -134,7 +135,7 @@ impl Reports {
                 Ok(sum)
             };
             let used = bindings.try_fold(Usage::new(), sum).await?;
-            for object in proposed.iter().filter(|quota| !object::is_terminating(quota)) {
+            for object in proposed.iter().filter(|quota| !unstructured::is_terminating(quota)) {
                 let mut typed: FederatedResourceQuota = decode(object)?;
                 typed.status = plan::status(&typed.spec, Vec::new(), Some(used.clone()));
                 quotas.push(typed);
@@ -149,7 +150,7 @@ impl Reports {
     pub(super) async fn notices(&self, supposed: &mut Supposed, proposal: &Proposal) -> Result<Vec<String>, Error> {
         let mut notices = Vec::new();
         for one in proposal.of(Role::Quota).filter(|one| one.after.is_some()) {
-            let (namespace, name) = (object::namespace(one.seen()), object::name(one.seen()));
+            let (namespace, name) = (unstructured::namespace(one.seen()), unstructured::name(one.seen()));
             self.read_quotas(supposed, proposal, namespace).await?;
             notices.extend(supposed.exceeded(namespace, name));
         }
@@ -193,10 +194,10 @@ impl Supposed {
     /// When a rebalancer would ask for the binding of a template to be scheduled anew.
     pub(super) fn rebalances(&self, template: &Value, spec: &ResourceBindingSpec) -> Option<Time> {
         let workload = ObjectReference {
-            api_version: object::api_version(template).to_owned(),
-            kind: object::kind(template).to_owned(),
-            namespace: object::namespace(template).to_owned(),
-            name: object::name(template).to_owned(),
+            api_version: unstructured::api_version(template).to_owned(),
+            kind: unstructured::kind(template).to_owned(),
+            namespace: unstructured::namespace(template).to_owned(),
+            name: unstructured::name(template).to_owned(),
         };
         let meant = self.rebalancers.iter().filter(|(one, _)| rebalance::is_meant(&one.spec, &workload));
         let asked = meant.map(|(_, created)| created);

@@ -8,13 +8,13 @@ use crowsnest_api::work::{ResourceBindingSpec, TargetCluster};
 use crowsnest_apimachinery::differences::Compared;
 use crowsnest_apimachinery::differences::differences;
 use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_apimachinery::unstructured;
 use serde_json::Value;
 
 use super::{OverrideObjects, Planning, Reports, share_of, unserved};
 use crate::Error;
 use crate::reports::supposing::Evicted;
 use crate::runtime::dynamic_client::{Objects, Target};
-use crowsnest_plan::object;
 use crowsnest_plan::report::{
     Change, ClusterPlan, OverrideReport, SchedulingReport, TemplatePlan, emptied, replicas_of,
 };
@@ -60,7 +60,7 @@ impl Planning<'_> {
             let mut manifest =
                 share_of(self.interpreter(), spec, template, target, completions.get(name).copied()).await?;
             let traced = overrides.apply(&mut manifest, member);
-            told.overrides = OverrideReport::all(&traced, object::namespace(template));
+            told.overrides = OverrideReport::all(&traced, unstructured::namespace(template));
             override_error = traced.failed.as_ref().map(ToString::to_string);
             if override_error.is_none() {
                 let inject = reports.context.config.gates.stateful_failover_injection;
@@ -76,7 +76,7 @@ impl Planning<'_> {
             member: member.as_deref(),
             unserved: member
                 .as_ref()
-                .and_then(|member| unserved(member, object::api_version(template), object::kind(template))),
+                .and_then(|member| unserved(member, unstructured::api_version(template), unstructured::kind(template))),
             suspended: construct::is_suspended(spec.suspension.as_ref(), name),
             override_error,
             work: work.as_deref(),
@@ -106,7 +106,7 @@ impl Planning<'_> {
         let after = work.as_ref().and_then(manifest_of).or(before.as_ref()).cloned().unwrap_or_default();
         let is_same = |old: &Value, new: &Value| {
             let spec = |work: &Value| work.get("spec").cloned().unwrap_or_default();
-            object::semantically_equal(&spec(old), &spec(new))
+            unstructured::semantically_equal(&spec(old), &spec(new))
         };
         told.change = match (existing, &work) {
             (None, _) => Change::Added,
@@ -162,9 +162,9 @@ impl Reports {
     async fn conflict(&self, member: &Cluster, manifest: &Value) -> Result<Option<String>, Error> {
         let name = member.metadata.name.as_deref().unwrap_or_default();
         let Ok(cluster) = ClusterName::parse(name) else { return Ok(None) };
-        let (api_version, kind) = (object::api_version(manifest), object::kind(manifest));
+        let (api_version, kind) = (unstructured::api_version(manifest), unstructured::kind(manifest));
         let Some(resource) = self.context.catalog.known(&cluster, api_version, kind) else { return Ok(None) };
-        let (namespace, name) = (object::namespace(manifest), object::name(manifest));
+        let (namespace, name) = (unstructured::namespace(manifest), unstructured::name(manifest));
         let world = &self.context.world;
         let observed = match world.is_synced(&cluster, &resource.gvr) {
             true => world.get(&cluster, &resource.gvr, namespace, name).await?.map(|seen| seen.view().clone()),

@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use crowsnest_api::keys::BindingKey;
 use crowsnest_api::{Scope, apps, autoscaling, cluster, config, networking, policy, remedy, work};
 use crowsnest_apimachinery::names::{ClusterName, NamespacedName};
+use crowsnest_apimachinery::unstructured;
 use crowsnest_members::{Fleet, Through};
 use futures::Stream;
 use k8s_openapi::jiff::Timestamp;
@@ -28,7 +29,6 @@ use crate::runtime::write_turns::Turns;
 use crowsnest_interpreter::Interpreter;
 use crowsnest_interpreter::customized::webhook;
 use crowsnest_plan::health::Moment;
-use crowsnest_plan::object;
 
 /// Resources that controllers use by name.
 pub struct Kinds {
@@ -178,7 +178,7 @@ const BINDINGS: usize = 1024;
 /// Reads a typed object out of an untyped one.
 pub fn decode<T: DeserializeOwned>(value: &Value) -> Result<T, Error> {
     T::deserialize(value).map_err(|source| Error::Decode {
-        what: format!("{} {}/{}", object::kind(value), object::namespace(value), object::name(value)),
+        what: format!("{} {}/{}", unstructured::kind(value), unstructured::namespace(value), unstructured::name(value)),
         source,
     })
 }
@@ -227,7 +227,7 @@ impl Context {
         if let Some(whole) = cached.whole() {
             return Ok(Some(whole));
         }
-        let target = Target::new(resource, object::namespace(cached.view()), object::name(cached.view()));
+        let target = Target::new(resource, unstructured::namespace(cached.view()), unstructured::name(cached.view()));
         Ok(self.objects.get(target).await?.map(Arc::new))
     }
 
@@ -354,38 +354,38 @@ impl Context {
     }
 
     pub async fn create(&self, resource: &Resource, object: &Value) -> Result<Value, Error> {
-        let _turn = self.quota_turn(resource, object::namespace(object)).await?;
+        let _turn = self.quota_turn(resource, unstructured::namespace(object)).await?;
         let _write = self.write_load().begin();
-        let created = self.objects.create(resource, object::namespace(object), object).await?;
+        let created = self.objects.create(resource, unstructured::namespace(object), object).await?;
         Ok(self.written(resource, created))
     }
 
     /// Replaces an object that was read from the world and changed.
     pub async fn replace(&self, resource: &Resource, object: &Value) -> Result<Value, Error> {
-        let _turn = self.quota_turn(resource, object::namespace(object)).await?;
+        let _turn = self.quota_turn(resource, unstructured::namespace(object)).await?;
         let _write = self.write_load().begin();
-        let target = Target::new(resource, object::namespace(object), object::name(object));
+        let target = Target::new(resource, unstructured::namespace(object), unstructured::name(object));
         let replaced = self.objects.replace(target, object).await?;
         Ok(self.written(resource, replaced))
     }
 
     pub async fn replace_status(&self, resource: &Resource, object: &Value) -> Result<Value, Error> {
-        let target = Target::new(resource, object::namespace(object), object::name(object)).status();
+        let target = Target::new(resource, unstructured::namespace(object), unstructured::name(object)).status();
         let replaced = self.objects.replace(target, object).await?;
         Ok(self.written(resource, replaced))
     }
 
     /// Patches `object`, if it is still the version read.
     pub async fn merge(&self, resource: &Resource, object: &Value, patch: Value) -> Result<Value, Error> {
-        let _turn = self.quota_turn(resource, object::namespace(object)).await?;
+        let _turn = self.quota_turn(resource, unstructured::namespace(object)).await?;
         let _write = self.write_load().begin();
-        let target = Target::new(resource, object::namespace(object), object::name(object));
+        let target = Target::new(resource, unstructured::namespace(object), unstructured::name(object));
         let merged = self.objects.merge(target, &guarded(object, patch)).await?;
         Ok(self.written(resource, merged))
     }
 
     pub async fn merge_status(&self, resource: &Resource, object: &Value, patch: Value) -> Result<Value, Error> {
-        let target = Target::new(resource, object::namespace(object), object::name(object)).status();
+        let target = Target::new(resource, unstructured::namespace(object), unstructured::name(object)).status();
         let merged = self.objects.merge(target, &guarded(object, patch)).await?;
         Ok(self.written(resource, merged))
     }
@@ -396,17 +396,17 @@ impl Context {
 
     /// Deletes the object, if it is still the version read.
     pub async fn delete_unchanged(&self, resource: &Resource, object: &Value) -> Result<(), Error> {
-        let target = Target::new(resource, object::namespace(object), object::name(object));
-        self.objects.delete_at(target, Some(object::resource_version(object))).await
+        let target = Target::new(resource, unstructured::namespace(object), unstructured::name(object));
+        self.objects.delete_at(target, Some(unstructured::resource_version(object))).await
     }
 
     /// Removes a finalizer, if the object has it. An object that went with its last finalizer is fine.
     pub async fn remove_finalizer(&self, resource: &Resource, object: &Value, finalizer: &str) -> Result<(), Error> {
-        if !object::has_finalizer(object, finalizer) {
+        if !unstructured::has_finalizer(object, finalizer) {
             return Ok(());
         }
-        let rest: Vec<&str> = object::finalizers(object).filter(|have| *have != finalizer).collect();
-        let target = Target::new(resource, object::namespace(object), object::name(object));
+        let rest: Vec<&str> = unstructured::finalizers(object).filter(|have| *have != finalizer).collect();
+        let target = Target::new(resource, unstructured::namespace(object), unstructured::name(object));
         let patch = guarded(object, json!({"metadata": {"finalizers": rest}}));
         match self.objects.merge(target, &patch).await {
             // The object may be deleted now, so the response is not put into the cache.
@@ -419,6 +419,6 @@ impl Context {
 
 /// A patch with the version that it was made for, so that it fails after another client's write.
 fn guarded(object: &Value, mut patch: Value) -> Value {
-    object::set(&mut patch, &["metadata", "resourceVersion"], json!(object::resource_version(object)));
+    unstructured::set(&mut patch, &["metadata", "resourceVersion"], json!(unstructured::resource_version(object)));
     patch
 }

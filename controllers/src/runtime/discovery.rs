@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crowsnest_apimachinery::names::Gvr;
+use crowsnest_apimachinery::unstructured;
 use crowsnest_component_base::retry::Backoff;
 use crowsnest_members::ApiResources;
 use parking_lot::Mutex;
@@ -19,7 +20,6 @@ use crate::cache::Change;
 use crate::propagation::detector::ResourceDetector;
 use crate::runtime::Setup;
 use crate::runtime::context::Context;
-use crowsnest_plan::object;
 
 /// Delay between requests to discovery while a change is expected.
 const EXPECTED: Backoff = Backoff::new(Duration::from_millis(10), Duration::from_secs(1));
@@ -43,13 +43,13 @@ impl Expected {
         if !deleted && !has_condition(definition, "Established") {
             return None;
         }
-        let group = object::text(definition, &["spec", "group"]);
-        let plural = object::text(definition, &["spec", "names", "plural"]);
-        let versions = object::at(definition, &["spec", "versions"]).and_then(Value::as_array);
+        let group = unstructured::text(definition, &["spec", "group"]);
+        let plural = unstructured::text(definition, &["spec", "names", "plural"]);
+        let versions = unstructured::at(definition, &["spec", "versions"]).and_then(Value::as_array);
         let mut expected = Expected::default();
         for version in versions.into_iter().flatten() {
             let served = !deleted && version.get("served").and_then(Value::as_bool).unwrap_or_default();
-            let gvr = Gvr::new(group, object::text(version, &["name"]), plural);
+            let gvr = Gvr::new(group, unstructured::text(version, &["name"]), plural);
             if served { expected.served.push(gvr) } else { expected.gone.push(gvr) }
         }
         Some(expected)
@@ -57,9 +57,9 @@ impl Expected {
 
     fn of_api_service(service: &Value, deleted: bool) -> Option<Self> {
         // Without a service the server answers for the group itself, as its definitions say.
-        object::at(service, &["spec", "service"]).filter(|service| service.is_object())?;
-        let group = object::text(service, &["spec", "group"]);
-        let group_version = format!("{group}/{}", object::text(service, &["spec", "version"]));
+        unstructured::at(service, &["spec", "service"]).filter(|service| service.is_object())?;
+        let group = unstructured::text(service, &["spec", "group"]);
+        let group_version = format!("{group}/{}", unstructured::text(service, &["spec", "version"]));
         match deleted {
             true => Some(Expected { groups_gone: vec![group_version], ..Expected::default() }),
             false if has_condition(service, "Available") => {
@@ -82,10 +82,11 @@ impl Expected {
 }
 
 fn has_condition(object: &Value, kind: &str) -> bool {
-    let conditions = object::at(object, &["status", "conditions"]).and_then(Value::as_array);
+    let conditions = unstructured::at(object, &["status", "conditions"]).and_then(Value::as_array);
     let mut conditions = conditions.into_iter().flatten();
-    conditions
-        .any(|condition| object::text(condition, &["type"]) == kind && object::text(condition, &["status"]) == "True")
+    conditions.any(|condition| {
+        unstructured::text(condition, &["type"]) == kind && unstructured::text(condition, &["status"]) == "True"
+    })
 }
 
 /// Keeps the catalog and the collected template resources up to date with what the control plane serves.
@@ -144,7 +145,7 @@ impl Discoverer {
             _ => return,
         };
         if let Some(expected) = expected.filter(|_| !change.initial) {
-            let key = (change.resource.kind.clone(), object::name(change.object()).to_owned());
+            let key = (change.resource.kind.clone(), unstructured::name(change.object()).to_owned());
             self.expected.lock().insert(key, (expected, Instant::now() + PATIENCE));
             self.wake.notify_one();
         }

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use crowsnest_api::work::ResourceBindingSpec;
 use crowsnest_apimachinery::names::NamespacedName;
+use crowsnest_apimachinery::unstructured;
 use futures::future::join_all;
 use k8s_openapi::jiff::Timestamp;
 use parking_lot::Mutex;
@@ -21,7 +22,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::runtime::dynamic_client::{Objects, Resource, Target};
 use crate::runtime::write_priority::WriteLoad;
-use crowsnest_plan::object;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Severity {
@@ -136,7 +136,7 @@ impl Events {
         }
         let entry = Entry { regarding: reference(regarding), severity, reason, message: message.into() };
         let mut hasher = DefaultHasher::new();
-        (object::uid(regarding), object::name(regarding), reason, &entry.message).hash(&mut hasher);
+        (unstructured::uid(regarding), unstructured::name(regarding), reason, &entry.message).hash(&mut hasher);
         let writer = hasher.finish() as usize % self.shared.writers.len();
         // Counted before a writer can have written it.
         self.shared.waiting.send_modify(|waiting| *waiting += 1);
@@ -165,9 +165,9 @@ impl Events {
 
 fn reference(regarding: &Value) -> Value {
     json!({
-        "apiVersion": object::api_version(regarding), "kind": object::kind(regarding),
-        "namespace": object::namespace(regarding), "name": object::name(regarding),
-        "uid": object::uid(regarding),
+        "apiVersion": unstructured::api_version(regarding), "kind": unstructured::kind(regarding),
+        "namespace": unstructured::namespace(regarding), "name": unstructured::name(regarding),
+        "uid": unstructured::uid(regarding),
     })
 }
 
@@ -217,7 +217,7 @@ impl Writer {
             self.written.remove(&key);
         }
         let event = event_of(&entry, self.component, now);
-        let NamespacedName { namespace, name } = object::key(&event);
+        let NamespacedName { namespace, name } = unstructured::key(&event);
         match self.objects.create(&resource, &namespace, &event).await {
             Ok(_) => {
                 if self.written.len() >= REMEMBERED {
@@ -235,11 +235,11 @@ fn seconds(time: Timestamp) -> String {
 }
 
 fn event_of(entry: &Entry, component: &str, now: Timestamp) -> Value {
-    let namespace = match object::text(&entry.regarding, &["namespace"]) {
+    let namespace = match unstructured::text(&entry.regarding, &["namespace"]) {
         "" => "default",
         namespace => namespace,
     };
-    let name = format!("{}.{:x}", object::text(&entry.regarding, &["name"]), now.as_nanosecond());
+    let name = format!("{}.{:x}", unstructured::text(&entry.regarding, &["name"]), now.as_nanosecond());
     json!({
         "apiVersion": "v1", "kind": "Event",
         "metadata": {"namespace": namespace, "name": name},

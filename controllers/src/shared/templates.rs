@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use crowsnest_plan::{object, reference};
+use crowsnest_apimachinery::unstructured;
+use crowsnest_plan::reference;
 use serde_json::Value;
 
 use crate::Error;
@@ -13,14 +14,14 @@ use crate::runtime::dynamic_client::{Resource, Target};
 /// ([`reference::check`]).
 pub async fn template_of(context: &Context, binding: &Value) -> Result<Option<(Resource, Arc<Value>)>, Error> {
     let reference: crowsnest_api::work::ObjectReference =
-        decode(object::at(binding, &["spec", "resource"]).unwrap_or(&Value::Null))?;
+        decode(unstructured::at(binding, &["spec", "resource"]).unwrap_or(&Value::Null))?;
     let resource = match context.catalog.find(&context.control_plane, &reference.api_version, &reference.kind).await {
         Ok(resource) => resource,
         Err(Error::UnknownKind { .. }) => return Ok(None),
         Err(error) => return Err(error),
     };
-    if let Err(why) = reference::check(object::namespace(binding), &reference, resource.namespaced) {
-        tracing::warn!(namespace = object::namespace(binding), binding = object::name(binding), %why, "binding not followed");
+    if let Err(why) = reference::check(unstructured::namespace(binding), &reference, resource.namespaced) {
+        tracing::warn!(namespace = unstructured::namespace(binding), binding = unstructured::name(binding), %why, "binding not followed");
         return Ok(None);
     }
     if context.world.is_synced(&context.control_plane, &resource.gvr) {

@@ -7,8 +7,8 @@ use crowsnest_apimachinery::names::format;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use serde_json::Value;
 
+use crowsnest_apimachinery::unstructured::{at, name, namespace, text};
 use crowsnest_plan::dependencies::Dependency;
-use crowsnest_plan::object::{at, name, namespace, text};
 
 /// What is wrong with dependencies somebody else made, in Karmada's words.
 pub fn verify(dependencies: &[Dependency]) -> Result<(), String> {

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crowsnest_plan::object::{at, generation, integer, text};
+use crowsnest_apimachinery::unstructured::{at, generation, integer, text};
 
 fn count(object: &Value, field: &str) -> i64 {
     integer(object, &["status", field]).unwrap_or_default()

@@ -1,13 +1,13 @@
 //! The table of built-in kinds: one row per kind, one column per operation.
 
 use crowsnest_api::config::InterpreterOperation as Operation;
+use crowsnest_apimachinery::unstructured;
 use serde_json::{Value, json};
 
 use super::dependencies;
 use super::health;
 use super::status::{self, Counters, MemberStatus};
 use crowsnest_plan::dependencies::Dependency;
-use crowsnest_plan::object;
 use crowsnest_plan::work::retain;
 
 /// How a kind's replicas are read from its template.
@@ -202,7 +202,7 @@ impl NativeKind {
 
     /// The number of replicas the template asks for.
     pub fn replicas_of(&self, template: &Value) -> Option<i32> {
-        let spec = |field| object::integer(template, &["spec", field]);
+        let spec = |field| unstructured::integer(template, &["spec", field]);
         let replicas = match self.replicas? {
             Replicas::Spec => spec("replicas").unwrap_or_default(),
             Replicas::Job => {
@@ -217,7 +217,7 @@ impl NativeKind {
     /// Writes a member's share of the replicas into its copy.
     pub fn revise_replicas(&self, manifest: &mut Value, replicas: i32) {
         if let Some(field) = self.revise {
-            object::set(manifest, &["spec", field], json!(replicas));
+            unstructured::set(manifest, &["spec", field], json!(replicas));
         }
     }
 

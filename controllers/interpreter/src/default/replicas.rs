@@ -4,9 +4,9 @@ use crowsnest_api::work::{NodeClaim, ReplicaRequirements};
 use k8s_openapi::api::core::v1::{NodeSelector, Toleration};
 use serde_json::Value;
 
+use crowsnest_apimachinery::unstructured::{at, namespace, text};
 use crowsnest_plan::estimation::resources::pod_request;
 use crowsnest_plan::gates::Gates;
-use crowsnest_plan::object::{at, namespace, text};
 
 /// Requirements of the pod template of `template`, or of the Pod itself; `None` when it asks for nothing special.
 pub fn requirements(template: &Value, gates: Gates) -> Option<ReplicaRequirements> {

@@ -5,9 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crowsnest_apimachinery::unstructured;
 use serde_json::{Map, Value, json};
-
-use crowsnest_plan::object;
 
 /// What a member reported for one object; `status` is `None` until something was collected.
 #[derive(Debug, Clone, Copy)]
@@ -81,8 +80,8 @@ impl Counters {
         if self.reflect_observed_generation {
             insert_nonzero(&mut reflected, "observedGeneration", count(status, "observedGeneration"));
         }
-        insert_nonzero(&mut reflected, "generation", object::generation(member));
-        let template_generation = object::annotation(member, "resourcetemplate.karmada.io/generation");
+        insert_nonzero(&mut reflected, "generation", unstructured::generation(member));
+        let template_generation = unstructured::annotation(member, "resourcetemplate.karmada.io/generation");
         let template_generation = template_generation.and_then(|text| text.parse().ok()).unwrap_or_default();
         insert_nonzero(&mut reflected, "resourceTemplateGeneration", template_generation);
         (!reflected.is_empty()).then_some(Value::Object(reflected))
@@ -90,7 +89,7 @@ impl Counters {
 
     /// The template's status with the members' counters added up; other fields of its status stay.
     pub fn aggregate(&self, template: &Value, members: &[MemberStatus<'_>]) -> Value {
-        let generation = object::generation(template);
+        let generation = unstructured::generation(template);
         let mut status = template.get("status").and_then(Value::as_object).cloned().unwrap_or_default();
         let reported: Vec<&Value> = members.iter().filter_map(|member| member.status).collect();
         let up_to_date = reported.iter().filter(|status| self.is_up_to_date(status, generation)).count();
@@ -144,7 +143,7 @@ pub fn reflect_service(member: &Value) -> Option<Value> {
 }
 
 fn is_load_balancer(service: &Value) -> bool {
-    object::text(service, &["spec", "type"]) == "LoadBalancer"
+    unstructured::text(service, &["spec", "type"]) == "LoadBalancer"
 }
 
 pub fn reflect_job(member: &Value) -> Option<Value> {
@@ -225,14 +224,15 @@ pub fn aggregate_load_balancer(_template: &Value, members: &[MemberStatus<'_>]) 
     let mut points: BTreeMap<_, BTreeMap<_, &Value>> = BTreeMap::new();
     for point in members
         .iter()
-        .filter_map(|member| object::at(member.status?, &["loadBalancer", "ingress"])?.as_array())
+        .filter_map(|member| unstructured::at(member.status?, &["loadBalancer", "ingress"])?.as_array())
         .flatten()
     {
-        let (hostname, mode) = (object::text(point, &["hostname"]), object::text(point, &["ipMode"]));
-        let place = (hostname.is_empty(), hostname, object::text(point, &["ip"]), mode.is_empty(), mode);
+        let (hostname, mode) = (unstructured::text(point, &["hostname"]), unstructured::text(point, &["ipMode"]));
+        let place = (hostname.is_empty(), hostname, unstructured::text(point, &["ip"]), mode.is_empty(), mode);
         let ports = points.entry(place).or_default();
         for port in point.get("ports").and_then(Value::as_array).into_iter().flatten() {
-            let key = (count(port, "port"), object::text(port, &["protocol"]), object::text(port, &["error"]));
+            let key =
+                (count(port, "port"), unstructured::text(port, &["protocol"]), unstructured::text(port, &["error"]));
             ports.entry(key).or_insert(port);
         }
     }
@@ -317,7 +317,10 @@ fn reduced_container(container: &Value) -> Value {
 }
 
 fn phases<'a>(members: &[MemberStatus<'a>]) -> BTreeSet<&'a str> {
-    members.iter().map(|member| member.status.map_or("Pending", |status| object::text(status, &["phase"]))).collect()
+    members
+        .iter()
+        .map(|member| member.status.map_or("Pending", |status| unstructured::text(status, &["phase"])))
+        .collect()
 }
 
 fn gravest(present: &BTreeSet<&str>, order: &[&'static str]) -> Option<&'static str> {
@@ -330,8 +333,8 @@ pub fn aggregate_persistent_volume(template: &Value, members: &[MemberStatus<'_>
         return json!({});
     };
     let mut status = json!({"phase": phase});
-    let since = object::at(template, &["status", "lastPhaseTransitionTime"]);
-    if let Some(since) = since.filter(|_| object::text(template, &["status", "phase"]) == phase) {
+    let since = unstructured::at(template, &["status", "lastPhaseTransitionTime"]);
+    if let Some(since) = since.filter(|_| unstructured::text(template, &["status", "phase"]) == phase) {
         status["lastPhaseTransitionTime"] = since.clone();
     }
     status
@@ -341,7 +344,7 @@ pub fn aggregate_persistent_volume(template: &Value, members: &[MemberStatus<'_>
 pub fn aggregate_persistent_volume_claim(_template: &Value, members: &[MemberStatus<'_>]) -> Value {
     let mut phase = "Bound";
     for status in members.iter().filter_map(|member| member.status) {
-        match object::text(status, &["phase"]) {
+        match unstructured::text(status, &["phase"]) {
             "Lost" => return json!({"phase": "Lost"}),
             "Bound" => {}
             other => phase = other,
@@ -356,12 +359,9 @@ fn is_finished(status: &Value) -> bool {
 }
 
 fn has_condition(status: &Value, kind: &str) -> bool {
-    status
-        .get("conditions")
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
-        .any(|condition| object::text(condition, &["type"]) == kind && object::text(condition, &["status"]) == "True")
+    status.get("conditions").and_then(Value::as_array).into_iter().flatten().any(|condition| {
+        unstructured::text(condition, &["type"]) == kind && unstructured::text(condition, &["status"]) == "True"
+    })
 }
 
 /// Counters and times of all members. The Job is Failed when it failed anywhere, Complete when every member is.

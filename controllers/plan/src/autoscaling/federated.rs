@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use crowsnest_api::permanent_id::POLICY_LABELS;
 use crowsnest_apimachinery::names::NamespacedName;
 use crowsnest_apimachinery::selector::Selector;
+use crowsnest_apimachinery::unstructured;
 use k8s_openapi::api::autoscaling::v2::{
     CrossVersionObjectReference, HorizontalPodAutoscalerCondition, HorizontalPodAutoscalerStatus, MetricStatus,
 };
@@ -14,7 +15,6 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 
 use super::pods::Pod;
-use crate::object;
 
 pub const ABLE_TO_SCALE: &str = "AbleToScale";
 pub const SCALING_ACTIVE: &str = "ScalingActive";
@@ -31,10 +31,10 @@ pub fn api_version(target: &CrossVersionObjectReference) -> Result<&str, String>
 
 /// The label, and its value, that the target's binding carries.
 pub fn claim(target: &Value) -> Result<(&'static str, &str), &'static str> {
-    if object::labels(target).is_empty() {
+    if unstructured::labels(target).is_empty() {
         return Err("target resource has no label");
     }
-    let claim = POLICY_LABELS.into_iter().find_map(|label| Some((label, object::label(target, label)?)));
+    let claim = POLICY_LABELS.into_iter().find_map(|label| Some((label, unstructured::label(target, label)?)));
     claim.ok_or("no label of policy permanent-id found")
 }
 

@@ -3,10 +3,9 @@
 use std::collections::{BTreeMap, HashMap};
 
 use crowsnest_apimachinery::quantity::Quantity;
+use crowsnest_apimachinery::unstructured;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
-
-use crate::object;
 
 /// A pod of one of the clusters. Pods of several clusters may have one name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -46,12 +45,12 @@ const LONG_AGO: Timestamp = Timestamp::UNIX_EPOCH;
 
 impl Pod {
     pub fn of(cluster: &str, pod: &Value) -> Self {
-        let time = |path: &[&str]| object::text(pod, path).parse::<Timestamp>().ok();
+        let time = |path: &[&str]| unstructured::text(pod, path).parse::<Timestamp>().ok();
         Pod {
-            key: PodKey { cluster: cluster.to_owned(), name: object::name(pod).to_owned() },
-            labels: object::labels(pod),
-            phase: object::text(pod, &["status", "phase"]).to_owned(),
-            terminating: object::is_terminating(pod),
+            key: PodKey { cluster: cluster.to_owned(), name: unstructured::name(pod).to_owned() },
+            labels: unstructured::labels(pod),
+            phase: unstructured::text(pod, &["status", "phase"]).to_owned(),
+            terminating: unstructured::is_terminating(pod),
             ready: ready(pod),
             started: time(&["status", "startTime"]),
             containers: list(pod, &["spec", "containers"]).map(Container::of).collect(),
@@ -65,27 +64,27 @@ impl Pod {
 
 impl Container {
     fn of(container: &Value) -> Self {
-        let requests = object::at(container, &["resources", "requests"]).and_then(Value::as_object);
+        let requests = unstructured::at(container, &["resources", "requests"]).and_then(Value::as_object);
         let milli = |(name, amount): (&String, &Value)| {
             let amount = Quantity::parse(amount.as_str()?).ok()?;
             Some((name.clone(), amount.milli_value()))
         };
         Container {
-            name: object::text(container, &["name"]).to_owned(),
+            name: unstructured::text(container, &["name"]).to_owned(),
             requests: requests.into_iter().flatten().filter_map(milli).collect(),
         }
     }
 }
 
 fn list<'a>(object: &'a Value, path: &[&str]) -> impl Iterator<Item = &'a Value> {
-    object::at(object, path).and_then(Value::as_array).into_iter().flatten()
+    unstructured::at(object, path).and_then(Value::as_array).into_iter().flatten()
 }
 
 fn ready(pod: &Value) -> Option<Readiness> {
-    let condition = list(pod, &["status", "conditions"]).find(|of| object::text(of, &["type"]) == "Ready")?;
+    let condition = list(pod, &["status", "conditions"]).find(|of| unstructured::text(of, &["type"]) == "Ready")?;
     Some(Readiness {
-        status: object::text(condition, &["status"]).to_owned(),
-        since: object::text(condition, &["lastTransitionTime"]).parse().unwrap_or(LONG_AGO),
+        status: unstructured::text(condition, &["status"]).to_owned(),
+        since: unstructured::text(condition, &["lastTransitionTime"]).parse().unwrap_or(LONG_AGO),
     })
 }
 

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 
 use crowsnest_api::cluster::{AllocatableModeling, NodeSummary, ResourceModel, ResourceSummary};
 use crowsnest_apimachinery::quantity::Quantity;
+use crowsnest_apimachinery::unstructured;
 use k8s_openapi::api::core::v1::Taint;
 use serde_json::Value;
 
 use super::resources::{Resources, pod_request};
-use crate::object;
 
 /// A node, reduced to what decides whether a pod fits.
 #[derive(Debug, Clone, PartialEq)]
@@ -23,22 +23,22 @@ pub struct NodeFacts {
 
 impl NodeFacts {
     pub fn of(node: &Value) -> Self {
-        let condition = |condition: &&Value| object::text(condition, &["type"]) == "Ready";
-        let conditions = object::at(node, &["status", "conditions"]).and_then(Value::as_array);
+        let condition = |condition: &&Value| unstructured::text(condition, &["type"]) == "Ready";
+        let conditions = unstructured::at(node, &["status", "conditions"]).and_then(Value::as_array);
         let ready = conditions.into_iter().flatten().find(condition);
-        let mut taints: Vec<Taint> = object::at(node, &["spec", "taints"])
+        let mut taints: Vec<Taint> = unstructured::at(node, &["spec", "taints"])
             .and_then(|taints| serde_json::from_value(taints.clone()).ok())
             .unwrap_or_default();
-        if object::at(node, &["spec", "unschedulable"]).and_then(Value::as_bool).unwrap_or_default() {
+        if unstructured::at(node, &["spec", "unschedulable"]).and_then(Value::as_bool).unwrap_or_default() {
             let key = "node.kubernetes.io/unschedulable".to_owned();
             taints.push(Taint { key, effect: "NoSchedule".to_owned(), ..Taint::default() });
         }
         NodeFacts {
-            name: object::name(node).to_owned(),
-            ready: ready.is_some_and(|condition| object::text(condition, &["status"]) == "True"),
-            labels: object::labels(node),
+            name: unstructured::name(node).to_owned(),
+            ready: ready.is_some_and(|condition| unstructured::text(condition, &["status"]) == "True"),
+            labels: unstructured::labels(node),
             taints,
-            allocatable: Resources::of_json(object::at(node, &["status", "allocatable"])),
+            allocatable: Resources::of_json(unstructured::at(node, &["status", "allocatable"])),
         }
     }
 }
@@ -58,8 +58,8 @@ impl PodFacts {
         let mut request = pod.get("spec").map(|spec| pod_request(spec, false)).unwrap_or_default();
         request.pods = 1;
         PodFacts {
-            node: object::text(pod, &["spec", "nodeName"]).to_owned(),
-            finished: matches!(object::text(pod, &["status", "phase"]), "Succeeded" | "Failed"),
+            node: unstructured::text(pod, &["spec", "nodeName"]).to_owned(),
+            finished: matches!(unstructured::text(pod, &["status", "phase"]), "Succeeded" | "Failed"),
             request,
         }
     }
@@ -110,7 +110,7 @@ pub struct Written(Vec<(String, Quantity)>);
 
 impl Written {
     pub fn of(node: &Value) -> Self {
-        let list = object::at(node, &["status", "allocatable"]).and_then(Value::as_object);
+        let list = unstructured::at(node, &["status", "allocatable"]).and_then(Value::as_object);
         let read = |(name, value): (&String, &Value)| Some((name.clone(), Quantity::parse(value.as_str()?).ok()?));
         Written(list.into_iter().flatten().filter_map(read).collect())
     }

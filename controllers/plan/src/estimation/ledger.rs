@@ -6,6 +6,7 @@
 //! Healthy has them all, one that tells how many are ready has those. It ends with its binding, with its target, and
 //! after [`LIFE`]. A decision that could not be written ([`Ledger::failed`]) leaves the promises as they were before.
 
+use crowsnest_apimachinery::unstructured;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +21,6 @@ use super::ask::Part;
 use super::room::{Known, Room};
 use super::summary::Summary;
 use crate::gates::Gates;
-use crate::object;
 use crate::scheduling::ClusterFacts;
 
 /// A moment, told as the time since some other.
@@ -400,7 +400,7 @@ fn is_healthy(item: Option<&AggregatedStatusItem>) -> bool {
 
 /// How many pods are ready, where a status tells.
 fn ready(item: Option<&AggregatedStatusItem>) -> Option<i32> {
-    let ready = object::integer(&item?.status.as_ref()?.0, &["readyReplicas"])?;
+    let ready = unstructured::integer(&item?.status.as_ref()?.0, &["readyReplicas"])?;
     i32::try_from(ready).ok()
 }
 

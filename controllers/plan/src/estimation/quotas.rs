@@ -3,13 +3,13 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use crowsnest_apimachinery::unstructured;
 use k8s_openapi::api::core::v1::ScopedResourceSelectorRequirement;
 use serde_json::Value;
 
 use super::ask::{Ask, Part, What, in_units};
 use super::ledger::Promise;
 use super::resources::is_extended;
-use crate::object;
 use crowsnest_apimachinery::quantity::Quantity;
 
 /// A ResourceQuota, reduced to what bounds pods' requests.
@@ -24,7 +24,7 @@ const PRIORITY_CLASS: &str = "PriorityClass";
 
 impl QuotaFacts {
     pub fn of(quota: &Value) -> Self {
-        let status = |list| object::at(quota, &["status", list]).and_then(Value::as_object);
+        let status = |list| unstructured::at(quota, &["status", list]).and_then(Value::as_object);
         let mut free: BTreeMap<String, i64> = BTreeMap::new();
         for (name, hard) in status("hard").into_iter().flatten() {
             let Some(request) = requested(name) else { continue };
@@ -34,14 +34,14 @@ impl QuotaFacts {
             // `cpu` and `requests.cpu` are the same.
             free.entry(request.to_owned()).and_modify(|free| *free = left.min(*free)).or_insert(left);
         }
-        let named = object::at(quota, &["spec", "scopes"]).and_then(Value::as_array);
+        let named = unstructured::at(quota, &["spec", "scopes"]).and_then(Value::as_array);
         let exists = |scope: &str| ScopedResourceSelectorRequirement {
             scope_name: scope.to_owned(),
             operator: "Exists".to_owned(),
             values: None,
         };
         let mut scopes: Vec<_> = named.into_iter().flatten().filter_map(Value::as_str).map(exists).collect();
-        let selected = object::at(quota, &["spec", "scopeSelector", "matchExpressions"]);
+        let selected = unstructured::at(quota, &["spec", "scopeSelector", "matchExpressions"]);
         let selected: Option<Vec<_>> = selected.and_then(|all| serde_json::from_value(all.clone()).ok());
         scopes.extend(selected.unwrap_or_default());
         QuotaFacts { free, scopes }

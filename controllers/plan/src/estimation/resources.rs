@@ -6,7 +6,7 @@ use crowsnest_api::policy::ResourceList;
 use crowsnest_apimachinery::quantity::{Format, Quantity};
 use serde_json::Value;
 
-use crate::object::at;
+use crowsnest_apimachinery::unstructured::at;
 
 /// What a node has, a pod asks for, or a cluster holds.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]

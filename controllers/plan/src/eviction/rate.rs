@@ -7,12 +7,13 @@ use std::time::{Duration, Instant};
 
 use crowsnest_api::constants::condition;
 use crowsnest_apimachinery::taints;
+use crowsnest_apimachinery::unstructured;
 use k8s_openapi::api::core::v1::Taint;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::{conditions, object};
+use crate::conditions;
 
 /// What decides about evictions from a cluster, and from all others.
 #[derive(Debug, Clone, PartialEq)]
@@ -32,7 +33,7 @@ pub struct Standing {
 impl Standing {
     /// As its Cluster says.
     pub fn of(cluster: &Value) -> Result<Self, serde_json::Error> {
-        let read = |path: &[&str]| object::at(cluster, path).unwrap_or(&Value::Null);
+        let read = |path: &[&str]| unstructured::at(cluster, path).unwrap_or(&Value::Null);
         let shown = Option::<Vec<Condition>>::deserialize(read(&["status", "conditions"]))?.unwrap_or_default();
         let taints = Option::<Vec<Taint>>::deserialize(read(&["spec", "taints"]))?.unwrap_or_default();
         let signals = conditions::find(&shown, condition::HEALTH_SIGNALS);
@@ -41,7 +42,7 @@ impl Standing {
             doubted: signals
                 .is_some_and(|one| one.status == "False" && one.reason == condition::HEALTH_SIGNALS_DOUBTED),
             taints: taints.into_iter().filter(|taint| taint.effect == taints::NO_EXECUTE).collect(),
-            leaving: object::is_terminating(cluster),
+            leaving: unstructured::is_terminating(cluster),
             shows_halt: conditions::is_true(&shown, condition::EVICTIONS_HALTED),
         })
     }

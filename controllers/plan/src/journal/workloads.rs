@@ -11,13 +11,13 @@ use crowsnest_api::work::{
     TargetCluster,
 };
 use crowsnest_apimachinery::quantity::Quantity;
+use crowsnest_apimachinery::unstructured;
 use k8s_openapi::api::core::v1::Toleration;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::clusters::{driving, flip_id, taint_id, why_not_ready, words};
 use super::{Action, Cause, Entry, id, second};
-use crate::object;
 use crate::quota::Exceeded;
 use crate::reference::Reference;
 use crate::scheduling::Trigger;
@@ -40,7 +40,7 @@ pub struct Bound<'a> {
 
 impl<'a> Bound<'a> {
     pub fn of(binding: &'a Value, spec: &'a ResourceBindingSpec, at: Timestamp) -> Self {
-        let said = |key: &str| object::annotation(binding, key).unwrap_or_default();
+        let said = |key: &str| unstructured::annotation(binding, key).unwrap_or_default();
         let group = "policy.karmada.io/v1alpha1";
         let policy =
             match (said(annotation::PROPAGATION_POLICY_NAME), said(annotation::CLUSTER_PROPAGATION_POLICY_NAME)) {
@@ -51,7 +51,7 @@ impl<'a> Bound<'a> {
                     Some(Reference::named(group, "PropagationPolicy", namespace, name))
                 }
             };
-        let (uid, generation) = (object::uid(binding), object::generation(binding));
+        let (uid, generation) = (unstructured::uid(binding), unstructured::generation(binding));
         Bound { uid, generation, template: &spec.resource, policy, at }
     }
 

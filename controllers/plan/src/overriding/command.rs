@@ -3,7 +3,7 @@
 use crowsnest_api::policy::{CommandArgsOverrider, OverriderOperator};
 use serde_json::{Value, json};
 
-use crate::object::text;
+use crowsnest_apimachinery::unstructured::text;
 
 pub fn apply(manifest: &mut Value, field: &str, overrider: &CommandArgsOverrider) {
     let Some(containers) = super::containers(manifest) else { return };

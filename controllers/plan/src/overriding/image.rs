@@ -7,7 +7,7 @@ use regex::Regex;
 use serde_json::Value;
 
 use super::OverrideError;
-use crate::object::text;
+use crowsnest_apimachinery::unstructured::{self, text};
 
 /// Overrides the image at the predicate's path, or every container's image where there is no predicate. Init
 /// containers are left alone, as in Karmada.
@@ -24,7 +24,7 @@ pub fn apply(manifest: &mut Value, overrider: &ImageOverrider) -> Result<(), Ove
     }
     for container in super::containers(manifest).into_iter().flatten() {
         let image = overridden(text(container, &["image"]), overrider)?;
-        crate::object::set(container, &["image"], Value::String(image));
+        unstructured::set(container, &["image"], Value::String(image));
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 use crowsnest_api::policy::{LabelAnnotationOverrider, OverriderOperator};
 use serde_json::Value;
 
-use crate::object::{at, remove, set};
+use crowsnest_apimachinery::unstructured::{at, remove, set};
 
 pub fn apply(manifest: &mut Value, field: &str, overrider: &LabelAnnotationOverrider) {
     for (key, value) in &overrider.value {

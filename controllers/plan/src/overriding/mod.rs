@@ -18,6 +18,7 @@ use std::fmt;
 
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::policy::{OverrideSpec, Overriders};
+use crowsnest_apimachinery::unstructured;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -25,7 +26,6 @@ pub use field::PointerError;
 pub use patch::{PatchError, PlaceError};
 pub use yaml::ReadError;
 
-use super::object;
 use super::selector::{Precision, best_precision, cluster_matches};
 
 /// Why an override can't be applied to an object.
@@ -118,7 +118,7 @@ pub fn apply(
     namespaced: &[OverridePolicy<'_>],
 ) -> Result<Report, Failed> {
     let mut report = Report { cluster: apply_scope(manifest, cluster, cluster_wide, true)?, ..Report::default() };
-    if !object::namespace(manifest).is_empty() {
+    if !unstructured::namespace(manifest).is_empty() {
         report.namespaced = apply_scope(manifest, cluster, namespaced, false)?;
     }
     Ok(report)
@@ -158,13 +158,13 @@ struct Identity {
 
 impl Identity {
     fn of(manifest: &Value) -> Self {
-        let group = object::api_version(manifest).split_once('/').map_or("", |(group, _)| group);
+        let group = unstructured::api_version(manifest).split_once('/').map_or("", |(group, _)| group);
         let text = |text: &str| text.to_owned();
         Self {
             group: text(group),
-            kind: text(object::kind(manifest)),
-            namespace: text(object::namespace(manifest)),
-            name: text(object::name(manifest)),
+            kind: text(unstructured::kind(manifest)),
+            namespace: text(unstructured::namespace(manifest)),
+            name: text(unstructured::name(manifest)),
         }
     }
 
@@ -241,12 +241,12 @@ fn apply_overriders(manifest: &mut Value, overriders: &Overriders) -> Result<(),
             value: entry.value.as_ref().map(|value| &value.0),
         }),
     )?;
-    if object::kind(manifest).is_empty() { Err(OverrideError::NoKind(manifest.to_string())) } else { Ok(()) }
+    if unstructured::kind(manifest).is_empty() { Err(OverrideError::NoKind(manifest.to_string())) } else { Ok(()) }
 }
 
 /// Where a workload kind keeps its containers; overriders of images, commands and arguments know these kinds only.
 fn containers<'a>(manifest: &'a mut Value) -> Option<&'a mut Vec<Value>> {
-    let path: &[&str] = match object::kind(manifest) {
+    let path: &[&str] = match unstructured::kind(manifest) {
         "Pod" => &["spec", "containers"],
         "ReplicaSet" | "Deployment" | "DaemonSet" | "StatefulSet" | "Job" => {
             &["spec", "template", "spec", "containers"]

@@ -4,11 +4,11 @@ use crowsnest_api::cluster::Cluster;
 use crowsnest_api::policy::Overriders;
 use crowsnest_apimachinery::differences::differences;
 use crowsnest_apimachinery::differences::{Compared, Difference};
+use crowsnest_apimachinery::unstructured;
 use serde::Serialize;
 use serde_json::Value;
 
 use super::{Applied, Failed, OverridePolicy, Report, apply_rule, matching};
-use crate::object;
 
 /// One rule that was applied, and what became of the object by it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -49,7 +49,7 @@ pub fn apply(
     namespaced: &[OverridePolicy<'_>],
 ) -> Traced {
     let mut traced = Traced::default();
-    let of_namespace = if object::namespace(manifest).is_empty() { &[][..] } else { namespaced };
+    let of_namespace = if unstructured::namespace(manifest).is_empty() { &[][..] } else { namespaced };
     for (cluster_scoped, policies) in [(true, cluster_wide), (false, of_namespace)] {
         for (policy, overriders) in matching(manifest, cluster, policies) {
             let before = manifest.clone();

@@ -11,12 +11,12 @@ use crowsnest_api::work::{
     Component, ObjectReference, ReplicaRequirements, ResourceBindingSpec, SchedulePriority, Suspension,
     WorkloadAffinityGroups,
 };
+use crowsnest_apimachinery::unstructured;
 use serde_json::{Value, json};
 
 use super::choice::Policy;
 use super::claim;
 use crate::gates::Gates;
-use crate::object;
 
 /// What the interpreter says of a template's replicas.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -58,20 +58,20 @@ pub struct Intent<'a> {
 }
 
 pub fn plan(intent: &Intent<'_>, existing: Option<&Value>) -> BindingPlan {
-    let scope = Scope::of_namespace(object::namespace(intent.template));
+    let scope = Scope::of_namespace(unstructured::namespace(intent.template));
     let spec = spec(intent, scope);
     let Some(existing) = existing else { return BindingPlan::Create(create(intent, scope, &spec)) };
-    if owner_uid(existing).is_some_and(|uid| uid != object::uid(intent.template)) {
+    if owner_uid(existing).is_some_and(|uid| uid != unstructured::uid(intent.template)) {
         return BindingPlan::WaitForGarbageCollection;
     }
     let updated = update(intent, scope, &spec, existing);
     let same = match intent.template_changed {
-        true => object::semantically_equal(existing, &updated),
+        true => unstructured::semantically_equal(existing, &updated),
         false => {
             let mut updated = updated.clone();
-            let version = object::at(existing, &["spec", "resource", "resourceVersion"]).cloned();
-            object::set(&mut updated, &["spec", "resource", "resourceVersion"], version.unwrap_or(Value::Null));
-            object::semantically_equal(existing, &updated)
+            let version = unstructured::at(existing, &["spec", "resource", "resourceVersion"]).cloned();
+            unstructured::set(&mut updated, &["spec", "resource", "resourceVersion"], version.unwrap_or(Value::Null));
+            unstructured::semantically_equal(existing, &updated)
         }
     };
     if same { BindingPlan::Keep } else { BindingPlan::Update(updated) }
@@ -79,28 +79,28 @@ pub fn plan(intent: &Intent<'_>, existing: Option<&Value>) -> BindingPlan {
 
 /// The uid of the object's controlling owner.
 pub fn owner_uid(object: &Value) -> Option<&str> {
-    let owners = object::at(object, &["metadata", "ownerReferences"])?.as_array()?;
+    let owners = unstructured::at(object, &["metadata", "ownerReferences"])?.as_array()?;
     let controller = |owner: &&Value| owner.get("controller").and_then(Value::as_bool).unwrap_or_default();
-    owners.iter().find(controller).map(|owner| object::text(owner, &["uid"]))
+    owners.iter().find(controller).map(|owner| unstructured::text(owner, &["uid"]))
 }
 
 /// The reference with which an object is owned, and collected with its owner.
 pub fn controller_reference(owner: &Value) -> Value {
     json!({
-        "apiVersion": object::api_version(owner), "kind": object::kind(owner),
-        "name": object::name(owner), "uid": object::uid(owner),
+        "apiVersion": unstructured::api_version(owner), "kind": unstructured::kind(owner),
+        "name": unstructured::name(owner), "uid": unstructured::uid(owner),
         "controller": true, "blockOwnerDeletion": true,
     })
 }
 
 pub fn reference(template: &Value) -> ObjectReference {
     ObjectReference {
-        api_version: object::api_version(template).to_owned(),
-        kind: object::kind(template).to_owned(),
-        namespace: object::namespace(template).to_owned(),
-        name: object::name(template).to_owned(),
-        uid: object::uid(template).to_owned(),
-        resource_version: object::resource_version(template).to_owned(),
+        api_version: unstructured::api_version(template).to_owned(),
+        kind: unstructured::kind(template).to_owned(),
+        namespace: unstructured::namespace(template).to_owned(),
+        name: unstructured::name(template).to_owned(),
+        uid: unstructured::uid(template).to_owned(),
+        resource_version: unstructured::resource_version(template).to_owned(),
     }
 }
 
@@ -129,7 +129,7 @@ fn affinity_groups(intent: &Intent<'_>) -> Option<WorkloadAffinityGroups> {
     let affinity =
         intent.policy.spec.placement.workload_affinity.as_ref().filter(|_| intent.gates.workload_affinity)?;
     let group = |key: Option<&String>| {
-        let value = key.and_then(|key| Some(format!("{key}={}", object::label(intent.template, key)?)));
+        let value = key.and_then(|key| Some(format!("{key}={}", unstructured::label(intent.template, key)?)));
         value.unwrap_or_default()
     };
     let groups = WorkloadAffinityGroups {
@@ -145,27 +145,27 @@ fn create(intent: &Intent<'_>, scope: Scope, spec: &ResourceBindingSpec) -> Valu
         "apiVersion": "work.karmada.io/v1alpha2",
         "kind": binding_kind(scope),
         "metadata": {
-            "name": binding_name(object::kind(template), object::name(template)),
+            "name": binding_name(unstructured::kind(template), unstructured::name(template)),
             "finalizers": [finalizer(scope)],
             "ownerReferences": [controller_reference(template)],
         },
         "spec": spec,
     });
     if scope == Scope::Namespaced {
-        object::set(&mut binding, &["metadata", "namespace"], json!(object::namespace(template)));
+        unstructured::set(&mut binding, &["metadata", "namespace"], json!(unstructured::namespace(template)));
     }
     claim_binding(&mut binding, intent.policy);
-    object::set_label(&mut binding, permanent_id::binding_label(scope), intent.new_permanent_id);
+    unstructured::set_label(&mut binding, permanent_id::binding_label(scope), intent.new_permanent_id);
     binding
 }
 
 fn claim_binding(binding: &mut Value, policy: &Policy<'_>) {
     let (claim_labels, claim_annotations) = claim::metadata(policy);
     for (key, value) in claim_labels {
-        object::set_label(binding, key, &value);
+        unstructured::set_label(binding, key, &value);
     }
     for (key, value) in claim_annotations {
-        object::set_annotation(binding, key, &value);
+        unstructured::set_annotation(binding, key, &value);
     }
 }
 
@@ -191,39 +191,39 @@ fn update(intent: &Intent<'_>, scope: Scope, spec: &ResourceBindingSpec, existin
     let namespaced: &[&str] = if scope == Scope::Namespaced { &OWNED_NAMESPACED } else { &[] };
     for field in OWNED.iter().chain(namespaced) {
         match wanted.get(field) {
-            Some(value) => object::set(&mut updated, &["spec", field], value.clone()),
+            Some(value) => unstructured::set(&mut updated, &["spec", field], value.clone()),
             // The schema's default comes back when the field is left out, so leaving it is the same.
             None if *field == "conflictResolution" => {}
             None => {
-                object::remove(&mut updated, &["spec", field]);
+                unstructured::remove(&mut updated, &["spec", field]);
             }
         }
     }
     merge_suspension(&mut updated, wanted.get("suspension"));
     claim_binding(&mut updated, intent.policy);
     if !intent.policy.namespace.is_empty() {
-        object::remove(&mut updated, &["metadata", "labels", labels::CLUSTER_PROPAGATION_POLICY_PERMANENT_ID]);
+        unstructured::remove(&mut updated, &["metadata", "labels", labels::CLUSTER_PROPAGATION_POLICY_PERMANENT_ID]);
         let name = crowsnest_api::constants::annotation::CLUSTER_PROPAGATION_POLICY_NAME;
-        object::remove(&mut updated, &["metadata", "annotations", name]);
+        unstructured::remove(&mut updated, &["metadata", "annotations", name]);
     }
-    if !object::has_finalizer(&updated, finalizer(scope)) {
-        let mut finalizers: Vec<String> = object::finalizers(&updated).map(str::to_owned).collect();
+    if !unstructured::has_finalizer(&updated, finalizer(scope)) {
+        let mut finalizers: Vec<String> = unstructured::finalizers(&updated).map(str::to_owned).collect();
         finalizers.push(finalizer(scope).to_owned());
-        object::set(&mut updated, &["metadata", "finalizers"], json!(finalizers));
+        unstructured::set(&mut updated, &["metadata", "finalizers"], json!(finalizers));
     }
-    object::set(&mut updated, &["metadata", "ownerReferences"], json!([controller_reference(intent.template)]));
+    unstructured::set(&mut updated, &["metadata", "ownerReferences"], json!([controller_reference(intent.template)]));
     updated
 }
 
 /// The policy owns the dispatching half of a suspension, whoever suspended scheduling the other.
 fn merge_suspension(binding: &mut Value, wanted: Option<&Value>) {
-    let scheduling = object::at(binding, &["spec", "suspension", "scheduling"]).cloned();
+    let scheduling = unstructured::at(binding, &["spec", "suspension", "scheduling"]).cloned();
     let mut merged = wanted.cloned().unwrap_or_else(|| json!({}));
     if let Some(scheduling) = scheduling {
-        object::set(&mut merged, &["scheduling"], scheduling);
+        unstructured::set(&mut merged, &["scheduling"], scheduling);
     } else if wanted.is_none() {
-        object::remove(binding, &["spec", "suspension"]);
+        unstructured::remove(binding, &["spec", "suspension"]);
         return;
     }
-    object::set(binding, &["spec", "suspension"], merged);
+    unstructured::set(binding, &["spec", "suspension"], merged);
 }

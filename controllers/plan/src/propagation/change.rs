@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::object::{at, semantically_equal};
+use crowsnest_apimachinery::unstructured::{at, semantically_equal};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Change {

@@ -8,11 +8,11 @@ use std::cmp::Reverse;
 
 use crowsnest_api::policy::{ActivationPreference, PreemptionBehavior, PropagationSpec, ResourceSelector};
 use crowsnest_api::{Scope, permanent_id};
+use crowsnest_apimachinery::unstructured;
 use serde::Serialize;
 use serde_json::Value;
 
 use super::claim::Claim;
-use crate::object;
 use crate::selector::{Precision, best_precision, precision_of};
 
 /// A propagation policy of either scope.
@@ -29,10 +29,10 @@ pub struct Policy<'a> {
 impl<'a> Policy<'a> {
     pub fn of(policy: &'a Value, spec: &'a PropagationSpec) -> Self {
         Policy {
-            namespace: object::namespace(policy),
-            name: object::name(policy),
+            namespace: unstructured::namespace(policy),
+            name: unstructured::name(policy),
             permanent_id: permanent_id::of_policy(policy),
-            terminating: object::is_terminating(policy),
+            terminating: unstructured::is_terminating(policy),
             spec,
         }
     }
@@ -69,7 +69,7 @@ impl Policy<'_> {
     fn names(&self, template: &Value) -> bool {
         let one = |selector: &&ResourceSelector| {
             let namespace = self.namespace_of(selector).unwrap_or_default();
-            !selector.name.is_empty() && namespace == object::namespace(template)
+            !selector.name.is_empty() && namespace == unstructured::namespace(template)
         };
         let mut selectors = self.spec.resource_selectors.iter().filter(one);
         selectors.any(|selector| precision_of(selector, template).is_some())

@@ -4,7 +4,7 @@ use crowsnest_api::constants::{annotation as annotations, label as labels};
 use serde_json::{Value, json};
 
 use super::choice::Policy;
-use crate::object::{annotation, label};
+use crowsnest_apimachinery::unstructured::{annotation, label};
 
 /// The claim found on a template or a binding.
 #[derive(Debug, Clone, PartialEq, Eq)]

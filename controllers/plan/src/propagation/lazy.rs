@@ -1,11 +1,11 @@
 //! Lazy policies: what one says reaches a template's binding with the template's next change by its user, not before.
 
+use crowsnest_apimachinery::unstructured;
 use serde_json::{Value, json};
 
 use super::binding::Interpreted;
 use super::choice::Policy;
 use super::claim::Claim;
-use crate::object;
 
 /// What is known of the changes of a template since it was last looked at; the greater one counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -38,7 +38,7 @@ pub fn activates(
 /// where they are no numbers nothing is known.
 pub fn is_newer(template: &Value, policy_version: &str) -> bool {
     let number = |version: &str| version.parse::<u64>().ok();
-    match (number(object::resource_version(template)), number(policy_version)) {
+    match (number(unstructured::resource_version(template)), number(policy_version)) {
         (Some(template), Some(policy)) => template > policy,
         _ => false,
     }
@@ -48,14 +48,14 @@ pub fn is_newer(template: &Value, policy_version: &str) -> bool {
 /// kinds that have a status the version tells nothing, so what follows from the replicas alone is seen.
 fn is_behind(template: &Value, binding: Option<&Value>, interpreted: &Interpreted) -> bool {
     let Some(binding) = binding else { return true };
-    if object::text(binding, &["spec", "resource", "uid"]) != object::uid(template) {
+    if unstructured::text(binding, &["spec", "resource", "uid"]) != unstructured::uid(template) {
         return true;
     }
     let differs = |field: &str, wanted: Value| {
-        let shown = object::at(binding, &["spec", field]).unwrap_or(&Value::Null);
-        !object::semantically_equal(shown, &wanted)
+        let shown = unstructured::at(binding, &["spec", field]).unwrap_or(&Value::Null);
+        !unstructured::semantically_equal(shown, &wanted)
     };
-    if object::integer(binding, &["spec", "replicas"]).unwrap_or_default() != i64::from(interpreted.replicas)
+    if unstructured::integer(binding, &["spec", "replicas"]).unwrap_or_default() != i64::from(interpreted.replicas)
         || differs("replicaRequirements", json!(interpreted.requirements))
         || differs("components", json!(interpreted.components))
     {
@@ -64,7 +64,8 @@ fn is_behind(template: &Value, binding: Option<&Value>, interpreted: &Interprete
     // A claim is a write of ours, and nothing else moves the version of what has no status.
     template.get("status").is_none()
         && Claim::of(template) == Claim::of(binding)
-        && object::text(binding, &["spec", "resource", "resourceVersion"]) != object::resource_version(template)
+        && unstructured::text(binding, &["spec", "resource", "resourceVersion"])
+            != unstructured::resource_version(template)
 }
 
 #[cfg(test)]

@@ -4,11 +4,11 @@
 //! of one is its [`difference`] from what was sent. Whoever remembers it for a manifest can tell the member's own additions
 //! from drift, and writes nothing where there is none.
 
+use crowsnest_apimachinery::unstructured;
 use serde_json::Value;
 
 use super::managed;
 use super::prune::{prune, prune_job_ttl};
-use crate::object;
 
 /// What to do with one manifest in one member.
 #[derive(Debug, Clone, PartialEq)]
@@ -49,9 +49,9 @@ pub fn meet<'o>(cluster: &str, manifest: &Value, observed: Option<&'o Value>) ->
         return Meeting::Planned(ApplyPlan::Conflict(format!(
             "resource(kind={}, {}/{}) already exists in the cluster {cluster} and the {} strategy value is empty, \
              Karmada will not manage this resource",
-            object::kind(manifest),
-            object::namespace(manifest),
-            object::name(manifest),
+            unstructured::kind(manifest),
+            unstructured::namespace(manifest),
+            unstructured::name(manifest),
             super::construct::CONFLICT_RESOLUTION,
         )));
     }
@@ -69,15 +69,15 @@ pub fn finish(desired: Value, observed: &Value, difference: Option<&Value>) -> A
 /// Ours already, or the manifest says to take it over.
 fn may_update(manifest: &Value, observed: &Value) -> bool {
     managed::is_managed(observed)
-        || object::annotation(manifest, super::construct::CONFLICT_RESOLUTION) == Some("overwrite")
+        || unstructured::annotation(manifest, super::construct::CONFLICT_RESOLUTION) == Some("overwrite")
 }
 
 fn keep_members_metadata(desired: &mut Value, observed: &Value) {
     for field in MEMBERS_OWN {
-        match object::at(observed, &["metadata", field]) {
-            Some(value) => object::set(desired, &["metadata", field], value.clone()),
+        match unstructured::at(observed, &["metadata", field]) {
+            Some(value) => unstructured::set(desired, &["metadata", field], value.clone()),
             None => {
-                object::remove(desired, &["metadata", field]);
+                unstructured::remove(desired, &["metadata", field]);
             }
         }
     }
@@ -95,7 +95,7 @@ fn is_up_to_date(desired: &Value, observed: &Value, difference: Option<&Value>) 
     if let Some(difference) = difference {
         json_patch::merge(&mut wanted, difference);
     }
-    object::semantically_equal(&live, &wanted)
+    unstructured::semantically_equal(&live, &wanted)
 }
 
 /// An object as far as applying compares it. Labels and annotations are compared whole.
@@ -103,8 +103,8 @@ fn without_members_part(object: &Value) -> Value {
     let mut compared = object.clone();
     prune(&mut compared);
     for field in MEMBERS_OWN.into_iter().chain(["annotations", "labels"]) {
-        if let Some(value) = object::at(object, &["metadata", field]) {
-            object::set(&mut compared, &["metadata", field], value.clone());
+        if let Some(value) = unstructured::at(object, &["metadata", field]) {
+            unstructured::set(&mut compared, &["metadata", field], value.clone());
         }
     }
     compared
@@ -116,11 +116,11 @@ pub fn difference(sent: &Value, live: &Value) -> Option<Value> {
     let compared = |object: &Value| {
         let mut compared = without_members_part(object);
         for field in MEMBERS_OWN {
-            object::remove(&mut compared, &["metadata", field]);
+            unstructured::remove(&mut compared, &["metadata", field]);
         }
-        if object::kind(object) == "Secret" && object::api_version(object) == "v1" {
+        if unstructured::kind(object) == "Secret" && unstructured::api_version(object) == "v1" {
             for values in ["data", "stringData"] {
-                object::remove(&mut compared, &[values]);
+                unstructured::remove(&mut compared, &[values]);
             }
         }
         compared
@@ -143,13 +143,13 @@ fn has_all(live: &Value, wanted: &Value) -> bool {
         (Value::Array(live), Value::Array(wanted)) if live.len() == wanted.len() => {
             live.iter().zip(wanted).all(|(live, wanted)| has_all(live, wanted))
         }
-        (live, wanted) => object::semantically_equal(live, wanted),
+        (live, wanted) => unstructured::semantically_equal(live, wanted),
     }
 }
 
 /// The JSON merge patch from one value to another, where they are not the same to Kubernetes. Nulls are no values.
 fn merge_patch(from: &Value, to: &Value) -> Option<Value> {
-    if object::semantically_equal(from, to) {
+    if unstructured::semantically_equal(from, to) {
         return None;
     }
     let (Value::Object(before), Value::Object(after)) = (from, to) else { return Some(to.clone()) };
@@ -213,9 +213,9 @@ mod tests {
     #[case::a_label_of_ours(json!({"metadata": {"labels": {"karmada.io/managed": "true", "tier": null}}}))]
     fn drift_is_seen_beside_it(#[case] drift: Value) {
         let mut sent = sent();
-        object::set_label(&mut sent, "tier", "front");
+        unstructured::set_label(&mut sent, "tier", "front");
         let mut live = taken();
-        object::set_label(&mut live, "tier", "front");
+        unstructured::set_label(&mut live, "tier", "front");
         let difference = difference(&sent, &live);
         assert_eq!(planned(&sent, &live, difference.as_ref()), ApplyPlan::Keep);
         json_patch::merge(&mut live, &drift);
@@ -269,7 +269,7 @@ mod tests {
     fn a_merge_patch_leads_from_one_to_the_other(#[case] from: Value, #[case] to: Value) {
         let mut patched = from.clone();
         json_patch::merge(&mut patched, &merge_patch(&from, &to).expect("they differ"));
-        assert!(object::semantically_equal(&patched, &to), "{patched} is not {to}");
+        assert!(unstructured::semantically_equal(&patched, &to), "{patched} is not {to}");
         assert_eq!(merge_patch(&to, &patched), None);
     }
 }

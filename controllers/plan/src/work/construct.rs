@@ -9,11 +9,11 @@ use crowsnest_api::names::{execution_namespace, work_name};
 use crowsnest_api::permanent_id;
 use crowsnest_api::policy::{ConflictResolution, PurgeMode};
 use crowsnest_api::work::{ResourceBindingSpec, Suspension, TargetCluster};
+use crowsnest_apimachinery::unstructured;
 use serde_json::{Value, json};
 
 use super::managed::{self, MANAGED_LABEL, WORK_PERMANENT_ID};
 use super::prune::{prune, prune_job_ttl};
-use crate::object;
 use crate::overriding;
 use crate::propagation::binding::Interpreted;
 use crate::scheduling::{TieBreak, divide};
@@ -36,8 +36,8 @@ pub struct BindingIdentity<'a> {
 impl<'a> BindingIdentity<'a> {
     pub fn of(binding: &'a Value) -> Self {
         BindingIdentity {
-            namespace: object::namespace(binding),
-            name: object::name(binding),
+            namespace: unstructured::namespace(binding),
+            name: unstructured::name(binding),
             permanent_id: permanent_id::of_binding(binding),
         }
     }
@@ -121,20 +121,21 @@ pub fn job_completions(
         spec.placement.as_ref().and_then(|placement| placement.replica_scheduling.as_ref()).is_some_and(|strategy| {
             strategy.replica_scheduling_type == Some(crowsnest_api::policy::ReplicaSchedulingType::Divided)
         });
-    let completions = object::integer(template, &["spec", "completions"]);
-    let Some(completions) = completions.filter(|_| object::kind(template) == "Job" && divided && spec.replicas > 0)
+    let completions = unstructured::integer(template, &["spec", "completions"]);
+    let Some(completions) =
+        completions.filter(|_| unstructured::kind(template) == "Job" && divided && spec.replicas > 0)
     else {
         return BTreeMap::new();
     };
     let votes = targets.iter().map(|target| (target.name.as_str(), i64::from(target.replicas)));
     let seats = i32::try_from(completions).unwrap_or(i32::MAX);
-    let divided = divide(seats, votes, TieBreak::of_uid(object::uid(template)));
+    let divided = divide(seats, votes, TieBreak::of_uid(unstructured::uid(template)));
     divided.into_iter().map(|(name, seats)| (name.to_owned(), seats)).collect()
 }
 
 /// Whether the binding allows the template what each replica, and each component with all of its replicas, needs now.
 pub fn is_agreed(spec: &ResourceBindingSpec, template: &Interpreted) -> bool {
-    let same = |left: Value, right: Value| object::semantically_equal(&left, &right);
+    let same = |left: Value, right: Value| unstructured::semantically_equal(&left, &right);
     same(json!(spec.replica_requirements), json!(template.requirements))
         && same(json!(spec.components), json!(template.components))
 }
@@ -161,13 +162,13 @@ pub fn for_binding(
     inject_state: bool,
 ) -> DesiredWork {
     let mut annotations: BTreeMap<String, String> = BTreeMap::new();
-    object::set_label(&mut manifest, binding.id_label(), binding.permanent_id);
-    let generation = object::generation(&manifest);
+    unstructured::set_label(&mut manifest, binding.id_label(), binding.permanent_id);
+    let generation = unstructured::generation(&manifest);
     if generation > 0 {
-        object::set_annotation(&mut manifest, "resourcetemplate.karmada.io/generation", &generation.to_string());
+        unstructured::set_annotation(&mut manifest, "resourcetemplate.karmada.io/generation", &generation.to_string());
     }
     for (key, value) in binding.annotations() {
-        object::set_annotation(&mut manifest, key, value);
+        unstructured::set_annotation(&mut manifest, key, value);
         annotations.insert(key.to_owned(), value.to_owned());
     }
     let resolution = conflict_resolution(spec, &manifest);
@@ -195,14 +196,15 @@ pub fn wrap(
     options: WorkOptions,
 ) -> DesiredWork {
     let namespace = execution_namespace(cluster);
-    let name = work_name(object::kind(&manifest), object::name(&manifest), object::namespace(&manifest));
-    let uid = object::uid(&manifest).to_owned();
-    object::set_label(&mut manifest, MANAGED_LABEL, "true");
-    object::set_annotation(&mut manifest, "resourcetemplate.karmada.io/uid", &uid);
-    object::set_annotation(&mut manifest, "work.karmada.io/name", &name);
-    object::set_annotation(&mut manifest, "work.karmada.io/namespace", &namespace);
+    let name =
+        work_name(unstructured::kind(&manifest), unstructured::name(&manifest), unstructured::namespace(&manifest));
+    let uid = unstructured::uid(&manifest).to_owned();
+    unstructured::set_label(&mut manifest, MANAGED_LABEL, "true");
+    unstructured::set_annotation(&mut manifest, "resourcetemplate.karmada.io/uid", &uid);
+    unstructured::set_annotation(&mut manifest, "work.karmada.io/name", &name);
+    unstructured::set_annotation(&mut manifest, "work.karmada.io/namespace", &namespace);
     if let Some(resolution) = annotations.get(CONFLICT_RESOLUTION) {
-        object::set_annotation(&mut manifest, CONFLICT_RESOLUTION, resolution);
+        unstructured::set_annotation(&mut manifest, CONFLICT_RESOLUTION, resolution);
     }
     prune(&mut manifest);
     prune_job_ttl(&mut manifest);
@@ -212,7 +214,7 @@ pub fn wrap(
 
 /// The template's own annotation wins over the policy's setting.
 fn conflict_resolution(spec: &ResourceBindingSpec, manifest: &Value) -> &'static str {
-    match object::annotation(manifest, CONFLICT_RESOLUTION) {
+    match unstructured::annotation(manifest, CONFLICT_RESOLUTION) {
         Some("overwrite") => "overwrite",
         Some("abort") => "abort",
         _ if spec.conflict_resolution == Some(ConflictResolution::Overwrite) => "overwrite",
@@ -226,7 +228,7 @@ fn inject_preserved_state(spec: &ResourceBindingSpec, cluster: &str, manifest: &
     let moved_here = !task.clusters_before_failover.iter().any(|name| name == cluster);
     if task.purge_mode == Some(PurgeMode::Directly) && moved_here {
         for (key, value) in &task.preserved_label_state {
-            object::set_label(manifest, key, value);
+            unstructured::set_label(manifest, key, value);
         }
     }
 }
@@ -246,17 +248,17 @@ impl DesiredWork {
     /// Compares with the Work that exists. `new_permanent_id` is used only for a new Work.
     pub fn plan(&self, existing: Option<&Value>, new_permanent_id: &str) -> WorkPlan {
         let Some(existing) = existing else { return WorkPlan::Create(self.build(new_permanent_id)) };
-        if object::is_terminating(existing) {
+        if unstructured::is_terminating(existing) {
             return WorkPlan::WaitForDeletion;
         }
-        let permanent_id = object::label(existing, WORK_PERMANENT_ID).unwrap_or(new_permanent_id);
+        let permanent_id = unstructured::label(existing, WORK_PERMANENT_ID).unwrap_or(new_permanent_id);
         let mut updated = existing.clone();
         for (key, value) in &self.labels {
-            object::set_label(&mut updated, key, value);
+            unstructured::set_label(&mut updated, key, value);
         }
-        object::set_label(&mut updated, WORK_PERMANENT_ID, permanent_id);
+        unstructured::set_label(&mut updated, WORK_PERMANENT_ID, permanent_id);
         for (key, value) in &self.annotations {
-            object::set_annotation(&mut updated, key, value);
+            unstructured::set_annotation(&mut updated, key, value);
         }
         // A workload may be exclusive no more.
         if !self.annotations.contains_key(EXCLUSIVE)
@@ -264,13 +266,13 @@ impl DesiredWork {
         {
             annotations.remove(EXCLUSIVE);
         }
-        if !self.finalizer.is_empty() && !object::has_finalizer(&updated, self.finalizer) {
-            let mut finalizers: Vec<String> = object::finalizers(&updated).map(str::to_owned).collect();
+        if !self.finalizer.is_empty() && !unstructured::has_finalizer(&updated, self.finalizer) {
+            let mut finalizers: Vec<String> = unstructured::finalizers(&updated).map(str::to_owned).collect();
             finalizers.push(self.finalizer.to_owned());
-            object::set(&mut updated, &["metadata", "finalizers"], json!(finalizers));
+            unstructured::set(&mut updated, &["metadata", "finalizers"], json!(finalizers));
         }
         updated["spec"] = self.spec(permanent_id);
-        if object::semantically_equal(existing, &updated) { WorkPlan::Keep } else { WorkPlan::Update(updated) }
+        if unstructured::semantically_equal(existing, &updated) { WorkPlan::Keep } else { WorkPlan::Update(updated) }
     }
 
     fn build(&self, permanent_id: &str) -> Value {

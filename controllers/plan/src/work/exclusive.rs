@@ -3,11 +3,10 @@
 
 use crowsnest_api::work::TargetCluster;
 use crowsnest_apimachinery::selector::label_selector_matches;
+use crowsnest_apimachinery::unstructured;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde::Deserialize;
 use serde_json::Value;
-
-use crate::object;
 
 /// A copy that there is: a Work, and what is told of its object.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,16 +35,16 @@ pub fn allowed(targets: &[TargetCluster], copies: &[Copy], unconfirmed: bool) ->
 
 /// Whether a pod of the manifest's namespace is one that the manifest's object runs, and may still be running.
 pub fn is_run_by(pod: &Value, manifest: &Value) -> bool {
-    if matches!(object::text(pod, &["status", "phase"]), "Succeeded" | "Failed") {
+    if matches!(unstructured::text(pod, &["status", "phase"]), "Succeeded" | "Failed") {
         return false;
     }
-    let labels = object::labels(pod);
-    match object::kind(manifest) {
+    let labels = unstructured::labels(pod);
+    match unstructured::kind(manifest) {
         "Job" => ["batch.kubernetes.io/job-name", "job-name"]
             .iter()
-            .any(|key| labels.get(*key).is_some_and(|job| job == object::name(manifest))),
+            .any(|key| labels.get(*key).is_some_and(|job| job == unstructured::name(manifest))),
         "Deployment" | "StatefulSet" | "DaemonSet" | "ReplicaSet" => {
-            let selector = object::at(manifest, &["spec", "selector"]).map(LabelSelector::deserialize);
+            let selector = unstructured::at(manifest, &["spec", "selector"]).map(LabelSelector::deserialize);
             selector.is_some_and(|selector| selector.is_ok_and(|selector| label_selector_matches(&selector, &labels)))
         }
         _ => false,

@@ -4,10 +4,10 @@ use std::fmt;
 
 use crowsnest_api::constants::{annotation, label};
 use crowsnest_api::keys::BindingKey;
+use crowsnest_apimachinery::unstructured;
 use serde_json::Value;
 
 use super::construct::DesiredWork;
-use crate::object;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Holder {
@@ -27,7 +27,7 @@ impl fmt::Display for Holder {
 
 /// The binding a Work was made for, as its annotations say.
 pub fn binding_of_work(work: &Value) -> Option<BindingKey> {
-    binding_of(|key| object::annotation(work, key))
+    binding_of(|key| unstructured::annotation(work, key))
 }
 
 fn binding_of<'a>(annotation_of: impl Fn(&str) -> Option<&'a str>) -> Option<BindingKey> {
@@ -42,7 +42,7 @@ impl DesiredWork {
     /// What holds the existing Work of this name, if that is neither this Work's binding nor unknown.
     pub fn held_by_another(&self, existing: &Value) -> Option<Holder> {
         let own = binding_of(|key| self.annotations.get(key).map(String::as_str))?;
-        if object::label(existing, label::FEDERATED_RESOURCE_QUOTA_NAME).is_some() {
+        if unstructured::label(existing, label::FEDERATED_RESOURCE_QUOTA_NAME).is_some() {
             return Some(Holder::Quota);
         }
         binding_of_work(existing).filter(|other| *other != own).map(Holder::Binding)

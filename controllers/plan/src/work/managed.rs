@@ -7,7 +7,9 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::object::{annotation, annotations, label, labels, remove, set, set_annotation, set_label};
+use crowsnest_apimachinery::unstructured::{
+    self, annotation, annotations, label, labels, remove, set, set_annotation, set_label,
+};
 
 pub const MANAGED_LABEL: &str = "karmada.io/managed";
 pub const MANAGED_ANNOTATIONS: &str = "resourcetemplate.karmada.io/managed-annotations";
@@ -75,7 +77,7 @@ const CLUSTER_POLICY_ANNOTATION: &str = "clusterpropagationpolicy.karmada.io/nam
 /// The manifest with which a member object is given up: it stays, and what said that it is managed goes. What
 /// Karmada leaves (conflict resolution, a cluster-scoped binding's name and id) is left too.
 pub fn disown(manifest: &mut Value) {
-    let cluster_scoped = crate::object::namespace(manifest).is_empty();
+    let cluster_scoped = unstructured::namespace(manifest).is_empty();
     let policy_label = if cluster_scoped { CLUSTER_POLICY_LABEL } else { POLICY_LABEL };
     let policy_annotations = if cluster_scoped { &[CLUSTER_POLICY_ANNOTATION][..] } else { &POLICY_ANNOTATIONS[..] };
     for key in OWNERSHIP_LABELS.iter().chain([&policy_label]) {
@@ -85,7 +87,7 @@ pub fn disown(manifest: &mut Value) {
         remove(manifest, &["metadata", "annotations", key]);
     }
     for field in ["labels", "annotations"] {
-        let emptied = crate::object::at(manifest, &["metadata", field])
+        let emptied = unstructured::at(manifest, &["metadata", field])
             .and_then(Value::as_object)
             .is_some_and(serde_json::Map::is_empty);
         if emptied {

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::object::{at, kind, name, remove, set, text};
+use crowsnest_apimachinery::unstructured::{at, kind, name, remove, set, text};
 
 const OWN_METADATA: [&str; 10] = [
     "creationTimestamp",

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::object::{at, integer, label, remove, set, text};
+use crowsnest_apimachinery::unstructured::{at, integer, label, remove, set, text};
 
 /// Label on a workload whose replicas a member's own autoscaler owns.
 pub const RETAIN_REPLICAS_LABEL: &str = "resourcetemplate.karmada.io/retain-replicas";

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use crowsnest_api::autoscaling::{CronFederatedHPA, CronFederatedHPARule};
 use crowsnest_api::constants::event;
 use crowsnest_apimachinery::names::NamespacedName;
+use crowsnest_apimachinery::unstructured;
 use k8s_openapi::api::autoscaling::v2::CrossVersionObjectReference;
 use k8s_openapi::jiff::tz::TimeZone;
 use parking_lot::Mutex;
@@ -23,7 +24,6 @@ use crate::runtime::workqueue::Outcome;
 use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
 use crowsnest_plan::autoscaling::federated::api_version;
 use crowsnest_plan::autoscaling::rules::{Run, Timers};
-use crowsnest_plan::object;
 
 /// The clock may be set, so no timer sleeps longer.
 const LONGEST: Duration = Duration::from_secs(30);
@@ -60,7 +60,7 @@ impl Controller for CronFederatedHpaController {
     async fn reconcile(self: Arc<Self>, key: NamespacedName) -> Result<Outcome, Error> {
         let context = &self.context;
         let found = context.get(&context.kinds.cron_federated_hpa, &key.namespace, &key.name).await?;
-        let Some(autoscaler) = found.filter(|found| !object::is_terminating(found)) else {
+        let Some(autoscaler) = found.filter(|found| !unstructured::is_terminating(found)) else {
             self.timers.lock().remove(&key);
             return Ok(Outcome::Done);
         };
@@ -163,8 +163,8 @@ impl CronFederatedHpaController {
         let wanted = [("maxReplicas", rule.target_max_replicas), ("minReplicas", rule.target_min_replicas)];
         for (field, wanted) in wanted {
             let Some(wanted) = wanted else { continue };
-            if object::integer(&autoscaler, &["spec", field]) != Some(i64::from(wanted)) {
-                object::set(&mut autoscaler, &["spec", field], json!(wanted));
+            if unstructured::integer(&autoscaler, &["spec", field]) != Some(i64::from(wanted)) {
+                unstructured::set(&mut autoscaler, &["spec", field], json!(wanted));
                 differs = true;
             }
         }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use crowsnest_api::names::binding_name;
 use crowsnest_api::work::ResourceBinding;
 use crowsnest_apimachinery::names::NamespacedName;
+use crowsnest_apimachinery::unstructured;
 use futures::TryStreamExt;
 use futures::future::ready;
 use serde_json::{Value, json};
@@ -16,7 +17,6 @@ use crate::cache::Change;
 use crate::runtime::context::{Context, decode};
 use crate::runtime::workqueue::Outcome;
 use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
-use crowsnest_plan::object;
 use crowsnest_plan::retaining::{Replicas, is_retained, replicas};
 
 /// Between two looks at a Deployment whose members have not all reported.
@@ -30,7 +30,7 @@ impl DeploymentReplicasSyncer {
     fn on_deployment(&self, change: &Change) -> Requests<NamespacedName> {
         let Some(new) = change.current().filter(|new| is_retained(new)) else { return Requests::none() };
         let replicas = |deployment: &Value| {
-            ["spec", "status"].map(|part| object::integer(deployment, &[part, "replicas"]).unwrap_or_default())
+            ["spec", "status"].map(|part| unstructured::integer(deployment, &[part, "replicas"]).unwrap_or_default())
         };
         let is_same = |old: &Value| is_retained(old) && replicas(old) == replicas(new);
         Requests::one_if(!change.old().is_some_and(is_same), || change.key())
@@ -55,7 +55,7 @@ impl Controller for DeploymentReplicasSyncer {
         let deployments = self.context.stream(&self.context.kinds.deployment, None);
         let retained = deployments.try_filter_map(|deployment| {
             let deployment = deployment.view();
-            let key = || object::key(deployment);
+            let key = || unstructured::key(deployment);
             ready(Ok(is_retained(deployment).then(key)))
         });
         retained.try_collect().await

@@ -17,6 +17,7 @@ use crowsnest_api::names::binding_name;
 use crowsnest_api::work::ResourceBindingSpec;
 use crowsnest_apimachinery::names::{ClusterName, NamespacedName};
 use crowsnest_apimachinery::selector::Selector;
+use crowsnest_apimachinery::unstructured;
 use futures::future::join_all;
 use k8s_openapi::api::autoscaling::v2::{HorizontalPodAutoscalerStatus, MetricSpec, MetricStatus};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
@@ -38,7 +39,7 @@ use crowsnest_plan::autoscaling::federated::{self as plan, ABLE_TO_SCALE, Bound,
 use crowsnest_plan::autoscaling::metrics::{INVALID_SOURCE, Invalid, Wish, combine, propose, question};
 use crowsnest_plan::autoscaling::pods::Pod;
 use crowsnest_plan::autoscaling::replicas::Workload;
-use crowsnest_plan::{conditions, object};
+use crowsnest_plan::conditions;
 
 /// A cluster that does not say its scale within this is left out of the sum.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
@@ -121,7 +122,7 @@ impl Controller for FederatedHpaController {
         let context = &self.context;
         let resource = &context.kinds.federated_hpa;
         let found = context.get(resource, &key.namespace, &key.name).await?;
-        let Some(autoscaler) = found.filter(|found| !object::is_terminating(found)) else {
+        let Some(autoscaler) = found.filter(|found| !unstructured::is_terminating(found)) else {
             self.forget(&key);
             return Ok(Outcome::Done);
         };
@@ -225,7 +226,7 @@ impl Look<'_> {
         if in_clusters.replicas == 0 {
             return Err(self.no_scale(NO_REPLICAS));
         }
-        let target = Target::new(&template.resource, &self.key.namespace, object::name(&template.object));
+        let target = Target::new(&template.resource, &self.key.namespace, unstructured::name(&template.object));
         let current = match scale(&self.context().objects, target).await {
             Ok(current) => current,
             Err(error) => return Err(self.no_scale(&error.message())),
@@ -287,13 +288,13 @@ impl Look<'_> {
     async fn binding(&self, template: &Template) -> Result<ResourceBindingSpec, Error> {
         let context = self.context();
         let (label, id) = plan::claim(&template.object).map_err(|why| Error::Apply(why.to_owned()))?;
-        let (kind, name) = (&template.resource.kind, object::name(&template.object));
+        let (kind, name) = (&template.resource.kind, unstructured::name(&template.object));
         if let Some((binding, typed)) =
             context.binding(&BindingKey::new(&*self.key.namespace, binding_name(kind, name))).await?
         {
             let of = &typed.spec.resource;
             let is_of = of.api_version == template.resource.gvr.api_version() && of.kind == *kind && of.name == name;
-            if is_of && object::label(&binding, label) == Some(id) {
+            if is_of && unstructured::label(&binding, label) == Some(id) {
                 return Ok(typed.spec.clone());
             }
         }
@@ -523,7 +524,7 @@ impl FederatedHpaController {
         };
         let found = world.list(cluster, &pods.gvr, Some(target.namespace)).await?;
         let selected = |pod: &Value| {
-            let labels = object::at(pod, &["metadata", "labels"]);
+            let labels = unstructured::at(pod, &["metadata", "labels"]);
             selector.matches_with(|key| labels?.get(key)?.as_str())
         };
         let found = found.iter().map(|pod| pod.view()).filter(|pod| selected(pod));

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use crowsnest_apimachinery::names::{ClusterName, Gvr, NamespacedName};
+use crowsnest_apimachinery::unstructured;
 use parking_lot::Mutex;
 
 use crate::Error;
@@ -14,7 +15,6 @@ use crate::runtime::context::Context;
 use crate::runtime::dynamic_client::Resource;
 use crate::runtime::workqueue::Outcome;
 use crate::runtime::{Controller, Requests, Setup, Source, Switch, Trigger, Watch};
-use crowsnest_plan::object;
 use crowsnest_plan::retaining::{Autoscaler, ScaleTarget, is_retained, mark, touched};
 
 pub struct ScaleTargetMarker {
@@ -38,7 +38,7 @@ impl ScaleTargetMarker {
             return Requests::none();
         };
         // It was created after its autoscaler, or the label was removed.
-        self.find(object::namespace(template), |target| target.is(template)).into()
+        self.find(unstructured::namespace(template), |target| target.is(template)).into()
     }
 
     /// Remembers an autoscaler; the targets that this changes.

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_apimachinery::unstructured;
 use serde_json::Value;
 
 use crate::Error;
@@ -14,7 +15,6 @@ use crate::runtime::workqueue::Outcome;
 use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
 use crowsnest_plan::agents;
 use crowsnest_plan::certificates::{self as plan, Permission};
-use crowsnest_plan::object;
 
 pub struct AgentCsrApprovingController {
     context: Arc<Context>,
@@ -55,7 +55,7 @@ impl Controller for AgentCsrApprovingController {
     async fn reconcile(self: Arc<Self>, name: String) -> Result<Outcome, Error> {
         let resource = &self.context.kinds.certificate_signing_request;
         let Some(request) = self.context.get(resource, "", &name).await? else { return Ok(Outcome::Done) };
-        if object::is_terminating(&request) || !plan::is_open(&request) {
+        if unstructured::is_terminating(&request) || !plan::is_open(&request) {
             return Ok(Outcome::Done);
         }
         let permissions = match plan::permissions(&request) {
@@ -76,7 +76,7 @@ impl Controller for AgentCsrApprovingController {
                     return Ok(Outcome::Done);
                 }
                 Ok(Some(cluster)) => {
-                    if !self.admit(&cluster, object::uid(&request)).await? {
+                    if !self.admit(&cluster, unstructured::uid(&request)).await? {
                         tracing::warn!(name, %cluster, "an agent of this name was admitted before; an administrator decides");
                         return Ok(Outcome::Done);
                     }
@@ -99,7 +99,7 @@ impl AgentCsrApprovingController {
         let mut rights = agents::rights(cluster);
         agents::grant_for(&mut rights[0], request);
         for (position, (resource, wanted)) in self.rights.iter().zip(&rights).enumerate() {
-            let (namespace, name) = (object::namespace(wanted), object::name(wanted));
+            let (namespace, name) = (unstructured::namespace(wanted), unstructured::name(wanted));
             match self.context.objects.get(Target::new(resource, namespace, name)).await? {
                 None => drop(self.context.objects.create(resource, namespace, wanted).await?),
                 Some(role) if position == 0 && !agents::is_granted_for(&role, request) => return Ok(false),
@@ -112,15 +112,15 @@ impl AgentCsrApprovingController {
     async fn is_allowed(&self, request: &Value, permission: Permission) -> Result<bool, Error> {
         let review = plan::review(request, permission);
         let answer = self.context.objects.create(&self.reviews, "", &review).await?;
-        Ok(object::at(&answer, &["status", "allowed"]).and_then(Value::as_bool).unwrap_or_default())
+        Ok(unstructured::at(&answer, &["status", "allowed"]).and_then(Value::as_bool).unwrap_or_default())
     }
 
     async fn approve(&self, request: &Value, permission: Permission) -> Result<Outcome, Error> {
         let resource = &self.context.kinds.certificate_signing_request;
-        let target = Target { subresource: "approval", ..Target::new(resource, "", object::name(request)) };
+        let target = Target { subresource: "approval", ..Target::new(resource, "", unstructured::name(request)) };
         let approved = plan::approved(request, permission, &self.context.now().to_string());
         self.context.objects.replace(target, &approved).await?;
-        tracing::info!(name = object::name(request), permission.message, "an agent's certificate is approved");
+        tracing::info!(name = unstructured::name(request), permission.message, "an agent's certificate is approved");
         Ok(Outcome::Done)
     }
 }

@@ -4,6 +4,7 @@
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::constants::condition;
 use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_apimachinery::unstructured;
 use crowsnest_members::Through;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::json;
@@ -13,10 +14,10 @@ use crate::Error;
 use crate::runtime::context::decode;
 use crate::runtime::dynamic_client::Target;
 use crate::runtime::workqueue::Outcome;
+use crowsnest_plan::conditions;
 use crowsnest_plan::eviction::Safety;
 use crowsnest_plan::health::lease::{self, Grace};
 use crowsnest_plan::journal::clusters as journal;
-use crowsnest_plan::{conditions, object};
 
 /// Where agents keep their Leases, each under its cluster's name.
 const NAMESPACE: &str = "karmada-cluster";
@@ -24,14 +25,16 @@ const NAMESPACE: &str = "karmada-cluster";
 impl ClusterController {
     pub(super) async fn reconcile_lease(&self, name: ClusterName) -> Result<Outcome, Error> {
         let context = &self.context;
-        let Some(cluster) = context.get(&context.kinds.cluster, "", name.as_str()).await? else { return Ok(Outcome::Done) };
+        let Some(cluster) = context.get(&context.kinds.cluster, "", name.as_str()).await? else {
+            return Ok(Outcome::Done);
+        };
         let typed: Cluster = decode(&cluster)?;
-        if object::is_terminating(&cluster) || Through::of(&typed) != Through::AgentIfThere {
+        if unstructured::is_terminating(&cluster) || Through::of(&typed) != Through::AgentIfThere {
             return Ok(Outcome::Done);
         }
         let periods = &context.config.periods;
         let lease = context.objects.get(Target::new(&context.kinds.lease, NAMESPACE, name.as_str())).await?;
-        let renewed = lease.as_ref().map(|lease| object::text(lease, &["spec", "renewTime"]));
+        let renewed = lease.as_ref().map(|lease| unstructured::text(lease, &["spec", "renewTime"]));
         let shown = conditions::find(&typed.status.conditions, condition::READY);
         let created = typed.metadata.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0);
         let grace = Grace { monitor: periods.cluster_monitor_grace, startup: periods.cluster_startup_grace };

@@ -8,6 +8,7 @@ use crowsnest_api::cluster::{Cluster, ClusterSpec, ClusterSyncMode};
 use crowsnest_api::constants::{condition, event, finalizer, label};
 use crowsnest_api::names::execution_namespace;
 use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_apimachinery::unstructured;
 use crowsnest_members::Through;
 use futures::TryStreamExt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -20,7 +21,7 @@ use crate::runtime::context::decode;
 use crate::runtime::event_recorder::Severity;
 use crate::runtime::workqueue::Outcome;
 use crate::shared::clusters::is_ready;
-use crowsnest_plan::{clusters, conditions, object, taint_policies};
+use crowsnest_plan::{clusters, conditions, taint_policies};
 
 /// What was done and told of a cluster that leaves.
 #[derive(Default)]
@@ -38,24 +39,26 @@ const PATIENCE: Duration = Duration::from_secs(5);
 impl ClusterController {
     pub(super) async fn reconcile_life(&self, name: ClusterName) -> Result<Outcome, Error> {
         let context = &self.context;
-        let Some(cluster) = context.get(&context.kinds.cluster, "", name.as_str()).await? else { return Ok(Outcome::Done) };
+        let Some(cluster) = context.get(&context.kinds.cluster, "", name.as_str()).await? else {
+            return Ok(Outcome::Done);
+        };
         let name = name.as_str();
-        if object::is_terminating(&cluster) {
+        if unstructured::is_terminating(&cluster) {
             return self.leave(name, &cluster).await;
         }
         let typed: Cluster = decode(&cluster)?;
         let taints = clusters::taints(&typed, context.moment().wall);
         let mut patch = json!({});
         if taints != typed.spec.taints {
-            object::set(&mut patch, &["spec", "taints"], json!(taints));
+            unstructured::set(&mut patch, &["spec", "taints"], json!(taints));
         }
-        if !object::has_finalizer(&cluster, finalizer::CLUSTER_CONTROLLER) {
-            let mut finalizers: Vec<&str> = object::finalizers(&cluster).collect();
+        if !unstructured::has_finalizer(&cluster, finalizer::CLUSTER_CONTROLLER) {
+            let mut finalizers: Vec<&str> = unstructured::finalizers(&cluster).collect();
             finalizers.push(finalizer::CLUSTER_CONTROLLER);
-            object::set(&mut patch, &["metadata", "finalizers"], json!(finalizers));
+            unstructured::set(&mut patch, &["metadata", "finalizers"], json!(finalizers));
         }
         if patch != json!({}) {
-            let tainted = object::at(&patch, &["spec", "taints"]).is_some();
+            let tainted = unstructured::at(&patch, &["spec", "taints"]).is_some();
             let written = context.merge(&context.kinds.cluster, &cluster, patch).await;
             match &written {
                 Ok(_) if tainted => {
@@ -103,7 +106,7 @@ impl ClusterController {
     /// Lets a cluster go once nothing of it is left: no execution namespace, and no binding that targets it.
     async fn leave(&self, name: &str, cluster: &Value) -> Result<Outcome, Error> {
         let context = &self.context;
-        if !object::has_finalizer(cluster, finalizer::CLUSTER_CONTROLLER) {
+        if !unstructured::has_finalizer(cluster, finalizer::CLUSTER_CONTROLLER) {
             return Ok(Outcome::Done);
         }
         let namespace = execution_namespace(name);
@@ -111,7 +114,7 @@ impl ClusterController {
             let typed: Cluster = decode(cluster)?;
             self.tell_what_stays_behind(name, cluster, &typed, &namespace).await?;
             self.release_pulled_works(&typed, &namespace).await?;
-            if !object::is_terminating(execution.view()) {
+            if !unstructured::is_terminating(execution.view()) {
                 self.delete_execution_namespace(name, cluster, &namespace).await?;
             }
             let tell = async {
@@ -188,7 +191,7 @@ impl ClusterController {
         let mut works = pin!(self.context.stream(&self.context.kinds.work, Some(namespace)));
         while let Some(work) = works.try_next().await? {
             let work = work.view();
-            left.push((object::name(work).to_owned(), clusters::work_stays(work, is_agents)));
+            left.push((unstructured::name(work).to_owned(), clusters::work_stays(work, is_agents)));
         }
         Ok(left)
     }
@@ -220,9 +223,10 @@ impl ClusterController {
         let mut objects = Vec::new();
         let mut works = pin!(self.context.stream(&self.context.kinds.work, Some(namespace)));
         while let Some(work) = works.try_next().await? {
-            let manifests = object::at(work.view(), &["spec", "workload", "manifests"]).and_then(Value::as_array);
+            let manifests = unstructured::at(work.view(), &["spec", "workload", "manifests"]).and_then(Value::as_array);
             for manifest in manifests.into_iter().flatten() {
-                let path = [object::kind(manifest), object::namespace(manifest), object::name(manifest)];
+                let path =
+                    [unstructured::kind(manifest), unstructured::namespace(manifest), unstructured::name(manifest)];
                 let path: Vec<&str> = path.into_iter().filter(|part| !part.is_empty()).collect();
                 objects.push((path.join("/"), String::new()));
             }

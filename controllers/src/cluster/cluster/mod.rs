@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use crowsnest_api::cluster::Cluster;
 use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_apimachinery::unstructured;
 use crowsnest_members::{ApiResources, Through};
 use parking_lot::Mutex;
 use serde_json::Value;
@@ -27,7 +28,6 @@ use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
 use crowsnest_plan::clusters::Observed;
 use crowsnest_plan::health::doubt::{self, Doubt};
 use crowsnest_plan::health::{History, lease};
-use crowsnest_plan::object;
 
 /// Leases belong to the cluster controller in Karmada.
 const CLUSTER: Switch = Switch::OnByDefault(&["cluster"]);
@@ -191,6 +191,6 @@ impl Controller for ClusterLeaseController {
 
 /// Whether a binding targets a cluster.
 pub fn targets(binding: &Value, cluster: &str) -> bool {
-    let clusters = object::at(binding, &["spec", "clusters"]).and_then(Value::as_array);
-    clusters.into_iter().flatten().any(|target| object::text(target, &["name"]) == cluster)
+    let clusters = unstructured::at(binding, &["spec", "clusters"]).and_then(Value::as_array);
+    clusters.into_iter().flatten().any(|target| unstructured::text(target, &["name"]) == cluster)
 }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use crowsnest_api::cluster::{Cluster, ClusterStatus, ResourceModel};
 use crowsnest_api::constants::{condition, finalizer};
 use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_apimachinery::unstructured;
 use crowsnest_members::{ApiResources, Member, Through};
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -21,11 +22,11 @@ use crate::runtime::config::Config;
 use crate::runtime::workqueue::Outcome;
 use crate::runtime::{Controller, Setup, Source, Switch, Trigger, Watch};
 use crowsnest_plan::clusters::{self, Health, Thresholds};
+use crowsnest_plan::conditions;
 use crowsnest_plan::eviction::Safety;
 use crowsnest_plan::health::doubt::is_confirmed_down;
 use crowsnest_plan::health::{self, Moment, Rules, Signals};
 use crowsnest_plan::journal::clusters as journal;
-use crowsnest_plan::{conditions, object};
 
 /// Longest wait for the Secret of a Cluster: two watches deliver them.
 const HEARD_WITHIN: Duration = Duration::from_secs(2);
@@ -119,10 +120,10 @@ impl ClusterController {
         let name = member.as_str();
         let Some((cluster, typed)) = context.whole_cluster(name).await? else { return Ok(Outcome::Done) };
         // Karmada's agent reports of its cluster; ours only carries us there.
-        if object::is_terminating(&cluster) || Through::of(&typed) == Through::AgentIfThere {
+        if unstructured::is_terminating(&cluster) || Through::of(&typed) == Through::AgentIfThere {
             return Ok(Outcome::Done);
         }
-        if !object::has_finalizer(&cluster, finalizer::CLUSTER_CONTROLLER) {
+        if !unstructured::has_finalizer(&cluster, finalizer::CLUSTER_CONTROLLER) {
             return Ok(Outcome::Again(SOON));
         }
         let Some(reached) = self.reached(&member).await else { return Ok(Outcome::Again(SOON)) };
@@ -136,7 +137,7 @@ impl ClusterController {
         if let Some(status) = self.collect(&member, &typed, &look, &settled, now).await {
             // Replaced, not merged: a resource nobody uses any more has to leave the summary.
             let mut updated = cluster.as_ref().clone();
-            object::set(&mut updated, &["status"], json!(status));
+            unstructured::set(&mut updated, &["status"], json!(status));
             match context.replace_status(&context.kinds.cluster, &updated).await {
                 Err(error) if error.is_conflict() => return Ok(Outcome::Again(SOON)),
                 result => result?,

@@ -8,6 +8,7 @@ use crowsnest_api::constants::event;
 use crowsnest_api::policy::ClusterTaintPolicy;
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_apimachinery::taints::NO_EXECUTE;
+use crowsnest_apimachinery::unstructured;
 use serde_json::{Value, json};
 
 use crate::Error;
@@ -17,7 +18,7 @@ use crate::runtime::event_recorder::Severity;
 use crate::runtime::workqueue::Outcome;
 use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
 use crowsnest_plan::health::doubt;
-use crowsnest_plan::{object, taint_policies as plan};
+use crowsnest_plan::taint_policies as plan;
 
 pub struct ClusterTaintPolicyController {
     context: Arc<Context>,
@@ -25,7 +26,7 @@ pub struct ClusterTaintPolicyController {
 
 impl ClusterTaintPolicyController {
     fn on_cluster(&self, change: &Change) -> Requests<ClusterName> {
-        let conditions = |cluster: &Value| object::at(cluster, &["status", "conditions"]).cloned();
+        let conditions = |cluster: &Value| unstructured::at(cluster, &["status", "conditions"]).cloned();
         let differs = change.old().is_none_or(|old| conditions(old) != conditions(change.object()));
         Requests::from(change.cluster_key().filter(|_| self.is_enabled() && !change.deleted && differs))
     }
@@ -72,7 +73,9 @@ impl Controller for ClusterTaintPolicyController {
 
     async fn reconcile(self: Arc<Self>, name: ClusterName) -> Result<Outcome, Error> {
         let context = &self.context;
-        let Some(cluster) = context.get(&context.kinds.cluster, "", name.as_str()).await? else { return Ok(Outcome::Done) };
+        let Some(cluster) = context.get(&context.kinds.cluster, "", name.as_str()).await? else {
+            return Ok(Outcome::Done);
+        };
         let typed: Cluster = decode(&cluster)?;
         let policies = context.list(&context.kinds.cluster_taint_policy, None).await?;
         let policies: Vec<ClusterTaintPolicy> =

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::remedy::Remedy;
 use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_apimachinery::unstructured;
 use serde_json::{Value, json};
 
 use crate::Error;
@@ -13,7 +14,7 @@ use crate::cache::Change;
 use crate::runtime::context::{Context, decode};
 use crate::runtime::workqueue::Outcome;
 use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
-use crowsnest_plan::{object, remedies as plan};
+use crowsnest_plan::remedies as plan;
 
 pub struct RemedyController {
     context: Arc<Context>,
@@ -22,7 +23,7 @@ pub struct RemedyController {
 impl RemedyController {
     fn on_cluster(&self, change: &Change) -> Requests<ClusterName> {
         let reported = |cluster: &Value| {
-            let of = |field: &str| object::at(cluster, &["status", field]).cloned();
+            let of = |field: &str| unstructured::at(cluster, &["status", field]).cloned();
             (of("conditions"), of("remedyActions"))
         };
         let differs = change.old().is_none_or(|old| reported(old) != reported(change.object()));
@@ -55,7 +56,7 @@ impl Controller for RemedyController {
         let context = &self.context;
         let resource = &context.kinds.cluster;
         let Some(cluster) = context.get(resource, "", name.as_str()).await? else { return Ok(Outcome::Done) };
-        if object::is_terminating(&cluster) {
+        if unstructured::is_terminating(&cluster) {
             return Ok(Outcome::Done);
         }
         let typed: Cluster = decode(&cluster)?;

@@ -11,6 +11,7 @@ use crowsnest_api::constants::event;
 use crowsnest_api::names::work_name;
 use crowsnest_api::work::Work;
 use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_apimachinery::unstructured;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
@@ -26,7 +27,7 @@ use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
 use crate::shared::works::{member_of, write_work};
 use crowsnest_plan::propagation::binding::controller_reference;
 use crowsnest_plan::work::construct::{self, WorkOptions};
-use crowsnest_plan::{access, conditions, object};
+use crowsnest_plan::{access, conditions};
 
 pub struct UnifiedAuthController {
     context: Arc<Context>,
@@ -39,8 +40,8 @@ const GATHER: Duration = Duration::from_millis(100);
 
 impl UnifiedAuthController {
     fn on_cluster(&self, change: &Change) -> Requests<ClusterName> {
-        let name = object::name(change.object());
-        let restricted = object::annotation(change.object(), RIGHTS).is_some();
+        let name = unstructured::name(change.object());
+        let restricted = unstructured::annotation(change.object(), RIGHTS).is_some();
         let differs = change.is_moved() || restricted != self.restricted.lock().contains(name);
         Requests::from(change.cluster_key().filter(|_| differs)).after(GATHER)
     }
@@ -48,8 +49,8 @@ impl UnifiedAuthController {
     /// Whether the role is in place in the member is in the status of its Work.
     fn on_work(&self, change: &Change) -> Requests<ClusterName> {
         let is_role = self.context.config.impersonate_whole
-            && object::name(change.object()).starts_with(access::WHOLE_IMPERSONATOR);
-        Requests::from(member_of(object::namespace(change.object())).filter(|_| is_role)).after(GATHER)
+            && unstructured::name(change.object()).starts_with(access::WHOLE_IMPERSONATOR);
+        Requests::from(member_of(unstructured::namespace(change.object())).filter(|_| is_role)).after(GATHER)
     }
 }
 
@@ -78,15 +79,17 @@ impl Controller for UnifiedAuthController {
 
     async fn reconcile(self: Arc<Self>, name: ClusterName) -> Result<Outcome, Error> {
         let context = &self.context;
-        let Some(cluster) = context.get(&context.kinds.cluster, "", name.as_str()).await? else { return Ok(Outcome::Done) };
+        let Some(cluster) = context.get(&context.kinds.cluster, "", name.as_str()).await? else {
+            return Ok(Outcome::Done);
+        };
         let typed: Cluster = decode(&cluster)?;
         // With less than all rights we could not write roles there.
-        let restricted = object::annotation(&cluster, RIGHTS).is_some();
+        let restricted = unstructured::annotation(&cluster, RIGHTS).is_some();
         match restricted {
             true => self.restricted.lock().insert(name.clone()),
             false => self.restricted.lock().remove(&name),
         };
-        let ours = !object::is_terminating(&cluster) && !restricted;
+        let ours = !unstructured::is_terminating(&cluster) && !restricted;
         let Some(secret) = typed.spec.impersonator_secret_ref.filter(|_| ours) else { return Ok(Outcome::Done) };
         let execution = crowsnest_api::names::execution_namespace(&name);
         if !context.exists(&context.kinds.namespace, "", &execution).await? {
@@ -107,7 +110,7 @@ impl Controller for UnifiedAuthController {
             }
         }
         // A cluster that came from Karmada in place keeps what Karmada gave it.
-        let whole = context.config.impersonate_whole && object::annotation(&cluster, MIGRATED_FROM).is_none();
+        let whole = context.config.impersonate_whole && unstructured::annotation(&cluster, MIGRATED_FROM).is_none();
         if whole {
             let (role, binding) = access::whole(&secret.namespace);
             for manifest in [role, binding] {
@@ -131,14 +134,14 @@ impl UnifiedAuthController {
     async fn mirror(&self, cluster: &Value, namespace: &str) -> Result<bool, Error> {
         let roles: Vec<ClusterRole> = self.read(&self.context.kinds.cluster_role).await?;
         let bindings: Vec<ClusterRoleBinding> = self.read(&self.context.kinds.cluster_role_binding).await?;
-        let (role, binding) = access::plan(object::name(cluster), &roles, &bindings, namespace);
+        let (role, binding) = access::plan(unstructured::name(cluster), &roles, &bindings, namespace);
         let role = self.put(cluster, role).await?;
         Ok(self.put(cluster, binding).await? || role)
     }
 
     /// Whether it was written.
     async fn put(&self, cluster: &Value, manifest: Value) -> Result<bool, Error> {
-        let name = object::name(cluster);
+        let name = unstructured::name(cluster);
         let mut desired =
             construct::wrap(name, manifest, Default::default(), Default::default(), WorkOptions::default());
         desired.owner = Some(controller_reference(cluster));
@@ -166,7 +169,7 @@ impl UnifiedAuthController {
 
     /// Says on the Cluster whether more than user and groups may be claimed there: only once it may.
     async fn tell(&self, cluster: &Value, whole: bool) -> Result<(), Error> {
-        let told = object::annotation(cluster, IMPERSONATES).is_some();
+        let told = unstructured::annotation(cluster, IMPERSONATES).is_some();
         if told == whole {
             return Ok(());
         }

@@ -13,6 +13,7 @@ use std::time::Duration;
 use crowsnest_api::constants::{event, eviction};
 use crowsnest_api::keys::BindingKey;
 use crowsnest_api::work::{GracefulEvictionTask, ResourceBinding, ResourceBindingSpec};
+use crowsnest_apimachinery::unstructured;
 use futures::TryStreamExt;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -31,7 +32,6 @@ use crowsnest_plan::eviction::application::{self as plan, Switches};
 use crowsnest_plan::eviction::rate::Standing;
 use crowsnest_plan::eviction::{Safety, evict};
 use crowsnest_plan::journal::workloads::{self as journal, Bound};
-use crowsnest_plan::object;
 use crowsnest_plan::scheduling::Plan;
 
 /// Between two looks for a cluster that takes the last copy.
@@ -53,7 +53,7 @@ impl ApplicationFailoverController {
     fn on_cluster(&self, change: &Change) -> Requests<BindingKey> {
         let ready = |cluster: &Value| Standing::of(cluster).is_ok_and(|standing| standing.is_ready());
         match change.old().map(ready) != change.current().map(ready) {
-            true => self.context.placements.within(object::name(change.object())).into_iter().collect(),
+            true => self.context.placements.within(unstructured::name(change.object())).into_iter().collect(),
             false => Requests::none(),
         }
     }
@@ -71,7 +71,7 @@ impl ApplicationFailoverController {
     /// The key of a binding that fails over, or did.
     fn watched(&self, binding: &Value) -> Option<BindingKey> {
         let key = BindingKey::of(binding);
-        let fails_over = object::at(binding, &["spec", "failover", "application"]).is_some();
+        let fails_over = unstructured::at(binding, &["spec", "failover", "application"]).is_some();
         (fails_over || self.since.lock().contains_key(&key)).then_some(key)
     }
 }
@@ -113,8 +113,10 @@ impl Controller for ApplicationFailoverController {
     async fn reconcile(self: Arc<Self>, key: BindingKey) -> Result<Outcome, Error> {
         let context = &self.context;
         let resource = context.kinds.binding(key.scope());
-        let binding =
-            context.get(resource, &key.namespace, &key.name).await?.filter(|binding| !object::is_terminating(binding));
+        let binding = context
+            .get(resource, &key.namespace, &key.name)
+            .await?
+            .filter(|binding| !unstructured::is_terminating(binding));
         let Some(binding) = binding else {
             self.since.lock().remove(&key);
             return Ok(Outcome::Done);

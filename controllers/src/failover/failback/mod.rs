@@ -10,6 +10,7 @@ use crowsnest_api::constants::{annotation, event};
 use crowsnest_api::keys::BindingKey;
 use crowsnest_api::policy::PurgeMode;
 use crowsnest_api::work::{ResourceBinding, ResourceBindingSpec, TargetCluster};
+use crowsnest_apimachinery::unstructured;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
@@ -24,10 +25,10 @@ use crate::runtime::event_recorder::Severity;
 use crate::runtime::workqueue::Outcome;
 use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
 use crate::scheduling::scheduler::Scheduler;
+use crowsnest_plan::eviction;
 use crowsnest_plan::eviction::home::{Home, Return, Step};
 use crowsnest_plan::journal::workloads::{self as journal, Bound};
 use crowsnest_plan::scheduling::{self as plan, Plan};
-use crowsnest_plan::{eviction, object};
 
 /// Nobody tells when there is room at home.
 const LOOK_FOR_ROOM: Duration = Duration::from_secs(30);
@@ -44,7 +45,7 @@ pub struct FailbackController {
 impl FailbackController {
     fn on_binding(&self, change: &Change) -> Requests<BindingKey> {
         let key = BindingKey::of(change.object());
-        let home = change.current().and_then(|binding| object::annotation(binding, annotation::HOME));
+        let home = change.current().and_then(|binding| unstructured::annotation(binding, annotation::HOME));
         if home.is_none() {
             self.away.lock().remove(&key);
             return Requests::none();
@@ -55,8 +56,8 @@ impl FailbackController {
 
     fn on_cluster(&self, change: &Change) -> Requests<BindingKey> {
         let matters = |cluster: &Value| {
-            let of = |path: &[&str]| object::at(cluster, path).cloned();
-            (of(&["spec", "taints"]), of(&["status", "conditions"]), object::is_terminating(cluster))
+            let of = |path: &[&str]| unstructured::at(cluster, path).cloned();
+            (of(&["spec", "taints"]), of(&["status", "conditions"]), unstructured::is_terminating(cluster))
         };
         Requests::all_if(change.deleted || change.old().is_none_or(|old| matters(old) != matters(change.object())))
     }
@@ -94,13 +95,15 @@ impl Controller for FailbackController {
     async fn reconcile(self: Arc<Self>, key: BindingKey) -> Result<Outcome, Error> {
         let context = &self.context;
         let resource = context.kinds.binding(key.scope());
-        let binding =
-            context.get(resource, &key.namespace, &key.name).await?.filter(|binding| !object::is_terminating(binding));
+        let binding = context
+            .get(resource, &key.namespace, &key.name)
+            .await?
+            .filter(|binding| !unstructured::is_terminating(binding));
         let Some(binding) = binding else {
             self.away.lock().remove(&key);
             return Ok(Outcome::Done);
         };
-        let Some(home) = object::annotation(&binding, annotation::HOME) else { return Ok(Outcome::Done) };
+        let Some(home) = unstructured::annotation(&binding, annotation::HOME) else { return Ok(Outcome::Done) };
         let typed: ResourceBinding = decode(&binding)?;
         let home = serde_json::from_str::<Home>(home);
         let (Ok(home), Some(wish)) = (home, wish(context, &binding).await?) else {
@@ -181,7 +184,7 @@ impl FailbackController {
 
     /// The clusters of home, where all of them are there, ready, and take the binding.
     async fn open_homes(&self, home: &Home, binding: &Value) -> Result<Option<journal::Clusters>, Error> {
-        let applied = object::annotation(binding, annotation::APPLIED_PLACEMENT);
+        let applied = unstructured::annotation(binding, annotation::APPLIED_PLACEMENT);
         let Ok(tolerations) = eviction::applied_tolerations(applied) else { return Ok(None) };
         let mut homes = journal::Clusters::new();
         for target in &home.clusters {
@@ -230,8 +233,8 @@ pub(crate) async fn would_decide(
 ) -> Result<Plan, Error> {
     let peers = scheduling.peers(key, spec).await?;
     let asked = plan::Binding {
-        generation: object::generation(binding),
-        applied_placement: object::annotation(binding, annotation::APPLIED_PLACEMENT),
+        generation: unstructured::generation(binding),
+        applied_placement: unstructured::annotation(binding, annotation::APPLIED_PLACEMENT),
         spec,
         status: &typed.status,
     };
@@ -254,10 +257,10 @@ pub(crate) async fn wish(context: &Context, binding: &Value) -> Result<Option<Re
 
 /// An annotation of a binding, or else of the policy that made it.
 pub(crate) async fn said(context: &Context, binding: &Value, key: &str) -> Result<Option<String>, Error> {
-    if let Some(said) = object::annotation(binding, key) {
+    if let Some(said) = unstructured::annotation(binding, key) {
         return Ok(Some(said.to_owned()));
     }
-    let named = |key| object::annotation(binding, key).unwrap_or_default();
+    let named = |key| unstructured::annotation(binding, key).unwrap_or_default();
     let namespaced = named(annotation::PROPAGATION_POLICY_NAME);
     let policy = if namespaced.is_empty() {
         let name = named(annotation::CLUSTER_PROPAGATION_POLICY_NAME);
@@ -266,5 +269,5 @@ pub(crate) async fn said(context: &Context, binding: &Value, key: &str) -> Resul
         let namespace = named(annotation::PROPAGATION_POLICY_NAMESPACE);
         context.glance(&context.kinds.propagation_policy, namespace, namespaced).await?
     };
-    Ok(policy.and_then(|policy| object::annotation(policy.view(), key).map(str::to_owned)))
+    Ok(policy.and_then(|policy| unstructured::annotation(policy.view(), key).map(str::to_owned)))
 }

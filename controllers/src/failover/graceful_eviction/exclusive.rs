@@ -10,6 +10,7 @@ use crowsnest_api::keys::BindingKey;
 use crowsnest_api::permanent_id;
 use crowsnest_api::policy::PurgeMode;
 use crowsnest_api::work::{GracefulEvictionTask, ResourceBinding, ResourceBindingSpec, Work};
+use crowsnest_apimachinery::unstructured;
 use serde_json::{Value, json};
 
 use crate::Error;
@@ -19,12 +20,12 @@ use crate::runtime::context::{Context, decode};
 use crate::runtime::event_recorder::Severity;
 use crate::shared::templates::template_of;
 use crate::shared::works::cluster_of;
+use crowsnest_plan::conditions;
 use crowsnest_plan::eviction::Safety;
 use crowsnest_plan::journal::workloads::{self as journal, Bound};
 use crowsnest_plan::work::construct;
 use crowsnest_plan::work::exclusive::Copy;
 use crowsnest_plan::work::holder::binding_of_work;
-use crowsnest_plan::{conditions, object};
 
 /// Whether a copy may only run where no other one does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,7 +82,7 @@ pub async fn is_declared(context: &Context, binding: &Value, spec: &ResourceBind
 
 /// Whether a template or a Work is marked as exclusive.
 pub fn is_marked(object: &Value) -> bool {
-    object::annotation(object, annotation::EXCLUSIVE) == Some(annotation::EXCLUSIVE_VALUE)
+    unstructured::annotation(object, annotation::EXCLUSIVE) == Some(annotation::EXCLUSIVE_VALUE)
 }
 
 /// Annotations that a policy says for the bindings that follow it.
@@ -89,7 +90,7 @@ pub const SAID: [&str; 2] = [annotation::EXCLUSIVE, annotation::RETURN];
 
 /// The bindings that follow a policy.
 pub async fn followers(context: &Context, policy: &Value) -> Result<Vec<BindingKey>, Error> {
-    let (kinds, namespace) = (&context.kinds, object::namespace(policy));
+    let (kinds, namespace) = (&context.kinds, unstructured::namespace(policy));
     let scopes: &[_] = match namespace {
         "" => &[&kinds.resource_binding, &kinds.cluster_resource_binding],
         _ => &[&kinds.resource_binding],
@@ -124,7 +125,7 @@ pub async fn copies<'a>(context: &Context, works: impl Iterator<Item = &'a Heade
             None => 0,
         };
         let status = typed.status.manifest_statuses.first().and_then(|status| status.status.as_ref());
-        let running = status.and_then(|status| object::integer(&status.0, &["replicas"]));
+        let running = status.and_then(|status| unstructured::integer(&status.0, &["replicas"]));
         let running = running.and_then(|running| running.try_into().ok());
         copies.push(Copy { cluster: cluster.to_owned(), asked, running });
     }
@@ -132,7 +133,7 @@ pub async fn copies<'a>(context: &Context, works: impl Iterator<Item = &'a Heade
 }
 
 fn clusters_in(binding: &Value, key: &str) -> BTreeSet<String> {
-    let list = object::annotation(binding, key).unwrap_or_default();
+    let list = unstructured::annotation(binding, key).unwrap_or_default();
     list.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect()
 }
 
@@ -142,7 +143,7 @@ pub async fn leave_unconfirmed(context: &Context, work: &Value, cluster: &str) -
     let resource = context.kinds.binding(key.scope());
     let Some(binding) = context.get(resource, &key.namespace, &key.name).await? else { return Ok(()) };
     let mut unconfirmed = clusters_in(&binding, annotation::UNCONFIRMED);
-    if object::is_terminating(&binding) || !unconfirmed.insert(cluster.to_owned()) {
+    if unstructured::is_terminating(&binding) || !unconfirmed.insert(cluster.to_owned()) {
         return Ok(());
     }
     let list = Vec::from_iter(unconfirmed).join(",");
@@ -152,7 +153,7 @@ pub async fn leave_unconfirmed(context: &Context, work: &Value, cluster: &str) -
 
 /// Whether nothing may be started because a copy may still run in a cluster that is gone; the binding shows it.
 pub async fn is_fenced(context: &Context, binding: &Arc<Value>, typed: &ResourceBinding) -> Result<bool, Error> {
-    let resource = context.kinds.binding(Scope::of_namespace(object::namespace(binding)));
+    let resource = context.kinds.binding(Scope::of_namespace(unstructured::namespace(binding)));
     let unconfirmed = clusters_in(binding, annotation::UNCONFIRMED);
     let confirmed = clusters_in(binding, annotation::CONFIRMED_STOPPED);
     let open: Vec<&str> = unconfirmed.difference(&confirmed).map(String::as_str).collect();

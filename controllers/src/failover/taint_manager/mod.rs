@@ -15,6 +15,7 @@ use crowsnest_api::policy::PurgeMode;
 use crowsnest_api::work::{GracefulEvictionTask, ResourceBinding, ResourceBindingSpec};
 use crowsnest_apimachinery::names::{ClusterName, NamespacedName};
 use crowsnest_apimachinery::taints;
+use crowsnest_apimachinery::unstructured;
 use k8s_openapi::api::core::v1::Toleration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
@@ -34,6 +35,7 @@ use crate::runtime::event_recorder::Severity;
 use crate::runtime::workqueue::Outcome;
 use crate::runtime::{Controller, Requests, Setup, Source, Switch, Trigger, Watch};
 use crate::shared::clusters::is_ready;
+use crowsnest_plan::conditions;
 use crowsnest_plan::eviction::home::Home;
 use crowsnest_plan::eviction::rate::{Pace, Standing};
 use crowsnest_plan::eviction::safety::{self, Cancelled};
@@ -42,7 +44,6 @@ use crowsnest_plan::eviction::tasks::{self, Evicting};
 use crowsnest_plan::eviction::{self as plan, TaintDecision};
 use crowsnest_plan::journal::clusters::halted as halted_entry;
 use crowsnest_plan::journal::workloads::{self as journal, Bound, Clusters};
-use crowsnest_plan::{conditions, object};
 
 /// The name in `--controllers` that enables the end of evictions.
 const GRACEFUL_EVICTION: &str = "gracefulEviction";
@@ -93,7 +94,7 @@ impl TaintManager {
     }
 
     fn on_cluster(&self, change: &Change) -> Requests<BindingKey> {
-        let name = object::name(change.object());
+        let name = unstructured::name(change.object());
         match change.current().map(Standing::of).transpose() {
             Ok(standing) => self.learn(name, standing).into_iter().collect(),
             Err(error) => {
@@ -132,8 +133,8 @@ impl TaintManager {
 
     /// Whether a binding is in a cluster with taints that evict.
     fn is_driven_out(&self, binding: &Value) -> bool {
-        let clusters = object::at(binding, &["spec", "clusters"]).and_then(Value::as_array);
-        clusters.into_iter().flatten().any(|target| self.gate.evicts(object::text(target, &["name"])))
+        let clusters = unstructured::at(binding, &["spec", "clusters"]).and_then(Value::as_array);
+        clusters.into_iter().flatten().any(|target| self.gate.evicts(unstructured::text(target, &["name"])))
     }
 }
 
@@ -184,7 +185,7 @@ impl Controller for TaintManager {
     async fn reconcile(self: Arc<Self>, key: BindingKey) -> Result<Outcome, Error> {
         let resource = self.context.kinds.binding(key.scope());
         let binding = self.context.get(resource, &key.namespace, &key.name).await?;
-        let Some(binding) = binding.filter(|binding| !object::is_terminating(binding)) else {
+        let Some(binding) = binding.filter(|binding| !unstructured::is_terminating(binding)) else {
             self.forget(&key);
             return Ok(Outcome::Done);
         };
@@ -299,7 +300,7 @@ impl TaintManager {
         let timeout = self.context.config.periods.graceful_eviction_timeout;
         let before = Evicting {
             safety: self.context.config.failover_safety,
-            generation: object::generation(seen.binding),
+            generation: unstructured::generation(seen.binding),
             spec: &seen.typed.spec,
             status: &seen.typed.status,
             timeout: SignedDuration::try_from(timeout).unwrap_or(SignedDuration::MAX),
@@ -351,7 +352,7 @@ impl TaintManager {
             "gracefulEvictionTasks": list(json!(spec.graceful_eviction_tasks)),
         }});
         if let Some(home) = self.home(seen, planned).await? {
-            object::set(&mut patch, &["metadata", "annotations", annotation::HOME], json!(home));
+            unstructured::set(&mut patch, &["metadata", "annotations", annotation::HOME], json!(home));
         }
         let mut clusters = self.clusters_of(&seen.typed.spec).await?;
         clusters.append(&mut self.clusters_of(spec).await?);
@@ -377,7 +378,7 @@ impl TaintManager {
     async fn home(&self, seen: &Seen<'_>, planned: &Planned) -> Result<Option<String>, Error> {
         let spec = &seen.typed.spec;
         let evicted = planned.spec.graceful_eviction_tasks.iter().any(|task| !spec.evicts(&task.from_cluster));
-        if !evicted || object::annotation(seen.binding, annotation::HOME).is_some() {
+        if !evicted || unstructured::annotation(seen.binding, annotation::HOME).is_some() {
             return Ok(None);
         }
         if failback::wish(&self.context, seen.binding).await?.is_none() {
@@ -424,17 +425,17 @@ impl TaintManager {
 }
 
 fn tolerations(binding: &Value) -> Result<Vec<Toleration>, Error> {
-    Ok(plan::applied_tolerations(object::annotation(binding, annotation::APPLIED_PLACEMENT))?)
+    Ok(plan::applied_tolerations(unstructured::annotation(binding, annotation::APPLIED_PLACEMENT))?)
 }
 
 /// Whether a binding is being evicted from any cluster.
 fn is_leaving(binding: &Value) -> bool {
-    object::at(binding, &["spec", "gracefulEvictionTasks"]).is_some()
+    unstructured::at(binding, &["spec", "gracefulEvictionTasks"]).is_some()
 }
 
 /// Whether a binding may be somewhere else than before, or tolerate something else.
 fn is_placed_anew(change: &Change) -> bool {
-    let applied = |binding: &Value| object::annotation(binding, annotation::APPLIED_PLACEMENT).map(str::to_owned);
+    let applied = |binding: &Value| unstructured::annotation(binding, annotation::APPLIED_PLACEMENT).map(str::to_owned);
     change.is_moved() || change.old().is_none_or(|old| applied(old) != applied(change.object()))
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crowsnest_api::constants::{annotation, finalizer, label};
 use crowsnest_api::keys::{BindingKey, WorkKey};
 use crowsnest_api::names::binding_name;
+use crowsnest_apimachinery::unstructured;
 use futures::FutureExt;
 use serde_json::Value;
 
@@ -14,8 +15,8 @@ use crate::cache::Change;
 use crate::runtime::context::Context;
 use crate::runtime::workqueue::Outcome;
 use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
+use crowsnest_plan::services as plan;
 use crowsnest_plan::work::managed::WORK_PERMANENT_ID;
-use crowsnest_plan::{object, services as plan};
 
 pub struct EndpointSliceController {
     context: Arc<Context>,
@@ -24,18 +25,18 @@ pub struct EndpointSliceController {
 impl EndpointSliceController {
     fn on_work(&self, change: &Change) -> Requests<WorkKey> {
         let work = change.object();
-        let keeps_slice = object::label(work, label::ENDPOINT_SLICE_NAME).is_some()
-            || object::has_finalizer(work, finalizer::ENDPOINT_SLICE_CONTROLLER);
+        let keeps_slice = unstructured::label(work, label::ENDPOINT_SLICE_NAME).is_some()
+            || unstructured::has_finalizer(work, finalizer::ENDPOINT_SLICE_CONTROLLER);
         Requests::one_if(!change.deleted && keeps_slice && change.is_marked(), || WorkKey::of(change.object()))
     }
 
     /// A slice of ours that another client changed or deleted.
     fn on_slice(&self, change: &Change) -> Requests<WorkKey> {
         let slice = change.object();
-        if object::label(slice, plan::SLICE_MANAGED_BY) != Some(label::ENDPOINT_SLICE_CONTROLLER) {
+        if unstructured::label(slice, plan::SLICE_MANAGED_BY) != Some(label::ENDPOINT_SLICE_CONTROLLER) {
             return Requests::none();
         }
-        let of = |key: &str| object::annotation(slice, key).unwrap_or_default();
+        let of = |key: &str| unstructured::annotation(slice, key).unwrap_or_default();
         let work = WorkKey::new(of(annotation::WORK_NAMESPACE), of(annotation::WORK_NAME));
         Requests::one_if(!work.name.is_empty(), || work)
     }
@@ -43,14 +44,15 @@ impl EndpointSliceController {
     /// Works with slices of a Service whose export by members its binding may now allow, or no longer.
     async fn exported(&self, change: &Change) -> Result<Requests<WorkKey>, Error> {
         let binding = change.object();
-        let exported = object::at(binding, &["spec", "resource"]).unwrap_or(&Value::Null);
-        if object::kind(exported) != plan::SERVICE_EXPORT || change.initial || !change.is_marked() {
+        let exported = unstructured::at(binding, &["spec", "resource"]).unwrap_or(&Value::Null);
+        if unstructured::kind(exported) != plan::SERVICE_EXPORT || change.initial || !change.is_marked() {
             return Ok(Requests::none());
         }
-        let (kinds, service) = (&self.context.kinds, object::text(exported, &["name"]));
+        let (kinds, service) = (&self.context.kinds, unstructured::text(exported, &["name"]));
         let works = self.context.with_label(&kinds.work, label::ENDPOINT_SLICE_NAME, service).await?;
-        let is_of_namespace =
-            |work: &&Value| object::label(work, label::ENDPOINT_SLICE_NAMESPACE) == Some(object::namespace(binding));
+        let is_of_namespace = |work: &&Value| {
+            unstructured::label(work, label::ENDPOINT_SLICE_NAMESPACE) == Some(unstructured::namespace(binding))
+        };
         Ok(works.iter().map(|work| work.view()).filter(is_of_namespace).map(WorkKey::of).collect())
     }
 }
@@ -83,18 +85,18 @@ impl Controller for EndpointSliceController {
         let Some(work) = context.get(&context.kinds.work, &key.namespace, &key.name).await? else {
             return Ok(Outcome::Done);
         };
-        let of = |key: &str| object::label(&work, key);
+        let of = |key: &str| unstructured::label(&work, key);
         let exported = (key.cluster(), of(label::ENDPOINT_SLICE_NAMESPACE), of(label::ENDPOINT_SLICE_NAME));
         let (Some(cluster), Some(namespace), Some(service)) = exported else { return self.clean_up(&work).await };
-        if object::is_terminating(&work) {
+        if unstructured::is_terminating(&work) {
             return self.clean_up(&work).await;
         }
         if !self.is_exported(cluster, namespace, service).await? {
             self.delete_imported(&work).await?;
             return Ok(Outcome::Done);
         }
-        let manifests = object::at(&work, &["spec", "workload", "manifests"]).and_then(Value::as_array);
-        let slices = manifests.into_iter().flatten().filter(|slice| object::namespace(slice) == namespace);
+        let manifests = unstructured::at(&work, &["spec", "workload", "manifests"]).and_then(Value::as_array);
+        let slices = manifests.into_iter().flatten().filter(|slice| unstructured::namespace(slice) == namespace);
         for slice in slices {
             self.import(&work, &plan::imported(cluster, &work, slice, service)).await?;
         }
@@ -113,20 +115,20 @@ impl EndpointSliceController {
     async fn import(&self, work: &Value, desired: &Value) -> Result<(), Error> {
         let context = &self.context;
         let resource = &context.kinds.endpoint_slice;
-        let existing = context.get(resource, object::namespace(desired), object::name(desired)).await?;
+        let existing = context.get(resource, unstructured::namespace(desired), unstructured::name(desired)).await?;
         match existing {
             None => context.create(resource, desired).await.map(drop),
             Some(existing) if !plan::is_imported_from(&existing, work) => {
-                let (namespace, name) = (object::namespace(desired), object::name(desired));
+                let (namespace, name) = (unstructured::namespace(desired), unstructured::name(desired));
                 Err(Error::Apply(format!("EndpointSlice {namespace}/{name} exists and is not imported from this Work")))
             }
             Some(existing) if plan::is_slice_same(&existing, desired) => Ok(()),
             Some(existing) => {
                 let mut updated = desired.clone();
-                object::set(
+                unstructured::set(
                     &mut updated,
                     &["metadata", "resourceVersion"],
-                    object::resource_version(&existing).to_owned().into(),
+                    unstructured::resource_version(&existing).to_owned().into(),
                 );
                 context.replace(resource, &updated).await.map(drop)
             }
@@ -135,7 +137,7 @@ impl EndpointSliceController {
 
     /// The slice is not kept for a Service any more.
     async fn clean_up(&self, work: &Value) -> Result<Outcome, Error> {
-        if object::has_finalizer(work, finalizer::ENDPOINT_SLICE_CONTROLLER) {
+        if unstructured::has_finalizer(work, finalizer::ENDPOINT_SLICE_CONTROLLER) {
             self.delete_imported(work).await?;
             self.context.remove_finalizer(&self.context.kinds.work, work, finalizer::ENDPOINT_SLICE_CONTROLLER).await?;
         }
@@ -144,10 +146,12 @@ impl EndpointSliceController {
 
     async fn delete_imported(&self, work: &Value) -> Result<(), Error> {
         let context = &self.context;
-        let id = object::label(work, WORK_PERMANENT_ID).unwrap_or_default();
+        let id = unstructured::label(work, WORK_PERMANENT_ID).unwrap_or_default();
         let slices = context.with_id(&context.kinds.endpoint_slice, WORK_PERMANENT_ID, id).await?;
         for slice in slices.iter().map(|slice| slice.view()).filter(|slice| plan::is_imported_from(slice, work)) {
-            context.delete(&context.kinds.endpoint_slice, object::namespace(slice), object::name(slice)).await?;
+            context
+                .delete(&context.kinds.endpoint_slice, unstructured::namespace(slice), unstructured::name(slice))
+                .await?;
         }
         Ok(())
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crowsnest_api::constants::label;
 use crowsnest_api::names::{execution_namespace, work_name};
 use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_apimachinery::unstructured;
 use serde_json::Value;
 
 use super::{ENDPOINT_SLICE, followed};
@@ -16,7 +17,7 @@ use crate::runtime::workqueue::Outcome;
 use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
 use crate::shared::works::{member_of, write_work};
 use crowsnest_plan::work::construct::DesiredWork;
-use crowsnest_plan::{multicluster_services as plan, object, services};
+use crowsnest_plan::{multicluster_services as plan, services};
 
 /// A Service of a provider.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -36,15 +37,15 @@ impl EndpointSliceCollectController {
         if !self.is_enabled() || services::is_brought(change.object()) {
             return Requests::none();
         }
-        let of = |slice: &Value| object::label(slice, services::SERVICE_NAME).map(str::to_owned);
+        let of = |slice: &Value| unstructured::label(slice, services::SERVICE_NAME).map(str::to_owned);
         let names = [of(change.object()), change.old().and_then(of)].into_iter().flatten();
-        let namespace = object::namespace(change.object());
+        let namespace = unstructured::namespace(change.object());
         names.map(|name| Provided { cluster: change.cluster.clone(), namespace: namespace.to_owned(), name }).collect()
     }
 
     /// The Service whose endpoints a Work requests, or keeps.
     fn provided(work: &Value) -> Option<Provided> {
-        let cluster = member_of(object::namespace(work))?;
+        let cluster = member_of(unstructured::namespace(work))?;
         let service = plan::of_work(work).filter(|_| plan::source_of(work).is_none())?;
         Some(Provided { cluster, namespace: service.namespace, name: service.name })
     }
@@ -94,15 +95,15 @@ impl Controller for EndpointSliceCollectController {
         let works = context.with_label(resource, label::MULTI_CLUSTER_SERVICE_NAME, &key.name).await?;
         let execution = execution_namespace(&key.cluster);
         for work in works.iter().map(|work| work.view()) {
-            let is_its = object::namespace(work) == execution
+            let is_its = unstructured::namespace(work) == execution
                 && plan::of_work(work).is_some_and(|service| service.namespace == key.namespace);
-            let is_desired = desired.iter().any(|desired| desired.name == object::name(work));
-            if !is_its || is_desired || !plan::is_collected(work) || object::is_terminating(work) {
+            let is_desired = desired.iter().any(|desired| desired.name == unstructured::name(work));
+            if !is_its || is_desired || !plan::is_collected(work) || unstructured::is_terminating(work) {
                 continue;
             }
             match plan::without_service(work) {
                 Some(patch) => context.merge(resource, work, patch).await.map(drop)?,
-                None => context.delete(resource, object::namespace(work), object::name(work)).await?,
+                None => context.delete(resource, unstructured::namespace(work), unstructured::name(work)).await?,
             }
         }
         Ok(Outcome::Done)
@@ -115,7 +116,7 @@ impl EndpointSliceCollectController {
         let execution = execution_namespace(&key.cluster);
         let name = work_name(plan::MULTI_CLUSTER_SERVICE, &key.name, &key.namespace);
         let wanted = context.get(&context.kinds.work, &execution, &name).await?;
-        if wanted.is_none_or(|work| object::is_terminating(&work)) {
+        if wanted.is_none_or(|work| unstructured::is_terminating(&work)) {
             return Ok(Vec::new());
         }
         let Some(slices) = followed(context, &key.cluster, ENDPOINT_SLICE).await? else { return Ok(Vec::new()) };
@@ -125,7 +126,7 @@ impl EndpointSliceCollectController {
             if !services::is_of_service(slice, &key.name) {
                 continue;
             }
-            let name = work_name(object::kind(slice), object::name(slice), object::namespace(slice));
+            let name = work_name(unstructured::kind(slice), unstructured::name(slice), unstructured::namespace(slice));
             let existing = context.get(&context.kinds.work, &execution, &name).await?;
             if existing.as_ref().is_some_and(|existing| plan::source_of(existing).is_some()) {
                 return Err(Error::Waiting(format!("work {execution}/{name} is another provider's slice")));

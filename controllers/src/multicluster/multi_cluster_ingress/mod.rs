@@ -8,6 +8,7 @@ use crowsnest_api::names::binding_name;
 use crowsnest_api::networking::{MultiClusterIngress, MultiClusterService};
 use crowsnest_api::remedy::RemedyAction;
 use crowsnest_apimachinery::names::{ClusterName, NamespacedName};
+use crowsnest_apimachinery::unstructured;
 use parking_lot::Mutex;
 use serde_json::Value;
 
@@ -16,7 +17,7 @@ use crate::cache::Change;
 use crate::runtime::context::{Context, decode};
 use crate::runtime::workqueue::Outcome;
 use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
-use crowsnest_plan::{multicluster_ingresses as plan, multicluster_services, object};
+use crowsnest_plan::{multicluster_ingresses as plan, multicluster_services};
 
 pub struct MultiClusterIngressController {
     context: Arc<Context>,
@@ -43,17 +44,20 @@ impl MultiClusterIngressController {
     }
 
     fn on_binding(&self, change: &Change) -> Requests<NamespacedName> {
-        let clusters = |binding: &Value| object::at(binding, &["spec", "clusters"]).cloned();
+        let clusters = |binding: &Value| unstructured::at(binding, &["spec", "clusters"]).cloned();
         let binding = change.object();
         let is_moved = change.deleted || change.old().is_none_or(|old| clusters(old) != clusters(binding));
-        match is_moved && object::text(binding, &["spec", "resource", "kind"]) == "Service" {
-            true => self.in_front_of(object::namespace(binding), object::text(binding, &["spec", "resource", "name"])),
+        match is_moved && unstructured::text(binding, &["spec", "resource", "kind"]) == "Service" {
+            true => self.in_front_of(
+                unstructured::namespace(binding),
+                unstructured::text(binding, &["spec", "resource", "name"]),
+            ),
             false => Requests::none(),
         }
     }
 
     fn on_cluster(&self, change: &Change) -> Requests<NamespacedName> {
-        let actions = |cluster: &Value| object::at(cluster, &["status", "remedyActions"]).cloned();
+        let actions = |cluster: &Value| unstructured::at(cluster, &["status", "remedyActions"]).cloned();
         Requests::all_if(change.deleted || change.old().is_none_or(|old| actions(old) != actions(change.object())))
     }
 
@@ -80,7 +84,7 @@ impl Controller for MultiClusterIngressController {
         vec![
             Source::of([&kinds.multi_cluster_ingress]).map(Self::on_ingress),
             services.map(|ingresses: &Self, change| {
-                ingresses.in_front_of(object::namespace(change.object()), object::name(change.object()))
+                ingresses.in_front_of(unstructured::namespace(change.object()), unstructured::name(change.object()))
             }),
             Source::of([&kinds.resource_binding]).map(Self::on_binding),
             Source::of([&kinds.cluster]).map(Self::on_cluster),
@@ -95,7 +99,7 @@ impl Controller for MultiClusterIngressController {
         let context = &self.context;
         let resource = &context.kinds.multi_cluster_ingress;
         let Some(ingress) = context.get(resource, &namespace, &name).await? else { return Ok(Outcome::Done) };
-        if object::is_terminating(&ingress) {
+        if unstructured::is_terminating(&ingress) {
             return Ok(Outcome::Done);
         }
         let typed: MultiClusterIngress = decode(&ingress)?;
@@ -126,7 +130,7 @@ impl MultiClusterIngressController {
     async fn clusters(&self, namespace: &str, service: &str, all: &[ClusterName]) -> Result<BTreeSet<String>, Error> {
         let context = &self.context;
         let spanning = context.get(&context.kinds.multi_cluster_service, namespace, service).await?;
-        let named: BTreeSet<String> = match spanning.filter(|spanning| !object::is_terminating(spanning)) {
+        let named: BTreeSet<String> = match spanning.filter(|spanning| !unstructured::is_terminating(spanning)) {
             Some(spanning) => {
                 let typed: MultiClusterService = decode(&spanning)?;
                 multicluster_services::clusters(&typed.spec.provider_clusters, all)
@@ -134,9 +138,9 @@ impl MultiClusterIngressController {
             None => {
                 let name = binding_name("Service", service);
                 let binding = context.get(&context.kinds.resource_binding, namespace, &name).await?;
-                let targets = binding.as_deref().and_then(|binding| object::at(binding, &["spec", "clusters"]));
+                let targets = binding.as_deref().and_then(|binding| unstructured::at(binding, &["spec", "clusters"]));
                 let targets = targets.and_then(Value::as_array).into_iter().flatten();
-                targets.map(|target| object::text(target, &["name"]).to_owned()).collect()
+                targets.map(|target| unstructured::text(target, &["name"]).to_owned()).collect()
             }
         };
         Ok(named.into_iter().filter(|name| all.iter().any(|one| one.as_str() == name)).collect())

@@ -11,6 +11,7 @@ use crowsnest_api::keys::WorkKey;
 use crowsnest_api::names::{binding_name, execution_namespace};
 use crowsnest_api::networking::{MultiClusterService, MultiClusterServiceSpec};
 use crowsnest_apimachinery::names::NamespacedName;
+use crowsnest_apimachinery::unstructured;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -22,8 +23,8 @@ use crate::runtime::event_recorder::Severity;
 use crate::runtime::workqueue::Outcome;
 use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
 use crate::shared::works::{cluster_of, write_work};
+use crowsnest_plan::conditions;
 use crowsnest_plan::multicluster_services::{self as plan, Bind, Role};
-use crowsnest_plan::{conditions, object};
 
 /// Works come in groups; they are looked at together.
 const GATHER: Duration = Duration::from_millis(100);
@@ -56,7 +57,7 @@ impl MultiClusterServiceController {
 
     fn on_cluster(&self, change: &Change) -> Requests<NamespacedName> {
         let reported = |cluster: &Value| {
-            let of = |field: &str| object::at(cluster, &["status", field]).cloned();
+            let of = |field: &str| unstructured::at(cluster, &["status", field]).cloned();
             (of("conditions"), of("apiEnablements"))
         };
         let differs = change.deleted || change.old().is_none_or(|old| reported(old) != reported(change.object()));
@@ -99,13 +100,13 @@ impl Controller for MultiClusterServiceController {
             return Ok(Outcome::Done);
         };
         let typed: MultiClusterService = decode(&mcs)?;
-        if object::is_terminating(&mcs) || !plan::is_cross_cluster(&typed.spec) {
+        if unstructured::is_terminating(&mcs) || !plan::is_cross_cluster(&typed.spec) {
             self.withdraw(&key).await?;
             context.remove_finalizer(resource, &mcs, finalizer::MULTI_CLUSTER_SERVICE_CONTROLLER).await?;
             return Ok(Outcome::Done);
         }
-        if !object::has_finalizer(&mcs, finalizer::MULTI_CLUSTER_SERVICE_CONTROLLER) {
-            let mut finalizers: Vec<&str> = object::finalizers(&mcs).collect();
+        if !unstructured::has_finalizer(&mcs, finalizer::MULTI_CLUSTER_SERVICE_CONTROLLER) {
+            let mut finalizers: Vec<&str> = unstructured::finalizers(&mcs).collect();
             finalizers.push(finalizer::MULTI_CLUSTER_SERVICE_CONTROLLER);
             let patch = json!({"metadata": {"finalizers": finalizers}});
             mcs = Arc::new(context.merge(resource, &mcs, patch).await?);
@@ -134,9 +135,9 @@ impl MultiClusterServiceController {
                 write_work(context, &plan::provided(provider, mcs)).await?;
             }
         }
-        let key = object::key(mcs);
+        let key = unstructured::key(mcs);
         for work in self.works(&key).await?.iter().filter(|work| plan::is_provided(work)) {
-            let provides = cluster_of(object::namespace(work)).is_some_and(|cluster| providers.contains(cluster));
+            let provides = cluster_of(unstructured::namespace(work)).is_some_and(|cluster| providers.contains(cluster));
             if !provides {
                 self.delete(work).await?;
             }
@@ -148,7 +149,7 @@ impl MultiClusterServiceController {
             Some(claimed) => Arc::new(context.replace(&context.kinds.service, &claimed).await?),
             None => service,
         };
-        let binding = binding_name(object::kind(&service), object::name(&service));
+        let binding = binding_name(unstructured::kind(&service), unstructured::name(&service));
         let resource = &context.kinds.resource_binding;
         let existing = context.get(resource, &key.namespace, &binding).await?;
         let clusters = providers.union(&consumers).cloned().collect();
@@ -183,8 +184,8 @@ impl MultiClusterServiceController {
             (plan::clusters(&spec.provider_clusters, &all), plan::clusters(&spec.consumer_clusters, &all));
         let works = self.works(key).await?;
         let source = |work: &&Value| {
-            let provider = cluster_of(object::namespace(work)).filter(|cluster| providers.contains(*cluster));
-            plan::is_collected(work) && !object::is_terminating(work) && provider.is_some()
+            let provider = cluster_of(unstructured::namespace(work)).filter(|cluster| providers.contains(*cluster));
+            plan::is_collected(work) && !unstructured::is_terminating(work) && provider.is_some()
         };
         let sources: Vec<&Value> = works.iter().filter(source).collect();
         let (mut wanted, mut skipped) = (BTreeSet::new(), BTreeSet::new());
@@ -194,14 +195,14 @@ impl MultiClusterServiceController {
                 continue;
             }
             for work in &sources {
-                let provider = cluster_of(object::namespace(work)).unwrap_or_default();
+                let provider = cluster_of(unstructured::namespace(work)).unwrap_or_default();
                 if provider != consumer {
                     wanted.extend(self.send(consumer, provider, work).await?);
                 }
             }
         }
         for work in works.iter().filter(|work| plan::source_of(work).is_some()) {
-            let consumer = cluster_of(object::namespace(work)).unwrap_or_default();
+            let consumer = cluster_of(unstructured::namespace(work)).unwrap_or_default();
             let stays = wanted.contains(&WorkKey::of(work));
             if !stays && !skipped.contains(consumer) {
                 self.delete(work).await?;
@@ -215,7 +216,7 @@ impl MultiClusterServiceController {
     async fn send(&self, consumer: &str, provider: &str, source: &Value) -> Result<Option<WorkKey>, Error> {
         let context = &self.context;
         let execution = execution_namespace(consumer);
-        let there = context.get(&context.kinds.work, &execution, object::name(source)).await?;
+        let there = context.get(&context.kinds.work, &execution, unstructured::name(source)).await?;
         let is_taken = there.is_some_and(|work| plan::source_of(&work) != Some(provider));
         let Some(work) = plan::dispatched(consumer, provider, source, |_| is_taken) else { return Ok(None) };
         write_work(context, &work).await?;
@@ -225,7 +226,7 @@ impl MultiClusterServiceController {
     /// Collected Works that are to go: what was dispatched of them is gone.
     async fn let_go(&self, works: &[Value]) -> Result<(), Error> {
         let held = finalizer::MCS_ENDPOINT_SLICE_DISPATCH_CONTROLLER;
-        for work in works.iter().filter(|work| object::is_terminating(work)) {
+        for work in works.iter().filter(|work| unstructured::is_terminating(work)) {
             self.context.remove_finalizer(&self.context.kinds.work, work, held).await?;
         }
         Ok(())
@@ -239,10 +240,10 @@ impl MultiClusterServiceController {
     }
 
     async fn delete(&self, work: &Value) -> Result<(), Error> {
-        if object::is_terminating(work) {
+        if unstructured::is_terminating(work) {
             return Ok(());
         }
-        self.context.delete(&self.context.kinds.work, object::namespace(work), object::name(work)).await
+        self.context.delete(&self.context.kinds.work, unstructured::namespace(work), unstructured::name(work)).await
     }
 
     /// Gives the Service back, and takes everything away that was made for it. Its binding stays.
@@ -252,7 +253,7 @@ impl MultiClusterServiceController {
         for work in works.iter().filter(|work| !plan::is_collected(work)) {
             self.delete(work).await?;
         }
-        for work in works.iter().filter(|work| plan::is_collected(work) && !object::is_terminating(work)) {
+        for work in works.iter().filter(|work| plan::is_collected(work) && !unstructured::is_terminating(work)) {
             match plan::without_service(work) {
                 Some(patch) => context.merge(&context.kinds.work, work, patch).await.map(drop)?,
                 None => self.delete(work).await?,
@@ -262,8 +263,8 @@ impl MultiClusterServiceController {
         let binding = binding_name("Service", &key.name);
         for (resource, name) in [(&context.kinds.service, &key.name), (&context.kinds.resource_binding, &binding)] {
             let object = context.get(resource, &key.namespace, name).await?;
-            let object =
-                object.filter(|object| object::label(object, label::MULTI_CLUSTER_SERVICE_PERMANENT_ID).is_some());
+            let object = object
+                .filter(|object| unstructured::label(object, label::MULTI_CLUSTER_SERVICE_PERMANENT_ID).is_some());
             if let Some(released) = object.and_then(|object| plan::released(&object)) {
                 context.replace(resource, &released).await?;
             }
@@ -296,7 +297,7 @@ impl MultiClusterServiceController {
         if let Some(sent) = sent {
             changed |= self.set(mcs, &mut told, condition::ENDPOINT_SLICE_DISPATCHED, sent, DISPATCHED);
         }
-        let has_status = object::at(mcs, &["status", "loadBalancer"]).is_some();
+        let has_status = unstructured::at(mcs, &["status", "loadBalancer"]).is_some();
         if changed || !has_status {
             let patch = json!({"status": {"loadBalancer": {}, "conditions": told}});
             self.context.merge_status(&self.context.kinds.multi_cluster_service, mcs, patch).await?;

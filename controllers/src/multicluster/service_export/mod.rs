@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crowsnest_api::constants::label;
 use crowsnest_api::names::{execution_namespace, work_name};
 use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_apimachinery::unstructured;
 use serde_json::Value;
 
 use super::{ENDPOINT_SLICE, followed};
@@ -15,8 +16,8 @@ use crate::runtime::context::Context;
 use crate::runtime::workqueue::Outcome;
 use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
 use crate::shared::works::{cluster_of, member_of, write_work};
+use crowsnest_plan::services as plan;
 use crowsnest_plan::work::construct::DesiredWork;
-use crowsnest_plan::{object, services as plan};
 
 /// A Service of a member that is, or was, exported.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -28,7 +29,7 @@ pub struct Exported {
 
 /// The Service of a name beside a changed object of a member.
 fn exported(change: &Change, name: &str) -> Option<Exported> {
-    let namespace = object::namespace(change.object()).to_owned();
+    let namespace = unstructured::namespace(change.object()).to_owned();
     (!name.is_empty()).then(|| Exported { cluster: change.cluster.clone(), namespace, name: name.to_owned() })
 }
 
@@ -40,12 +41,12 @@ pub struct ServiceExportController {
 
 impl ServiceExportController {
     fn on_export(&self, change: &Change) -> Requests<Exported> {
-        exported(change, object::name(change.object())).into()
+        exported(change, unstructured::name(change.object())).into()
     }
 
     /// A slice that moved from one Service to another concerns both.
     fn on_slice(&self, change: &Change) -> Requests<Exported> {
-        let service = |slice: &Value| object::label(slice, plan::SERVICE_NAME).unwrap_or_default().to_owned();
+        let service = |slice: &Value| unstructured::label(slice, plan::SERVICE_NAME).unwrap_or_default().to_owned();
         if plan::is_brought(change.object()) {
             return Requests::none();
         }
@@ -85,7 +86,7 @@ impl Controller for ServiceExportController {
         for work in &desired {
             write_work(&self.context, work).await?;
         }
-        let is_desired = |work: &Value| desired.iter().any(|desired| desired.name == object::name(work));
+        let is_desired = |work: &Value| desired.iter().any(|desired| desired.name == unstructured::name(work));
         for work in self.works_of(&key).await?.iter().filter(|work| !is_desired(work)) {
             self.withdraw(work).await?;
         }
@@ -98,7 +99,7 @@ impl ServiceExportController {
         let Some(exports) = followed(&self.context, &key.cluster, SERVICE_EXPORT).await? else { return Ok(Vec::new()) };
         let world = &self.context.world;
         let export = world.get(&key.cluster, &exports.gvr, &key.namespace, &key.name).await?;
-        if export.is_none_or(|export| object::is_terminating(export.view())) {
+        if export.is_none_or(|export| unstructured::is_terminating(export.view())) {
             return Ok(Vec::new());
         }
         let Some(slices) = followed(&self.context, &key.cluster, ENDPOINT_SLICE).await? else { return Ok(Vec::new()) };
@@ -109,7 +110,7 @@ impl ServiceExportController {
                 continue;
             }
             let execution = execution_namespace(&key.cluster);
-            let name = work_name(object::kind(slice), object::name(slice), object::namespace(slice));
+            let name = work_name(unstructured::kind(slice), unstructured::name(slice), unstructured::namespace(slice));
             let existing = self.context.get(&self.context.kinds.work, &execution, &name).await?;
             desired.push(plan::collected(key.cluster.as_str(), &key.name, slice, existing.as_deref()));
         }
@@ -126,35 +127,36 @@ impl ServiceExportController {
     /// The slice is not exported any more.
     async fn withdraw(&self, work: &Value) -> Result<(), Error> {
         let resource = &self.context.kinds.work;
-        if object::is_terminating(work) || !plan::wanted_by(work).contains(plan::SERVICE_EXPORT) {
+        if unstructured::is_terminating(work) || !plan::wanted_by(work).contains(plan::SERVICE_EXPORT) {
             return Ok(());
         }
         match plan::without_export(work) {
             Some(patch) => self.context.merge(resource, work, patch).await.map(drop),
-            None => self.context.delete(resource, object::namespace(work), object::name(work)).await,
+            None => self.context.delete(resource, unstructured::namespace(work), unstructured::name(work)).await,
         }
     }
 }
 
 /// The Services a Work is about: those whose exports it takes to a member, and the one whose slice it keeps.
 fn exports_of(work: &Value) -> Vec<Exported> {
-    let manifests = object::at(work, &["spec", "workload", "manifests"]).and_then(Value::as_array);
-    let is_export = |manifest: &&Value| (object::api_version(manifest), object::kind(manifest)) == SERVICE_EXPORT;
+    let manifests = unstructured::at(work, &["spec", "workload", "manifests"]).and_then(Value::as_array);
+    let is_export =
+        |manifest: &&Value| (unstructured::api_version(manifest), unstructured::kind(manifest)) == SERVICE_EXPORT;
     let exports = manifests.into_iter().flatten().filter(is_export);
     let taken = exports.filter_map(|export| {
-        let cluster = member_of(object::namespace(work))?;
+        let cluster = member_of(unstructured::namespace(work))?;
         Some(Exported {
             cluster,
-            namespace: object::namespace(export).to_owned(),
-            name: object::name(export).to_owned(),
+            namespace: unstructured::namespace(export).to_owned(),
+            name: unstructured::name(export).to_owned(),
         })
     });
     taken.chain(kept_for(work)).collect()
 }
 
 fn kept_for(work: &Value) -> Option<Exported> {
-    let cluster = ClusterName::parse(cluster_of(object::namespace(work))?).ok()?;
-    let namespace = object::label(work, label::ENDPOINT_SLICE_NAMESPACE)?.to_owned();
-    let name = object::label(work, label::ENDPOINT_SLICE_NAME)?.to_owned();
+    let cluster = ClusterName::parse(cluster_of(unstructured::namespace(work))?).ok()?;
+    let namespace = unstructured::label(work, label::ENDPOINT_SLICE_NAMESPACE)?.to_owned();
+    let name = unstructured::label(work, label::ENDPOINT_SLICE_NAME)?.to_owned();
     Some(Exported { cluster, namespace, name })
 }

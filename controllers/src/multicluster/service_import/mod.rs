@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crowsnest_api::constants::event;
 use crowsnest_api::names::derived_service_name;
 use crowsnest_apimachinery::names::NamespacedName;
+use crowsnest_apimachinery::unstructured;
 use futures::FutureExt;
 use serde_json::{Value, json};
 
@@ -15,7 +16,7 @@ use crate::runtime::context::Context;
 use crate::runtime::event_recorder::Severity;
 use crate::runtime::workqueue::Outcome;
 use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
-use crowsnest_plan::{object, services as plan};
+use crowsnest_plan::services as plan;
 
 pub struct ServiceImportController {
     context: Arc<Context>,
@@ -24,9 +25,9 @@ pub struct ServiceImportController {
 impl ServiceImportController {
     /// The import of a derived Service that another client changed or deleted. One that belongs to no import is a user's.
     async fn derived_from(&self, change: &Change) -> Result<Requests<NamespacedName>, Error> {
-        let import = object::name(change.object()).strip_prefix("derived-").filter(|_| !change.initial);
+        let import = unstructured::name(change.object()).strip_prefix("derived-").filter(|_| !change.initial);
         let Some(import) = import else { return Ok(Requests::none()) };
-        let namespace = object::namespace(change.object());
+        let namespace = unstructured::namespace(change.object());
         let exists = self.context.exists(&self.context.kinds.service_import, namespace, import).await?;
         Ok(Requests::one_if(exists, || NamespacedName::new(namespace, import)))
     }
@@ -57,7 +58,7 @@ impl Controller for ServiceImportController {
         let context = &self.context;
         let NamespacedName { namespace, name } = &key;
         let import = context.get(&context.kinds.service_import, namespace, name).await?;
-        let Some(import) = import.filter(|import| !object::is_terminating(import)) else {
+        let Some(import) = import.filter(|import| !unstructured::is_terminating(import)) else {
             let service = derived_service_name(name);
             if context.exists(&context.kinds.service, namespace, &service).await? {
                 context.delete(&context.kinds.service, namespace, &service).await?;
@@ -91,8 +92,8 @@ impl ServiceImportController {
     async fn derive(&self, import: &Value) -> Result<bool, Error> {
         let context = &self.context;
         let resource = &context.kinds.service;
-        let name = derived_service_name(object::name(import));
-        let existing = context.get(resource, object::namespace(import), &name).await?;
+        let name = derived_service_name(unstructured::name(import));
+        let existing = context.get(resource, unstructured::namespace(import), &name).await?;
         let desired = plan::derived_service(import, existing.as_deref());
         let (mut service, mut wrote) = match existing {
             None => (context.create(resource, &desired).await?, true),
@@ -100,9 +101,9 @@ impl ServiceImportController {
             Some(_) => (context.replace(resource, &desired).await?, true),
         };
         let ingress = plan::ingress(import);
-        let told = object::at(&service, &["status", "loadBalancer", "ingress"]).and_then(Value::as_array);
+        let told = unstructured::at(&service, &["status", "loadBalancer", "ingress"]).and_then(Value::as_array);
         if told.map_or(0, Vec::len) != ingress.len() || told.is_some_and(|told| *told != ingress) {
-            object::set(&mut service, &["status", "loadBalancer", "ingress"], json!(ingress));
+            unstructured::set(&mut service, &["status", "loadBalancer", "ingress"], json!(ingress));
             context.replace_status(resource, &service).await?;
             wrote = true;
         }

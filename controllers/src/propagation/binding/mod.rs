@@ -14,6 +14,7 @@ use crowsnest_api::permanent_id::POLICY_LABELS;
 use crowsnest_api::policy::OverrideSpec;
 use crowsnest_api::work::{ResourceBinding, ResourceBindingSpec, TargetCluster};
 use crowsnest_apimachinery::names::{ClusterName, NamespacedName};
+use crowsnest_apimachinery::unstructured;
 use futures::future::join_all;
 use futures::{FutureExt, TryStreamExt};
 use serde::Deserialize;
@@ -35,13 +36,13 @@ use crate::runtime::workqueue::Outcome;
 use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
 use crate::shared::templates::template_of;
 use crate::shared::works::{cluster_of, write_work};
+use crowsnest_plan::conditions;
 use crowsnest_plan::overriding;
 use crowsnest_plan::propagation::change::Change as TemplateChange;
 use crowsnest_plan::selector::best_precision;
 use crowsnest_plan::work::construct::{self, BindingIdentity};
 use crowsnest_plan::work::exclusive::allowed;
 use crowsnest_plan::work::holder::binding_of_work;
-use crowsnest_plan::{conditions, object};
 
 pub struct BindingController {
     context: Arc<Context>,
@@ -101,8 +102,8 @@ impl BindingController {
         let is_changed = !change.initial
             && is_template_resource(&change.resource.gvr)
             && change.of_template() != TemplateChange::None;
-        let name = || binding_name(object::kind(template), object::name(template));
-        Requests::one_if(is_changed, || BindingKey::new(object::namespace(template), name()))
+        let name = || binding_name(unstructured::kind(template), unstructured::name(template));
+        Requests::one_if(is_changed, || BindingKey::new(unstructured::namespace(template), name()))
     }
 
     /// Bindings whose template an override policy selects, before or after its change; all of them when its selectors before the
@@ -114,7 +115,7 @@ impl BindingController {
             return Ok(requests);
         }
         let kinds = &self.context.kinds;
-        let namespace = object::namespace(change.object()).to_owned();
+        let namespace = unstructured::namespace(change.object()).to_owned();
         let versions = [change.old(), Some(change.object())].into_iter().flatten();
         let specs: Vec<OverrideSpec> =
             versions.filter_map(|policy| OverrideSpec::deserialize(policy.get("spec")?).ok()).collect();
@@ -127,7 +128,7 @@ impl BindingController {
             let mut bindings = pin!(self.context.stream(resource, *namespace));
             while let Some(binding) = bindings.try_next().await? {
                 let binding = binding.view();
-                let reference = object::at(binding, &["spec", "resource"]).unwrap_or(&Value::Null);
+                let reference = unstructured::at(binding, &["spec", "resource"]).unwrap_or(&Value::Null);
                 let template = self.template_or(reference).await?;
                 let selected = specs.iter().any(|spec| {
                     spec.resource_selectors.is_empty()
@@ -143,8 +144,9 @@ impl BindingController {
 
     /// The template, or as much of it as the reference says.
     async fn template_or(&self, reference: &Value) -> Result<Cached, Error> {
-        let (api_version, kind) = (object::api_version(reference), object::kind(reference));
-        let (namespace, name) = (object::text(reference, &["namespace"]), object::text(reference, &["name"]));
+        let (api_version, kind) = (unstructured::api_version(reference), unstructured::kind(reference));
+        let (namespace, name) =
+            (unstructured::text(reference, &["namespace"]), unstructured::text(reference, &["name"]));
         if let Some(resource) = self.context.catalog.known(&self.context.control_plane, api_version, kind)
             && let Some(template) = self.context.glance(&resource, namespace, name).await?
         {
@@ -205,7 +207,7 @@ impl Controller for BindingController {
             return Ok(Outcome::Done);
         };
         let works = self.works_of(&binding).await?;
-        if object::is_terminating(&binding) {
+        if unstructured::is_terminating(&binding) {
             for work in &works {
                 self.delete_work(&binding, work).await?;
             }
@@ -225,7 +227,7 @@ impl Controller for BindingController {
             return Ok(Outcome::Again(PURGE_WAIT));
         }
         let Some((_, template)) = template_of(context, &binding).await? else { return Ok(Outcome::Done) };
-        if object::is_terminating(&template) {
+        if unstructured::is_terminating(&template) {
             return Ok(Outcome::Done);
         }
         self.await_agreement(&binding, &typed, &template).await?;
@@ -257,7 +259,7 @@ impl BindingController {
         if !context.config.gates.federated_quota_enforcement {
             return Ok(());
         }
-        let namespace = object::namespace(binding);
+        let namespace = unstructured::namespace(binding);
         let quotas = &context.kinds.federated_resource_quota;
         if !is_claimed(binding) && (namespace.is_empty() || context.headers(quotas, namespace).await?.is_empty()) {
             return Ok(());
@@ -285,7 +287,7 @@ impl BindingController {
         }
         // The label by which Works are found can be set by the author of a binding. Only controllers write the annotations.
         let stored = self.context.get(&self.context.kinds.work, &work.namespace, &work.name).await?;
-        let own = object::key(binding);
+        let own = unstructured::key(binding);
         if stored.is_none_or(|stored| binding_of_work(&stored) != Some(own.into())) {
             return Ok(());
         }
@@ -310,7 +312,7 @@ impl BindingController {
             single_target: targets.len() == 1,
             exclusive: wanted.exclusive,
             cluster_wide: self.overrides.of(""),
-            namespaced: match object::namespace(template) {
+            namespaced: match unstructured::namespace(template) {
                 "" => Overrides::default(),
                 namespace => self.overrides.of(namespace),
             },
@@ -329,9 +331,9 @@ impl BindingController {
         if !told.is_empty() {
             self.tell(binding, template, Severity::Warning, event::SYNC_WORK_FAILED, &aggregated(told));
         } else if written && failed.is_empty() {
-            let binding_said = match object::namespace(binding) {
-                "" => format!("ClusterResourceBinding({})", object::name(binding)),
-                namespace => format!("ResourceBinding({namespace}/{})", object::name(binding)),
+            let binding_said = match unstructured::namespace(binding) {
+                "" => format!("ClusterResourceBinding({})", unstructured::name(binding)),
+                namespace => format!("ResourceBinding({namespace}/{})", unstructured::name(binding)),
             };
             let message = format!("Sync work of {binding_said} successful.");
             self.tell(binding, template, Severity::Normal, event::SYNC_WORK_SUCCEED, &message);
@@ -353,7 +355,7 @@ impl BindingController {
             self.context.interpreter.revise_replicas(&mut manifest, target.replicas).await?;
         }
         if let Some(completions) = share.completions.get(&target.name) {
-            object::set(&mut manifest, &["spec", "completions"], serde_json::json!(completions));
+            unstructured::set(&mut manifest, &["spec", "completions"], serde_json::json!(completions));
         }
         Ok(manifest)
     }
@@ -399,7 +401,7 @@ impl BindingController {
         };
         let policy = match cluster_scoped {
             true => format!("cluster override policy({policy})"),
-            false => format!("override policy({}/{policy})", object::namespace(share.template)),
+            false => format!("override policy({}/{policy})", unstructured::namespace(share.template)),
         };
         let message = format!("Apply {policy} for cluster({cluster}) {end}.");
         self.context.events.note(share.template, severity, reason, message);
@@ -408,5 +410,5 @@ impl BindingController {
 
 /// Whether a policy holds the binding.
 fn is_claimed(binding: &Value) -> bool {
-    POLICY_LABELS.iter().any(|id| object::label(binding, id).is_some_and(|id| !id.is_empty()))
+    POLICY_LABELS.iter().any(|id| unstructured::label(binding, id).is_some_and(|id| !id.is_empty()))
 }

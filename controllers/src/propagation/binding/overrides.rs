@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crowsnest_api::keys::PolicyKey;
 use crowsnest_api::policy::OverrideSpec;
 use crowsnest_apimachinery::names::NamespacedName;
-use crowsnest_plan::object;
+use crowsnest_apimachinery::unstructured;
 use crowsnest_plan::overriding::OverridePolicy;
 use parking_lot::RwLock;
 use serde::Deserialize;
@@ -24,13 +24,13 @@ pub struct Overrides {
 
 /// A policy's name and what it says; `None` while it is on its way out, or cannot be read.
 fn read_override(policy: &Value) -> Option<(String, Arc<OverrideSpec>)> {
-    if object::is_terminating(policy) {
+    if unstructured::is_terminating(policy) {
         return None;
     }
     match OverrideSpec::deserialize(policy.get("spec").unwrap_or(&Value::Null)) {
-        Ok(spec) => Some((object::name(policy).to_owned(), Arc::new(spec))),
+        Ok(spec) => Some((unstructured::name(policy).to_owned(), Arc::new(spec))),
         Err(error) => {
-            tracing::warn!(policy = object::name(policy), %error, "override policy cannot be read");
+            tracing::warn!(policy = unstructured::name(policy), %error, "override policy cannot be read");
             None
         }
     }

@@ -10,6 +10,7 @@ use crowsnest_api::constants::{condition, event};
 use crowsnest_api::keys::BindingKey;
 use crowsnest_api::permanent_id;
 use crowsnest_api::work::{AggregatedStatusItem, ResourceBinding, Work};
+use crowsnest_apimachinery::unstructured;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
@@ -26,7 +27,7 @@ use crate::shared::templates::template_of;
 use crate::shared::works::cluster_of;
 use crowsnest_plan::work::construct;
 use crowsnest_plan::work::holder::binding_of_work;
-use crowsnest_plan::{conditions, object, status};
+use crowsnest_plan::{conditions, status};
 
 /// Between looks at Works that have said nothing yet. A member that does not answer is not waited for.
 const GATHERING: [Duration; 3] = [Duration::from_millis(20), Duration::from_millis(40), Duration::from_millis(80)];
@@ -75,7 +76,7 @@ impl BindingStatusController {
         let [old, new] = [change.old(), change.current()].map(|work| work.and_then(|work| work.get("status")));
         let terminating = |header: &Old| header.header.terminating;
         let turned =
-            change.old.as_ref().is_some_and(terminating) != change.current().is_some_and(object::is_terminating);
+            change.old.as_ref().is_some_and(terminating) != change.current().is_some_and(unstructured::is_terminating);
         let is_reported = change.is_old_forgotten() || old != new || turned;
         binding_of_work(change.object()).filter(|_| is_reported).into()
     }
@@ -156,7 +157,7 @@ impl BindingStatusController {
             let Some((binding, typed)) = self.context.binding(&key).await? else {
                 return Ok(None);
             };
-            if object::is_terminating(&binding) {
+            if unstructured::is_terminating(&binding) {
                 return Ok(None);
             }
             let works = self.works_of(&binding, key).await?;
@@ -176,15 +177,15 @@ impl BindingStatusController {
         let (label, id) = (permanent_id::binding_label(key.scope()), permanent_id::of_binding(binding));
         let works = self.context.with_id(&self.context.kinds.work, label, id).await?;
         let views = works.iter().map(Cached::view).filter(|work| binding_of_work(work).as_ref() == Some(key));
-        let named = views.filter_map(|work| Some((cluster_of(object::namespace(work))?.to_owned(), work)));
+        let named = views.filter_map(|work| Some((cluster_of(unstructured::namespace(work))?.to_owned(), work)));
         named.map(|(cluster, work)| Ok((cluster, decode(work)?))).collect()
     }
 
     /// Writes the template's status in the shape of its own kind.
     async fn aggregate(&self, binding: &Value, items: &[AggregatedStatusItem]) -> Result<(), Error> {
         let Some((resource, template)) = template_of(&self.context, binding).await? else { return Ok(()) };
-        let same = object::text(binding, &["spec", "resource", "uid"]) == object::uid(&template);
-        if !same || object::is_terminating(&template) {
+        let same = unstructured::text(binding, &["spec", "resource", "uid"]) == unstructured::uid(&template);
+        if !same || unstructured::is_terminating(&template) {
             return Ok(());
         }
         let new = match self.context.interpreter.aggregate(&template, items, &self.context.now().to_string()).await {
@@ -196,11 +197,11 @@ impl BindingStatusController {
                 return Err(error.into());
             }
         };
-        if object::semantically_equal(template.get("status").unwrap_or(&Value::Null), &new) {
+        if unstructured::semantically_equal(template.get("status").unwrap_or(&Value::Null), &new) {
             return Ok(());
         }
         let mut updated = template.as_ref().clone();
-        object::set(&mut updated, &["status"], new);
+        unstructured::set(&mut updated, &["status"], new);
         let events = &self.context.events;
         match self.context.replace_status(&resource, &updated).await {
             // Kinds without a status subresource keep their status to themselves.

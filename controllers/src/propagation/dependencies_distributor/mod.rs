@@ -12,6 +12,7 @@ use crowsnest_api::permanent_id;
 use crowsnest_api::work::ResourceBinding;
 use crowsnest_apimachinery::names::{ClusterName, NamespacedName};
 use crowsnest_apimachinery::selector::label_selector_matches;
+use crowsnest_apimachinery::unstructured;
 use futures::TryStreamExt;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -27,7 +28,6 @@ use crate::shared::templates::template_of;
 use crowsnest_interpreter::default::dependencies::spelled;
 use crowsnest_plan::dependencies::{self, AttachedPlan, Parent, Wishes};
 use crowsnest_plan::dependencies::{Dependency, Needs};
-use crowsnest_plan::object;
 use crowsnest_plan::propagation::change::Change as TemplateChange;
 
 pub struct DependenciesDistributor {
@@ -51,10 +51,10 @@ impl DependenciesDistributor {
     fn on_object(&self, change: &Change) -> Requests<BindingKey> {
         let object = change.object();
         let is_binding = change.resource.gvr == self.context.kinds.resource_binding.gvr;
-        if is_binding || object::namespace(object).is_empty() || change.of_template() == TemplateChange::None {
+        if is_binding || unstructured::namespace(object).is_empty() || change.of_template() == TemplateChange::None {
             return Requests::none();
         }
-        let labels = object::labels(object);
+        let labels = unstructured::labels(object);
         let before = change.old.as_ref().map(|old| &old.header.labels).filter(|before| **before != labels);
         let is_meant = |wanted: &Dependency| {
             means(wanted, object, &labels) || before.is_some_and(|before| means(wanted, object, before))
@@ -87,7 +87,7 @@ impl Controller for DependenciesDistributor {
         let mut bindings = pin!(self.context.stream(&self.context.kinds.resource_binding, None));
         while let Some(binding) = bindings.try_next().await? {
             let binding = binding.view();
-            let propagates = object::at(binding, &["spec", "propagateDeps"]).and_then(Value::as_bool);
+            let propagates = unstructured::at(binding, &["spec", "propagateDeps"]).and_then(Value::as_bool);
             if propagates.unwrap_or_default() {
                 keys.push(BindingKey::of(binding));
             }
@@ -112,9 +112,10 @@ impl Controller for DependenciesDistributor {
             return Ok(Outcome::Done);
         };
         let finalizer = finalizer::BINDING_DEPENDENCIES_DISTRIBUTOR;
-        if object::is_terminating(&binding) || !typed.spec.propagate_deps || !context.config.gates.propagate_deps {
+        if unstructured::is_terminating(&binding) || !typed.spec.propagate_deps || !context.config.gates.propagate_deps
+        {
             self.wanted.lock().remove(&key);
-            let had = object::has_finalizer(&binding, finalizer);
+            let had = unstructured::has_finalizer(&binding, finalizer);
             self.detach_all(&key, &BTreeSet::new()).await?;
             if had {
                 context.remove_finalizer(resource, &binding, finalizer).await?;
@@ -187,7 +188,7 @@ impl DependenciesDistributor {
             };
             for template in &templates {
                 let template = template.view();
-                attached.insert(binding_name(object::kind(template), object::name(template)));
+                attached.insert(binding_name(unstructured::kind(template), unstructured::name(template)));
                 match self.attach(&parent, template).await {
                     Ok(wrote) => written |= wrote,
                     Err(error) => failed = Some(error),
@@ -201,7 +202,7 @@ impl DependenciesDistributor {
     }
 
     fn is_scheduled(&self, binding: &Value) -> bool {
-        object::annotation(binding, annotation::APPLIED_PLACEMENT).is_some()
+        unstructured::annotation(binding, annotation::APPLIED_PLACEMENT).is_some()
     }
 
     /// Notes the dependencies on the parent and holds it until they are let go.
@@ -214,10 +215,12 @@ impl DependenciesDistributor {
         let finalizer = finalizer::BINDING_DEPENDENCIES_DISTRIBUTOR;
         let wanted = dependencies::annotation(dependencies);
         let text = wanted.get(annotation::DEPENDENCIES).and_then(Value::as_str);
-        if object::annotation(binding, annotation::DEPENDENCIES) == text && object::has_finalizer(binding, finalizer) {
+        if unstructured::annotation(binding, annotation::DEPENDENCIES) == text
+            && unstructured::has_finalizer(binding, finalizer)
+        {
             return Ok(Arc::clone(binding));
         }
-        let mut finalizers: Vec<&str> = object::finalizers(binding).collect();
+        let mut finalizers: Vec<&str> = unstructured::finalizers(binding).collect();
         if !finalizers.contains(&finalizer) {
             finalizers.push(finalizer);
         }
@@ -251,7 +254,7 @@ impl DependenciesDistributor {
         let all = self.context.stream(&resource, Some(namespace));
         let meant = |template: &Cached| {
             let template = template.view();
-            std::future::ready(means(dependency, template, &object::labels(template)))
+            std::future::ready(means(dependency, template, &unstructured::labels(template)))
         };
         all.try_filter(meant).try_collect().await
     }
@@ -259,7 +262,7 @@ impl DependenciesDistributor {
     /// Whether anything had to be written.
     async fn attach(&self, parent: &Parent<'_>, template: &Value) -> Result<bool, Error> {
         let resource = &self.context.kinds.resource_binding;
-        let name = binding_name(object::kind(template), object::name(template));
+        let name = binding_name(unstructured::kind(template), unstructured::name(template));
         let existing = self.context.get(resource, parent.namespace, &name).await?;
         let parents = match &existing {
             None => BTreeMap::new(),
@@ -299,10 +302,9 @@ impl DependenciesDistributor {
             format!("{}{}", label::DEPENDED_BY_PREFIX, binding_reference_key(&parent.namespace, &parent.name));
         let world = &self.context.world;
         let bindings = world.labelled(&self.context.control_plane, &resource.gvr, &depended, None).await?;
-        let leaving = bindings
-            .iter()
-            .map(Cached::view)
-            .filter(|binding| object::namespace(binding) == parent.namespace && !keep.contains(object::name(binding)));
+        let leaving = bindings.iter().map(Cached::view).filter(|binding| {
+            unstructured::namespace(binding) == parent.namespace && !keep.contains(unstructured::name(binding))
+        });
         for binding in leaving {
             let parents = self.parents_of(binding).await?;
             if let Some(updated) = dependencies::detach(&parent.namespace, &parent.name, binding, found_in(&parents)) {
@@ -315,8 +317,8 @@ impl DependenciesDistributor {
 
 /// Whether the distributor has anything to do with a binding: it has dependencies, or once had some, which hold it.
 fn may_have_dependencies(binding: &Value) -> bool {
-    let propagates = object::at(binding, &["spec", "propagateDeps"]).and_then(Value::as_bool).unwrap_or_default();
-    propagates || object::has_finalizer(binding, finalizer::BINDING_DEPENDENCIES_DISTRIBUTOR)
+    let propagates = unstructured::at(binding, &["spec", "propagateDeps"]).and_then(Value::as_bool).unwrap_or_default();
+    propagates || unstructured::has_finalizer(binding, finalizer::BINDING_DEPENDENCIES_DISTRIBUTOR)
 }
 
 /// Finds parents by namespace and name.
@@ -326,14 +328,14 @@ fn found_in<'a>(parents: &'a BTreeMap<BindingKey, Cached>) -> impl Fn(&str, &str
 
 /// Whether a dependency means this object when it has these labels.
 pub(crate) fn means(dependency: &Dependency, object: &Value, labels: &BTreeMap<String, String>) -> bool {
-    if dependency.api_version != object::api_version(object)
-        || dependency.kind != object::kind(object)
-        || dependency.namespace != object::namespace(object)
+    if dependency.api_version != unstructured::api_version(object)
+        || dependency.kind != unstructured::kind(object)
+        || dependency.namespace != unstructured::namespace(object)
     {
         return false;
     }
     if !dependency.name.is_empty() {
-        return dependency.name == object::name(object);
+        return dependency.name == unstructured::name(object);
     }
     dependency.label_selector.as_ref().is_some_and(|selector| label_selector_matches(selector, labels))
 }

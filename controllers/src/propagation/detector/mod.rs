@@ -16,6 +16,7 @@ use crowsnest_api::constants::{event, label};
 use crowsnest_api::keys::PolicyKey;
 use crowsnest_api::names::{binding_name, is_reserved_namespace};
 use crowsnest_apimachinery::names::{ClusterName, Gvr, NamespacedName};
+use crowsnest_apimachinery::unstructured;
 use crowsnest_members::ApiResources;
 use parking_lot::{Mutex, RwLock};
 use serde_json::Value;
@@ -31,7 +32,6 @@ use crate::runtime::dynamic_client::Resource;
 use crate::runtime::event_recorder::Severity;
 use crate::runtime::workqueue::Outcome;
 use crate::runtime::{Controller, Requests, Setup, Source, Switch, Trigger, Watch};
-use crowsnest_plan::object;
 use crowsnest_plan::propagation::binding::{self, BindingPlan, Intent, Interpreted};
 use crowsnest_plan::propagation::change::Change as TemplateChange;
 use crowsnest_plan::propagation::lazy::{self, Touch};
@@ -212,14 +212,14 @@ impl ResourceDetector {
         };
         let template = template.view();
         let claimed_elsewhere =
-            object::label(template, label::RESOURCE_TEMPLATE_CLAIMED_BY).is_some_and(|by| !by.is_empty());
-        if object::is_terminating(template) || claimed_elsewhere {
+            unstructured::label(template, label::RESOURCE_TEMPLATE_CLAIMED_BY).is_some_and(|by| !by.is_empty());
+        if unstructured::is_terminating(template) || claimed_elsewhere {
             self.unclaimed.remove(key);
             return Ok(());
         }
         let claim = Claim::of(template);
         match claim {
-            Claim::None => self.unclaimed.put(key, object::labels(template)),
+            Claim::None => self.unclaimed.put(key, unstructured::labels(template)),
             _ => self.unclaimed.remove(key),
         }
         let began = Instant::now();
@@ -327,9 +327,9 @@ impl ResourceDetector {
         if policy.is_lazy() && touch.is_none() {
             return Ok(false);
         }
-        let resource = self.context.kinds.binding(Scope::of_namespace(object::namespace(template)));
-        let name = binding_name(object::kind(template), object::name(template));
-        let existing = self.context.get(resource, object::namespace(template), &name).await?;
+        let resource = self.context.kinds.binding(Scope::of_namespace(unstructured::namespace(template)));
+        let name = binding_name(unstructured::kind(template), unstructured::name(template));
+        let existing = self.context.get(resource, unstructured::namespace(template), &name).await?;
         let interpreted = self.interpret(template).await?;
         if !lazy::activates(policy, touch, template, existing.as_deref(), &interpreted) {
             return Ok(false);
@@ -379,21 +379,21 @@ impl ResourceDetector {
     /// The value of the PriorityClass the policy names. Nothing cluster-scoped has one.
     async fn priority(&self, template: &Value, policy: &Policy<'_>) -> Result<Option<i32>, Error> {
         let Some(wanted) = &policy.spec.schedule_priority else { return Ok(None) };
-        if !self.context.config.gates.priority_based_scheduling || object::namespace(template).is_empty() {
+        if !self.context.config.gates.priority_based_scheduling || unstructured::namespace(template).is_empty() {
             return Ok(None);
         }
         let name = &wanted.priority_class_name;
         let class = self.context.glance(&self.context.kinds.priority_class, "", name).await?;
         let class =
             class.ok_or_else(|| Error::Apply(format!("PriorityClass.scheduling.k8s.io \"{name}\" not found")))?;
-        Ok(object::integer(class.view(), &["value"]).and_then(|value| i32::try_from(value).ok()))
+        Ok(unstructured::integer(class.view(), &["value"]).and_then(|value| i32::try_from(value).ok()))
     }
 
     /// Removes a claim, from the binding first so that it never follows a policy its template doesn't.
     async fn release(&self, resource: &Resource, template: &Value, id: &str) -> Result<(), Error> {
-        let name = binding_name(object::kind(template), object::name(template));
-        let binding_resource = self.context.kinds.binding(Scope::of_namespace(object::namespace(template)));
-        if let Some(binding) = self.context.get(binding_resource, object::namespace(template), &name).await?
+        let name = binding_name(unstructured::kind(template), unstructured::name(template));
+        let binding_resource = self.context.kinds.binding(Scope::of_namespace(unstructured::namespace(template)));
+        if let Some(binding) = self.context.get(binding_resource, unstructured::namespace(template), &name).await?
             && let Some(patch) = claim::release(&binding, id)
         {
             self.context.merge(binding_resource, &binding, patch).await?;
@@ -409,7 +409,7 @@ impl ResourceDetector {
 /// it, and then bound at once.
 fn touch_of(change: &Change, changed: TemplateChange) -> Option<Touch> {
     let unclaimed = Claim::of(change.object()) == Claim::None;
-    let forgotten = change.is_old_forgotten() && object::generation(change.object()) == 0;
+    let forgotten = change.is_old_forgotten() && unstructured::generation(change.object()) == 0;
     match changed {
         _ if change.initial => Some(Touch::Found),
         _ if unclaimed => Some(Touch::ByUser),

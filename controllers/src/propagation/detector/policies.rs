@@ -8,6 +8,7 @@ use crowsnest_api::constants::finalizer;
 use crowsnest_api::keys::PolicyKey;
 use crowsnest_api::policy::PropagationSpec;
 use crowsnest_apimachinery::names::{ClusterName, NamespacedName};
+use crowsnest_apimachinery::unstructured;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -17,7 +18,6 @@ use crate::cache::{Cached, Change, Header};
 use crate::runtime::dynamic_client::Resource;
 use crate::runtime::workqueue::Outcome;
 use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
-use crowsnest_plan::object;
 use crowsnest_plan::propagation::Policy;
 use crowsnest_plan::selector::{Named, best_precision_of_named};
 
@@ -33,11 +33,11 @@ impl PolicyRecord {
 
     pub fn is_of(&self, policy: &Policy<'_>) -> bool {
         let known = self.object.view();
-        (object::namespace(known), object::name(known)) == (policy.namespace, policy.name)
+        (unstructured::namespace(known), unstructured::name(known)) == (policy.namespace, policy.name)
     }
 
     pub fn resource_version(&self) -> &str {
-        object::resource_version(self.object.view())
+        unstructured::resource_version(self.object.view())
     }
 }
 
@@ -72,7 +72,7 @@ impl ResourceDetector {
 
     /// Policies that wait for a PriorityClass to exist.
     fn on_priority_class(&self, change: &Change) -> Requests<PolicyKey> {
-        let name = object::name(change.object());
+        let name = unstructured::name(change.object());
         let names = |spec: &PropagationSpec| {
             spec.schedule_priority.as_ref().is_some_and(|wanted| wanted.priority_class_name == name)
         };

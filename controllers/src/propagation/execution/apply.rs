@@ -6,8 +6,8 @@ use crowsnest_api::constants::{annotation, event};
 use crowsnest_api::keys::WorkKey;
 use crowsnest_api::work::Work;
 use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_apimachinery::unstructured;
 use crowsnest_index::RecordKey;
-use crowsnest_plan::object;
 use crowsnest_plan::work::apply::{self, ApplyPlan, Meeting};
 use crowsnest_plan::work::managed;
 use serde_json::{Value, json};
@@ -36,7 +36,7 @@ impl ExecutionController {
             let error = match self.apply(cluster, key, &manifest.0).await {
                 Ok(written) => {
                     if written {
-                        let (namespace, name) = (object::namespace(&manifest.0), object::name(&manifest.0));
+                        let (namespace, name) = (unstructured::namespace(&manifest.0), unstructured::name(&manifest.0));
                         let message = format!("Successfully applied resource({namespace}/{name}) to cluster {cluster}");
                         self.tell_template(&manifest.0, Severity::Normal, event::SYNC_SUCCEED, message);
                     }
@@ -70,10 +70,10 @@ impl ExecutionController {
     /// Records an event on the template of a manifest.
     fn tell_template(&self, manifest: &Value, severity: Severity, reason: &'static str, message: String) {
         let template = json!({
-            "apiVersion": object::api_version(manifest), "kind": object::kind(manifest),
+            "apiVersion": unstructured::api_version(manifest), "kind": unstructured::kind(manifest),
             "metadata": {
-                "namespace": object::namespace(manifest), "name": object::name(manifest),
-                "uid": object::annotation(manifest, annotation::RESOURCE_TEMPLATE_UID).unwrap_or_default(),
+                "namespace": unstructured::namespace(manifest), "name": unstructured::name(manifest),
+                "uid": unstructured::annotation(manifest, annotation::RESOURCE_TEMPLATE_UID).unwrap_or_default(),
             },
         });
         self.context.events.note(&template, severity, reason, message);
@@ -82,17 +82,20 @@ impl ExecutionController {
     /// Whether the control plane serves the manifest's kind.
     fn is_known_here(&self, manifest: &Value) -> bool {
         let Context { catalog, control_plane, .. } = self.context.as_ref();
-        catalog.known(control_plane, object::api_version(manifest), object::kind(manifest)).is_some()
+        catalog.known(control_plane, unstructured::api_version(manifest), unstructured::kind(manifest)).is_some()
     }
 
     /// Applies one manifest in the member and returns whether a write was needed. After a conflicting write by another client,
     /// the object is read again and the apply is retried.
     async fn apply(&self, cluster: &ClusterName, work: &WorkKey, manifest: &Value) -> Result<bool, Error> {
-        let resource =
-            self.context.catalog.find(cluster, object::api_version(manifest), object::kind(manifest)).await?;
+        let resource = self
+            .context
+            .catalog
+            .find(cluster, unstructured::api_version(manifest), unstructured::kind(manifest))
+            .await?;
         self.context.world.collect(cluster, &resource);
         self.context.world.first_list(cluster, &resource.gvr).await;
-        let target = Target::new(&resource, object::namespace(manifest), object::name(manifest));
+        let target = Target::new(&resource, unstructured::namespace(manifest), unstructured::name(manifest));
         let member = self.member(cluster)?;
         let seen = self.seen(cluster, target).await?;
         let key = RecordKey::new(cluster.clone(), resource.gvr.clone(), target.namespace, target.name);
@@ -119,7 +122,8 @@ impl ExecutionController {
             tracing::debug!(%cluster, resource = %resource.gvr, name = target.name, plan = plan.name(), "applied");
             let written = match &plan {
                 ApplyPlan::Keep => {
-                    let version = observed.as_deref().map(object::resource_version).unwrap_or_default().to_owned();
+                    let version =
+                        observed.as_deref().map(unstructured::resource_version).unwrap_or_default().to_owned();
                     let left = AppliedState { work: work.clone(), manifest: fingerprint, version, difference };
                     self.applied_states.put(key, left).await;
                     self.count(cluster, manifest, Operation::Update(Update::None), true);
@@ -144,7 +148,7 @@ impl ExecutionController {
             match (written, plan) {
                 (Ok(live), ApplyPlan::Create(sent) | ApplyPlan::Update(sent)) => {
                     let difference = apply::difference(&sent, &live).map(Arc::new);
-                    let version = object::resource_version(&live).to_owned();
+                    let version = unstructured::resource_version(&live).to_owned();
                     let left = AppliedState { work: work.clone(), manifest: fingerprint, version, difference };
                     self.applied_states.put(key, left).await;
                     self.context.world.observe(cluster, &resource.gvr, live);
@@ -157,7 +161,8 @@ impl ExecutionController {
                         && observed.as_deref().is_some_and(|live| apply::has_everything(&sent, live)) =>
                 {
                     let difference = observed.as_deref().and_then(|live| apply::difference(&sent, live)).map(Arc::new);
-                    let version = observed.as_deref().map(object::resource_version).unwrap_or_default().to_owned();
+                    let version =
+                        observed.as_deref().map(unstructured::resource_version).unwrap_or_default().to_owned();
                     let left = AppliedState { work: work.clone(), manifest: fingerprint, version, difference };
                     self.applied_states.put(key, left).await;
                     return Ok(false);
@@ -198,12 +203,14 @@ impl ExecutionController {
 /// counts as unmanaged, even if this controller created it.
 fn is_as_left(left: Option<&AppliedState>, observed: Option<&Value>) -> bool {
     let (Some(left), Some(observed)) = (left, observed) else { return false };
-    managed::is_managed(observed) && !left.version.is_empty() && left.version == object::resource_version(observed)
+    managed::is_managed(observed)
+        && !left.version.is_empty()
+        && left.version == unstructured::resource_version(observed)
 }
 
 /// Namespace and name, as Go prints an object's reference.
 fn named(object: &Value) -> String {
-    match (object::namespace(object), object::name(object)) {
+    match (unstructured::namespace(object), unstructured::name(object)) {
         ("", name) => name.to_owned(),
         (namespace, name) => format!("{namespace}/{name}"),
     }

@@ -1,16 +1,16 @@
 //! Counts the operations on objects in members.
 
 use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_apimachinery::unstructured;
 use serde_json::Value;
 
 use super::ExecutionController;
 use crate::Error;
 use crate::metrics::operations::{Operation, Update};
-use crowsnest_plan::object;
 
 impl ExecutionController {
     pub(super) fn count(&self, cluster: &ClusterName, manifest: &Value, operation: Operation, is_well: bool) {
-        let kind = (object::api_version(manifest), object::kind(manifest));
+        let kind = (unstructured::api_version(manifest), unstructured::kind(manifest));
         self.context.metrics.operations.note(cluster.as_str(), kind, operation, is_well);
     }
 }
@@ -19,7 +19,9 @@ impl ExecutionController {
 pub(super) fn written(before: Option<&Value>, updated: &Result<Value, Error>) -> Update {
     match updated {
         Err(_) => Update::None,
-        Ok(live) if before.map(object::resource_version) == Some(object::resource_version(live)) => Update::Unchanged,
+        Ok(live) if before.map(unstructured::resource_version) == Some(unstructured::resource_version(live)) => {
+            Update::Unchanged
+        }
         Ok(_) => Update::Updated,
     }
 }

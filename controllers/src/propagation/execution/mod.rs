@@ -16,6 +16,7 @@ use crowsnest_api::constants::{annotation, condition, event};
 use crowsnest_api::keys::WorkKey;
 use crowsnest_api::work::{ManifestStatus, Work, WorkStatus};
 use crowsnest_apimachinery::names::{ClusterName, Gvr};
+use crowsnest_apimachinery::unstructured;
 use crowsnest_index::RecordKey;
 use crowsnest_members::Through;
 use futures::FutureExt;
@@ -39,7 +40,7 @@ use crate::runtime::{Controller, Requests, Setup, Source, Switch, Trigger, Watch
 use crate::shared::clusters::is_ready;
 use crate::shared::works::member_of;
 use crowsnest_plan::work::managed;
-use crowsnest_plan::{conditions, object, status};
+use crowsnest_plan::{conditions, status};
 
 pub struct ExecutionController {
     context: Arc<Context>,
@@ -61,11 +62,11 @@ impl ExecutionController {
         let key = change.key();
         let key = RecordKey::new(change.cluster.clone(), change.resource.gvr.clone(), &key.namespace, &key.name);
         if let Some(left) = self.applied_states.of(&key) {
-            let is_ours = change.current().map(object::resource_version) == Some(left.version.as_str());
+            let is_ours = change.current().map(unstructured::resource_version) == Some(left.version.as_str());
             return Requests::one_if(!is_ours, || left.work);
         }
-        let namespace = object::annotation(object, annotation::WORK_NAMESPACE).unwrap_or_default();
-        let name = object::annotation(object, annotation::WORK_NAME).unwrap_or_default();
+        let namespace = unstructured::annotation(object, annotation::WORK_NAMESPACE).unwrap_or_default();
+        let name = unstructured::annotation(object, annotation::WORK_NAME).unwrap_or_default();
         let is_of_work = !name.is_empty() && member_of(namespace).as_ref() == Some(&change.cluster);
         Requests::one_if(is_of_work, || WorkKey::new(namespace, name))
     }
@@ -74,17 +75,17 @@ impl ExecutionController {
     async fn affected(&self, change: &Change) -> Result<Requests<WorkKey>, Error> {
         let state = |cluster: &Value| {
             let typed = decode::<Cluster>(cluster).ok();
-            (typed.is_some_and(|cluster| is_ready(&cluster)), object::is_terminating(cluster))
+            (typed.is_some_and(|cluster| is_ready(&cluster)), unstructured::is_terminating(cluster))
         };
         let Some(new) = change.current() else {
-            if let Ok(cluster) = ClusterName::parse(object::name(change.object())) {
+            if let Ok(cluster) = ClusterName::parse(unstructured::name(change.object())) {
                 self.applied_states.forget(&cluster).await;
                 self.unserved.lock().retain(|key| key.cluster() != Some(cluster.as_str()));
             }
             return Ok(Requests::none());
         };
         if change.old().map(state) != Some(state(new)) {
-            let namespace = crowsnest_api::names::execution_namespace(object::name(new));
+            let namespace = crowsnest_api::names::execution_namespace(unstructured::name(new));
             let works = self.context.headers(&self.context.kinds.work, &namespace).await?;
             return Ok(works.into_iter().map(|work| WorkKey::new(work.namespace, work.name)).collect());
         }
@@ -92,7 +93,7 @@ impl ExecutionController {
             return Ok(Requests::none());
         }
         let waiting = self.unserved.lock();
-        Ok(waiting.iter().filter(|key| key.cluster() == Some(object::name(new))).cloned().collect())
+        Ok(waiting.iter().filter(|key| key.cluster() == Some(unstructured::name(new))).cloned().collect())
     }
 
     /// Enqueues Works with an applied object of a kind whose interpretation has changed.
@@ -175,7 +176,7 @@ impl Controller for ExecutionController {
         if member.as_ref().is_some_and(|member| Through::of(member) == Through::AgentIfThere) {
             return Ok(Outcome::Done);
         }
-        if object::is_terminating(&work) {
+        if unstructured::is_terminating(&work) {
             return self.remove(&cluster, member.as_deref(), &work, &typed).await;
         }
         let Some(member) = member else {
@@ -249,7 +250,7 @@ impl ExecutionController {
         }
         let is_applied = |status: &WorkStatus| conditions::is_true(&status.conditions, condition::APPLIED);
         if is_applied(status) && !is_applied(before) {
-            let (namespace, name) = (object::namespace(work), object::name(work));
+            let (namespace, name) = (unstructured::namespace(work), unstructured::name(work));
             let message = format!("Sync work({namespace}/{name}) to cluster({cluster}) successful.");
             events.note(work, Severity::Normal, event::SYNC_SUCCEED, message);
         }
@@ -278,12 +279,12 @@ impl ExecutionController {
         let mut statuses = Vec::new();
         for (ordinal, manifest) in typed.spec.workload.manifests.iter().enumerate() {
             let manifest = &manifest.0;
-            if object::annotation(manifest, annotation::WORK_NAME).is_none() {
+            if unstructured::annotation(manifest, annotation::WORK_NAME).is_none() {
                 continue;
             }
-            let (api_version, kind) = (object::api_version(manifest), object::kind(manifest));
+            let (api_version, kind) = (unstructured::api_version(manifest), unstructured::kind(manifest));
             let Some(resource) = self.context.catalog.known(cluster, api_version, kind) else { return Ok(None) };
-            let target = Target::new(&resource, object::namespace(manifest), object::name(manifest));
+            let target = Target::new(&resource, unstructured::namespace(manifest), unstructured::name(manifest));
             // The statuses of a member that does not respond stay unchanged.
             let seen = match self.seen(cluster, target).await {
                 Err(error @ Error::Cache(_)) => return Err(error),
@@ -294,7 +295,12 @@ impl ExecutionController {
             let seen = seen.view();
             let interpreter = &self.context.interpreter;
             let tell = |reason, what: &str, error: &crowsnest_interpreter::Error| {
-                let object = format!("{}/{}/{}", object::kind(seen), object::namespace(seen), object::name(seen));
+                let object = format!(
+                    "{}/{}/{}",
+                    unstructured::kind(seen),
+                    unstructured::namespace(seen),
+                    unstructured::name(seen)
+                );
                 let message = format!("{what} object({object}) failed, err: {}.", error);
                 self.context.events.note(work, Severity::Warning, reason, message);
             };
@@ -316,7 +322,7 @@ impl ExecutionController {
 
 /// The kinds a cluster reports to serve.
 fn served(cluster: Option<&Value>) -> Option<&Value> {
-    object::at(cluster?, &["status", "apiEnablements"])
+    unstructured::at(cluster?, &["status", "apiEnablements"])
 }
 
 fn dispatching(suspended: bool, now: Timestamp) -> Condition {

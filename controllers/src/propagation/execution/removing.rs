@@ -7,6 +7,7 @@ use crowsnest_api::constants::finalizer;
 use crowsnest_api::keys::WorkKey;
 use crowsnest_api::work::Work;
 use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_apimachinery::unstructured;
 use crowsnest_index::RecordKey;
 use serde_json::Value;
 
@@ -18,7 +19,6 @@ use crate::propagation::execution::counting::written;
 use crate::runtime::dynamic_client::Target;
 use crate::runtime::workqueue::Outcome;
 use crate::shared::clusters::is_ready;
-use crowsnest_plan::object;
 use crowsnest_plan::work::apply::ApplyPlan;
 use crowsnest_plan::work::exclusive::is_run_by;
 use crowsnest_plan::work::managed;
@@ -36,7 +36,7 @@ impl ExecutionController {
         work: &Value,
         typed: &Work,
     ) -> Result<Outcome, Error> {
-        if !object::has_finalizer(work, finalizer::EXECUTION_CONTROLLER) {
+        if !unstructured::has_finalizer(work, finalizer::EXECUTION_CONTROLLER) {
             return Ok(Outcome::Done);
         }
         let leaving = member.is_none_or(|member| member.metadata.deletion_timestamp.is_some());
@@ -69,9 +69,9 @@ impl ExecutionController {
 
     /// Removes the applied state that this Work recorded for the manifest's object.
     async fn give_up(&self, cluster: &ClusterName, work: &WorkKey, manifest: &Value) {
-        let (api_version, kind) = (object::api_version(manifest), object::kind(manifest));
+        let (api_version, kind) = (unstructured::api_version(manifest), unstructured::kind(manifest));
         if let Some(resource) = self.context.catalog.known(cluster, api_version, kind) {
-            let (namespace, name) = (object::namespace(manifest), object::name(manifest));
+            let (namespace, name) = (unstructured::namespace(manifest), unstructured::name(manifest));
             let key = RecordKey::new(cluster.clone(), resource.gvr.clone(), namespace, name);
             if self.applied_states.of(&key).is_some_and(|left| left.work == *work) {
                 self.applied_states.remove(&key).await;
@@ -81,17 +81,17 @@ impl ExecutionController {
 
     /// Deletes an object after its dependents (foreground). Returns whether it is deleted and none of its pods runs.
     async fn is_stopped(&self, cluster: &ClusterName, manifest: &Value) -> Result<bool, Error> {
-        let (api_version, kind) = (object::api_version(manifest), object::kind(manifest));
+        let (api_version, kind) = (unstructured::api_version(manifest), unstructured::kind(manifest));
         let resource = match self.context.catalog.find(cluster, api_version, kind).await {
             Ok(resource) => resource,
             Err(Error::UnknownKind { .. }) => return Ok(true),
             Err(error) => return Err(error),
         };
-        let target = Target::new(&resource, object::namespace(manifest), object::name(manifest));
+        let target = Target::new(&resource, unstructured::namespace(manifest), unstructured::name(manifest));
         let member = self.member(cluster)?;
         match member.get(target).await? {
             Some(live) if managed::is_managed(&live) => {
-                if !object::is_terminating(&live) {
+                if !unstructured::is_terminating(&live) {
                     let deleted = member.delete_after_dependents(target).await;
                     self.count(cluster, manifest, Operation::Delete, deleted.is_ok());
                     deleted?;
@@ -110,7 +110,7 @@ impl ExecutionController {
         if !world.wait_synced(cluster, &pods.gvr, STOPPING).await {
             return Err(Error::Waiting(format!("pods of cluster({cluster}) are not listed yet")));
         }
-        let found = world.list(cluster, &pods.gvr, Some(object::namespace(manifest))).await?;
+        let found = world.list(cluster, &pods.gvr, Some(unstructured::namespace(manifest))).await?;
         Ok(found.iter().any(|pod| is_run_by(pod.view(), manifest)))
     }
 
@@ -124,14 +124,14 @@ impl ExecutionController {
     }
 
     async fn try_remove(&self, cluster: &ClusterName, manifest: &Value, preserve: bool) -> Result<(), Error> {
-        let (api_version, kind) = (object::api_version(manifest), object::kind(manifest));
+        let (api_version, kind) = (unstructured::api_version(manifest), unstructured::kind(manifest));
         let resource = match self.context.catalog.find(cluster, api_version, kind).await {
             Ok(resource) => resource,
             // A kind that is no longer served has no objects.
             Err(Error::UnknownKind { .. }) => return Ok(()),
             Err(error) => return Err(error),
         };
-        let target = Target::new(&resource, object::namespace(manifest), object::name(manifest));
+        let target = Target::new(&resource, unstructured::namespace(manifest), unstructured::name(manifest));
         let member = self.member(cluster)?;
         let Some(live) = member.get(target).await? else { return Ok(()) };
         if !managed::is_managed(&live) {

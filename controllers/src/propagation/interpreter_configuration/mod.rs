@@ -1,6 +1,7 @@
 //! Interpreter configuration: keeps the resource interpreter up to date with ResourceInterpreterCustomizations and
 //! ResourceInterpreterWebhookConfigurations, and has objects interpreted again when the meaning of their kind changes.
 
+use crowsnest_apimachinery::unstructured;
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -20,7 +21,6 @@ use crate::runtime::context::Context;
 use crate::runtime::dynamic_client::Resource;
 use crate::runtime::workqueue::Outcome;
 use crate::runtime::{Controller, Requests, Resync, Setup, Source, Switch, Trigger, Watch};
-use crowsnest_plan::object;
 
 /// A kind whose objects are customized.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -42,7 +42,7 @@ pub struct InterpreterConfiguration {
 impl InterpreterConfiguration {
     fn learn_customization(&self, change: &Change) -> Requests<CustomizedKind> {
         let interpreter = &self.context.interpreter;
-        let name = object::name(change.object());
+        let name = unstructured::name(change.object());
         let before = interpreter.target_of(name);
         match change.current().map(context::decode).transpose() {
             Ok(customization) => interpreter.learn(name, customization.as_ref()),
@@ -56,7 +56,7 @@ impl InterpreterConfiguration {
     }
 
     fn learn_webhooks(&self, change: &Change) -> Requests<CustomizedKind> {
-        let name = object::name(change.object());
+        let name = unstructured::name(change.object());
         match change.current().map(context::decode).transpose() {
             Ok(configuration) => self.context.interpreter.learn_webhooks(name, configuration.as_ref()),
             Err(error) => {

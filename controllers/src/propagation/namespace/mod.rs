@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crowsnest_api::constants::{annotation, label};
 use crowsnest_api::names::is_reserved_namespace;
 use crowsnest_api::policy::{OverrideSpec, ResourceSelector};
+use crowsnest_apimachinery::unstructured;
 use futures::FutureExt;
 use serde::Deserialize;
 use serde_json::Value;
@@ -16,11 +17,11 @@ use crate::runtime::context::Context;
 use crate::runtime::workqueue::Outcome;
 use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
 use crate::shared::works::write_work;
+use crowsnest_plan::overriding;
 use crowsnest_plan::propagation::binding::controller_reference;
 use crowsnest_plan::propagation::change::Change as TemplateChange;
 use crowsnest_plan::selector::{Named, best_precision_of_named};
 use crowsnest_plan::work::construct::{self, WorkOptions};
-use crowsnest_plan::{object, overriding};
 
 pub struct NamespaceController {
     context: Arc<Context>,
@@ -33,10 +34,10 @@ impl NamespaceController {
 
     /// Recreates the Work of a namespace after it was deleted.
     fn on_work(&self, change: &Change) -> Requests<String> {
-        let owners = object::at(change.object(), &["metadata", "ownerReferences"]).and_then(Value::as_array);
-        let of_namespace = |owner: &&Value| change.deleted && object::kind(owner) == "Namespace";
+        let owners = unstructured::at(change.object(), &["metadata", "ownerReferences"]).and_then(Value::as_array);
+        let of_namespace = |owner: &&Value| change.deleted && unstructured::kind(owner) == "Namespace";
         let owner = owners.into_iter().flatten().find(of_namespace);
-        owner.map(|owner| object::text(owner, &["name"]).to_owned()).into()
+        owner.map(|owner| unstructured::text(owner, &["name"]).to_owned()).into()
     }
 
     /// Namespaces that an override policy selects, before or after its change; all of them when its selectors before the change are
@@ -72,8 +73,8 @@ impl NamespaceController {
     }
 
     fn is_synced(&self, namespace: &Value) -> bool {
-        let name = object::name(namespace);
-        let skips = object::label(namespace, label::NAMESPACE_SKIP_AUTO_PROPAGATION)
+        let name = unstructured::name(namespace);
+        let skips = unstructured::label(namespace, label::NAMESPACE_SKIP_AUTO_PROPAGATION)
             .is_some_and(|value| value.eq_ignore_ascii_case("true"));
         let system = name == "default" || is_reserved_namespace(name);
         !skips && !system && !self.context.config.skipped_namespaces.contains(name)
@@ -107,7 +108,7 @@ impl Controller for NamespaceController {
     async fn reconcile(self: Arc<Self>, name: String) -> Result<Outcome, Error> {
         let context = &self.context;
         let Some(namespace) = context.get(&context.kinds.namespace, "", &name).await? else { return Ok(Outcome::Done) };
-        if object::is_terminating(&namespace) || !self.is_synced(&namespace) {
+        if unstructured::is_terminating(&namespace) || !self.is_synced(&namespace) {
             return Ok(Outcome::Done);
         }
         let overrides = Overrides::cluster_wide(context).await?;

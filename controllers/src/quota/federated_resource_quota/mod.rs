@@ -9,6 +9,7 @@ use crowsnest_api::constants::{event, label};
 use crowsnest_api::policy::{ClusterQuotaStatus, FederatedResourceQuota, FederatedResourceQuotaStatus};
 use crowsnest_api::work::{ResourceBinding, Work};
 use crowsnest_apimachinery::names::{ClusterName, NamespacedName};
+use crowsnest_apimachinery::unstructured;
 use futures::TryStreamExt;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -21,7 +22,6 @@ use crate::runtime::event_recorder::Severity;
 use crate::runtime::workqueue::Outcome;
 use crate::runtime::{Controller, Requests, Setup, Source, Switch, Trigger, Watch};
 use crate::shared::works::{cluster_of, write_work};
-use crowsnest_plan::object;
 use crowsnest_plan::quota::{self as plan, Usage};
 
 /// Bindings change in bursts; they are counted together.
@@ -50,7 +50,7 @@ impl FederatedResourceQuotaController {
         if !self.counts() || change.initial {
             return Requests::none();
         }
-        let keys = self.in_namespace(object::namespace(change.object()));
+        let keys = self.in_namespace(unstructured::namespace(change.object()));
         let is_affected = !keys.is_empty() && uses_otherwise(change);
         keys.into_iter().filter(|_| is_affected).collect::<Requests<NamespacedName>>().after(GATHER)
     }
@@ -114,7 +114,7 @@ impl Controller for FederatedResourceQuotaController {
         let NamespacedName { namespace, name } = &key;
         let quota = context.get(&context.kinds.federated_resource_quota, namespace, name).await?;
         let works = self.works(&key).await?;
-        let Some(quota) = quota.filter(|quota| !object::is_terminating(quota)) else {
+        let Some(quota) = quota.filter(|quota| !unstructured::is_terminating(quota)) else {
             self.delete(works.iter()).await?;
             return Ok(Outcome::Done);
         };
@@ -147,8 +147,10 @@ impl FederatedResourceQuotaController {
     }
 
     async fn delete(&self, works: impl Iterator<Item = &Value>) -> Result<(), Error> {
-        for work in works.filter(|work| !object::is_terminating(work)) {
-            self.context.delete(&self.context.kinds.work, object::namespace(work), object::name(work)).await?;
+        for work in works.filter(|work| !unstructured::is_terminating(work)) {
+            self.context
+                .delete(&self.context.kinds.work, unstructured::namespace(work), unstructured::name(work))
+                .await?;
         }
         Ok(())
     }
@@ -156,7 +158,8 @@ impl FederatedResourceQuotaController {
     async fn assign(&self, quota: &Value, typed: &FederatedResourceQuota, works: &[Value]) -> Result<(), Error> {
         let context = &self.context;
         let desired = plan::assignments(typed, &context.clusters().await?);
-        let is_desired = |work: &&Value| desired.iter().any(|desired| desired.namespace == object::namespace(work));
+        let is_desired =
+            |work: &&Value| desired.iter().any(|desired| desired.namespace == unstructured::namespace(work));
         self.delete(works.iter().filter(|work| !is_desired(work))).await?;
         let mut wrote = false;
         for work in &desired {
@@ -168,8 +171,8 @@ impl FederatedResourceQuotaController {
         if wrote {
             let text = format!(
                 "Sync works for FederatedResourceQuota({}/{}) succeed.",
-                object::namespace(quota),
-                object::name(quota)
+                unstructured::namespace(quota),
+                unstructured::name(quota)
             );
             context.events.note(quota, Severity::Normal, event::SYNC_WORK_SUCCEED, text);
         }
@@ -224,16 +227,16 @@ impl FederatedResourceQuotaController {
 
 /// The quota a Work was made for, if any.
 fn quota_of(work: &Value) -> Option<NamespacedName> {
-    let name = object::label(work, label::FEDERATED_RESOURCE_QUOTA_NAME)?;
-    let namespace = object::label(work, label::FEDERATED_RESOURCE_QUOTA_NAMESPACE)?;
+    let name = unstructured::label(work, label::FEDERATED_RESOURCE_QUOTA_NAME)?;
+    let namespace = unstructured::label(work, label::FEDERATED_RESOURCE_QUOTA_NAMESPACE)?;
     Some(NamespacedName::new(namespace, name))
 }
 
 /// What members say of the quotas that Works laid down there.
 fn of_members(works: &[Value]) -> Result<Vec<ClusterQuotaStatus>, Error> {
     let mut members = Vec::new();
-    for work in works.iter().filter(|work| !object::is_terminating(work)) {
-        let Some(cluster) = cluster_of(object::namespace(work)) else { continue };
+    for work in works.iter().filter(|work| !unstructured::is_terminating(work)) {
+        let Some(cluster) = cluster_of(unstructured::namespace(work)) else { continue };
         members.extend(plan::of_member(cluster, &decode::<Work>(work)?.status));
     }
     Ok(members)

@@ -10,6 +10,7 @@ use crowsnest_api::constants::event;
 use crowsnest_api::keys::BindingKey;
 use crowsnest_api::work::{ObjectReference, ResourceBinding};
 use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_apimachinery::unstructured;
 use futures::TryStreamExt;
 use k8s_openapi::jiff::SignedDuration;
 use serde_json::{Value, json};
@@ -23,8 +24,8 @@ use crate::runtime::context::{Context, decode};
 use crate::runtime::event_recorder::Severity;
 use crate::runtime::workqueue::Outcome;
 use crate::runtime::{Controller, Setup, Switch, Watch};
+use crowsnest_plan::descheduling as plan;
 use crowsnest_plan::journal::workloads::{Bound, descheduled};
-use crowsnest_plan::{descheduling as plan, object};
 
 /// How long a member may take to say which of its pods count.
 const MEMBER_ANSWERS_WITHIN: Duration = Duration::from_secs(3);
@@ -53,8 +54,8 @@ impl Controller for Descheduler {
         let mut bindings = pin!(self.context.stream(&self.context.kinds.resource_binding, None));
         while let Some(binding) = bindings.try_next().await? {
             let binding = binding.view();
-            let resource = object::at(binding, &["spec", "resource"]).unwrap_or(&Value::Null);
-            if object::kind(resource) == "Deployment" && lacks(binding) {
+            let resource = unstructured::at(binding, &["spec", "resource"]).unwrap_or(&Value::Null);
+            if unstructured::kind(resource) == "Deployment" && lacks(binding) {
                 keys.push(BindingKey::of(binding));
             }
         }

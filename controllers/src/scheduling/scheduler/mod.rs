@@ -16,6 +16,7 @@ use crowsnest_api::constants::{annotation, label};
 use crowsnest_api::keys::BindingKey;
 use crowsnest_api::work::{ResourceBinding, ResourceBindingSpec};
 use crowsnest_apimachinery::names::{ClusterName, NamespacedName};
+use crowsnest_apimachinery::unstructured;
 use futures::{FutureExt, TryStreamExt};
 use parking_lot::{Mutex, RwLock};
 use serde_json::Value;
@@ -39,7 +40,6 @@ use crowsnest_plan::estimation::Estimator;
 use crowsnest_plan::estimation::accurate::{Accurate, Answers};
 use crowsnest_plan::estimation::ledger::Ledger;
 use crowsnest_plan::estimation::room::Remembered;
-use crowsnest_plan::object;
 use crowsnest_plan::scheduling::{self, Binding, ClusterFacts, Peer, Plan, Report, Unobserved, World};
 
 pub struct Scheduler {
@@ -91,13 +91,12 @@ impl Scheduler {
         if !self.ledger.lock().has(key) {
             return;
         }
-        if object::is_terminating(binding) {
+        if unstructured::is_terminating(binding) {
             return self.given_back(|ledger| ledger.forget(key));
         }
         match decode::<ResourceBinding>(binding) {
-            Ok(typed) => {
-                self.given_back(|ledger| ledger.told(key, object::generation(binding), &typed.spec, &typed.status))
-            }
+            Ok(typed) => self
+                .given_back(|ledger| ledger.told(key, unstructured::generation(binding), &typed.spec, &typed.status)),
             Err(error) => tracing::warn!(?key, %error, "binding cannot be read"),
         }
     }
@@ -108,7 +107,7 @@ impl Scheduler {
 
     /// Priority in the queue.
     fn priority(&self, binding: &Value) -> Priority {
-        self.in_turn(object::integer(binding, &["spec", "schedulePriority", "priority"]))
+        self.in_turn(unstructured::integer(binding, &["spec", "schedulePriority", "priority"]))
     }
 
     fn in_turn(&self, given: Option<i64>) -> Priority {
@@ -117,7 +116,7 @@ impl Scheduler {
     }
 
     async fn on_cluster(&self, change: &Change) -> Result<Requests<BindingKey>, Error> {
-        let name = object::name(change.object());
+        let name = unstructured::name(change.object());
         let new = match change.current().map(decode::<Cluster>) {
             Some(Ok(cluster)) => Some(Arc::new(ClusterFacts::new(cluster))),
             Some(Err(error)) => {
@@ -172,9 +171,9 @@ impl Scheduler {
             let mut bindings = pin!(self.context.stream(resource, None));
             while let Some(binding) = bindings.try_next().await? {
                 let binding = binding.view();
-                let reference = object::at(binding, &["spec", "resource"]).unwrap_or(&Value::Null);
-                if new.gained(old, object::api_version(reference), object::kind(reference)) {
-                    let key = object::key(binding);
+                let reference = unstructured::at(binding, &["spec", "resource"]).unwrap_or(&Value::Null);
+                if new.gained(old, unstructured::api_version(reference), unstructured::kind(reference)) {
+                    let key = unstructured::key(binding);
                     requests.push(self.because_of_cluster(key.into(), self.priority(binding)));
                 }
             }
@@ -198,7 +197,7 @@ impl Scheduler {
         ];
         name == self.context.config.scheduler_name
             && !suspended
-            && by_policy.iter().any(|key| object::label(binding, key).is_some())
+            && by_policy.iter().any(|key| unstructured::label(binding, key).is_some())
     }
 }
 
@@ -278,7 +277,10 @@ impl Scheduler {
             return Ok(Outcome::Done);
         };
         let typed: ResourceBinding = decode(&binding)?;
-        if object::is_terminating(&binding) || !self.is_ours(&binding, &typed.spec) || typed.spec.placement.is_none() {
+        if unstructured::is_terminating(&binding)
+            || !self.is_ours(&binding, &typed.spec)
+            || typed.spec.placement.is_none()
+        {
             return Ok(Outcome::Done);
         }
         let _one_at_a_time = match typed.spec.workload_affinity_groups {
@@ -432,7 +434,7 @@ impl Scheduler {
         let mut peers: Vec<Peer> = others.filter_map(|(_, spec)| peer(spec)).collect();
         let mut bindings = pin!(self.context.stream(&self.context.kinds.resource_binding, Some(&key.namespace)));
         while let Some(binding) = bindings.try_next().await? {
-            let other = BindingKey::new(&*key.namespace, object::name(binding.view()));
+            let other = BindingKey::new(&*key.namespace, unstructured::name(binding.view()));
             if other != *key
                 && !otherwise.contains_key(&other)
                 && let Ok(binding) = decode::<ResourceBinding>(binding.view())
@@ -460,8 +462,8 @@ fn is_in_vain(ended: &Result<Outcome, Error>) -> bool {
 
 pub(crate) fn view<'a>(binding: &'a Value, typed: &'a ResourceBinding) -> Binding<'a> {
     Binding {
-        generation: object::generation(binding),
-        applied_placement: object::annotation(binding, annotation::APPLIED_PLACEMENT),
+        generation: unstructured::generation(binding),
+        applied_placement: unstructured::annotation(binding, annotation::APPLIED_PLACEMENT),
         spec: &typed.spec,
         status: &typed.status,
     }

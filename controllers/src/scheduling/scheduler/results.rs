@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crowsnest_api::constants::{annotation, condition, event};
 use crowsnest_api::keys::BindingKey;
 use crowsnest_api::work::{ResourceBinding, TargetCluster};
+use crowsnest_apimachinery::unstructured;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 
@@ -16,7 +17,6 @@ use crate::runtime::workqueue::Outcome;
 use crate::runtime::write_priority::Deferrals;
 use crowsnest_plan::conditions;
 use crowsnest_plan::journal::workloads::{Bound, Move, rescheduled};
-use crowsnest_plan::object;
 use crowsnest_plan::scheduling::{Plan, Report, ScheduleError, Trigger};
 
 /// The binding that was decided about, as it was then.
@@ -67,7 +67,7 @@ impl Scheduler {
                         return self.refused(&at, &clusters, error).await;
                     }
                 };
-                self.ledger.lock().written(&key, object::generation(&binding));
+                self.ledger.lock().written(&key, unstructured::generation(&binding));
                 if changed {
                     self.tell_move(&at, &key, &binding, &clusters, None).await;
                 }
@@ -103,7 +103,7 @@ impl Scheduler {
     fn not_written(&self, key: &BindingKey, binding: &Value, error: &Error) {
         match error.code() {
             Some(code) if code < 500 => self.given_back(|ledger| ledger.failed(key)),
-            _ => self.ledger.lock().written(key, object::generation(binding)),
+            _ => self.ledger.lock().written(key, unstructured::generation(binding)),
         }
     }
 
@@ -116,7 +116,7 @@ impl Scheduler {
         let spec = &at.typed.spec;
         let placement = serde_json::to_string(&spec.placement)
             .map_err(|source| Error::Decode { what: "placement".to_owned(), source })?;
-        let applied = object::annotation(at.binding, annotation::APPLIED_PLACEMENT);
+        let applied = unstructured::annotation(at.binding, annotation::APPLIED_PLACEMENT);
         if applied == Some(placement.as_str()) && spec.clusters == clusters {
             return Ok((Arc::clone(at.binding), false));
         }
@@ -169,11 +169,11 @@ impl Scheduler {
             status.scheduler_observed_affinity_name = affinity;
             changed = true;
         }
-        changed |= status.scheduler_observed_generation != object::generation(binding);
+        changed |= status.scheduler_observed_generation != unstructured::generation(binding);
         if !changed {
             return Ok(());
         }
-        status.scheduler_observed_generation = object::generation(binding);
+        status.scheduler_observed_generation = unstructured::generation(binding);
         status.last_scheduled_time = Some(Time(self.context.now()));
         let patch = json!({"status": {
             "conditions": status.conditions,
@@ -229,7 +229,7 @@ impl Scheduler {
 
     /// Nothing to schedule; the generation has been seen.
     pub(super) async fn observe_generation(&self, at: &At<'_>) -> Result<(), Error> {
-        let generation = object::generation(at.binding);
+        let generation = unstructured::generation(at.binding);
         if at.typed.status.scheduler_observed_generation == generation {
             return Ok(());
         }
@@ -239,7 +239,7 @@ impl Scheduler {
 
     /// What was tried before the term that works, or before giving up. The spelling is Karmada's.
     fn note_failed_terms(&self, at: &At<'_>) {
-        let (namespace, name) = (object::namespace(at.binding), object::name(at.binding));
+        let (namespace, name) = (unstructured::namespace(at.binding), unstructured::name(at.binding));
         let binding = match namespace {
             "" => format!("ClusterResourceBinding({name})"),
             namespace => format!("ResourceBinding({namespace}/{name})"),
@@ -260,8 +260,8 @@ impl Scheduler {
 }
 
 fn without_empty(mut patch: Value) -> Value {
-    if object::text(&patch, &["status", "schedulerObservingAffinityName"]).is_empty() {
-        object::remove(&mut patch, &["status", "schedulerObservingAffinityName"]);
+    if unstructured::text(&patch, &["status", "schedulerObservingAffinityName"]).is_empty() {
+        unstructured::remove(&mut patch, &["status", "schedulerObservingAffinityName"]);
     }
     patch
 }

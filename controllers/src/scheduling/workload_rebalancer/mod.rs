@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crowsnest_api::apps::{ObjectReference, WorkloadRebalancer, WorkloadRebalancerStatus};
+use crowsnest_apimachinery::unstructured;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -14,7 +15,7 @@ use crate::runtime::context::{Context, decode};
 use crate::runtime::dynamic_client::Target;
 use crate::runtime::workqueue::Outcome;
 use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
-use crowsnest_plan::{object, rebalance as plan};
+use crowsnest_plan::rebalance as plan;
 
 pub struct WorkloadRebalancerController {
     context: Arc<Context>,
@@ -42,7 +43,7 @@ impl Controller for WorkloadRebalancerController {
         let context = &self.context;
         let resource = &context.kinds.workload_rebalancer;
         let Some(rebalancer) = context.get(resource, "", &name).await? else { return Ok(Outcome::Done) };
-        if object::is_terminating(&rebalancer) {
+        if unstructured::is_terminating(&rebalancer) {
             return Ok(Outcome::Done);
         }
         let typed: WorkloadRebalancer = decode(&rebalancer)?;
@@ -114,9 +115,9 @@ impl WorkloadRebalancerController {
 }
 
 fn triggered_at(binding: &Value) -> Result<Option<Time>, Error> {
-    let at = object::at(binding, &["spec", "rescheduleTriggeredAt"]).unwrap_or(&Value::Null);
+    let at = unstructured::at(binding, &["spec", "rescheduleTriggeredAt"]).unwrap_or(&Value::Null);
     Option::<Time>::deserialize(at).map_err(|source| Error::Decode {
-        what: format!("rescheduleTriggeredAt of {}/{}", object::namespace(binding), object::name(binding)),
+        what: format!("rescheduleTriggeredAt of {}/{}", unstructured::namespace(binding), unstructured::name(binding)),
         source,
     })
 }

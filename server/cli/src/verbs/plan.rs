@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use anyhow::{anyhow, bail};
 use clap::Args;
+use crowsnest_apimachinery::unstructured;
 use crowsnest_members::ApiResources;
-use crowsnest_plan::object;
 use crowsnest_plan::work::managed;
 use serde_json::{Value, json};
 use similar::TextDiff;
@@ -253,7 +253,7 @@ fn diff(before: Option<&Value>, after: Option<&Value>) -> String {
         }
         managed::disown(&mut manifest);
         // The template once more, as text.
-        object::remove(&mut manifest, &["metadata", "annotations", LAST_APPLIED]);
+        unstructured::remove(&mut manifest, &["metadata", "annotations", LAST_APPLIED]);
         // Whatever is JSON can be written as YAML.
         yaml(&manifest).unwrap_or_else(|_| manifest.to_string())
     };

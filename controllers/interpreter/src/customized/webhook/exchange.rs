@@ -6,13 +6,13 @@ use crowsnest_api::config::{
     ResourceInterpreterResponse,
 };
 use crowsnest_api::work::{AggregatedStatusItem, Component, ReplicaRequirements};
+use crowsnest_apimachinery::unstructured;
 use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
 use serde_json::Value;
 
 use super::WebhookError;
 use crate::default::dependencies;
 use crowsnest_plan::dependencies::{Dependency, Needs};
-use crowsnest_plan::object;
 
 /// The version of the messages we speak.
 pub const VERSION: &str = "v1alpha1";
@@ -37,15 +37,15 @@ impl<'a> Question<'a> {
     /// The message, under an id that the answer has to repeat.
     pub fn message(&self, uid: &str) -> ResourceInterpreterContext {
         let (group, version) = group_version(self.object);
-        let kind = object::kind(self.object).to_owned();
+        let kind = unstructured::kind(self.object).to_owned();
         ResourceInterpreterContext {
             api_version: format!("{GROUP}/{VERSION}"),
             kind: KIND.to_owned(),
             request: Some(ResourceInterpreterRequest {
                 uid: uid.to_owned(),
                 kind: GroupVersionKind { group: group.to_owned(), version: version.to_owned(), kind },
-                name: object::name(self.object).to_owned(),
-                namespace: object::namespace(self.object).to_owned(),
+                name: unstructured::name(self.object).to_owned(),
+                namespace: unstructured::namespace(self.object).to_owned(),
                 operation: self.operation.clone(),
                 object: Some(RawExtension(self.object.clone())),
                 observed_object: self.observed.cloned().map(RawExtension),
@@ -59,7 +59,7 @@ impl<'a> Question<'a> {
 
 /// Group and version of an object; the core group is an empty word.
 pub(super) fn group_version(object: &Value) -> (&str, &str) {
-    let api_version = object::api_version(object);
+    let api_version = unstructured::api_version(object);
     api_version.split_once('/').unwrap_or(("", api_version))
 }
 

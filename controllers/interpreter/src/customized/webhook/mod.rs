@@ -19,6 +19,7 @@ use crowsnest_api::config::{
 };
 use crowsnest_api::work::{AggregatedStatusItem, Component, ReplicaRequirements};
 use crowsnest_apimachinery::json_patch::{self, Copied};
+use crowsnest_apimachinery::unstructured;
 use parking_lot::RwLock;
 use serde_json::Value;
 
@@ -26,7 +27,6 @@ use crate::Error;
 use client::Caller;
 pub use client::{CallError, ConfigError};
 use crowsnest_plan::dependencies::Needs;
-use crowsnest_plan::object;
 use exchange::{Answer, Question};
 pub use services::{LookupError, ServiceError, Services};
 
@@ -129,7 +129,7 @@ fn means(rule: &RuleWithOperations, object: &Value, operation: &Operation) -> bo
     rule.operations.iter().any(|listed| *listed == Operation::All || listed == operation)
         && listed(&rule.api_groups, group)
         && listed(&rule.api_versions, version)
-        && listed(&rule.kinds, object::kind(object))
+        && listed(&rule.kinds, unstructured::kind(object))
 }
 
 impl Hook {

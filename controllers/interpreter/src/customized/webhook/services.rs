@@ -1,9 +1,8 @@
 //! Where a webhook that is named by a Service is dialled.
 
 use async_trait::async_trait;
+use crowsnest_apimachinery::unstructured;
 use serde_json::Value;
-
-use crowsnest_plan::object;
 
 /// Failure of a lookup, whose kind depends on where Services are read from.
 pub type LookupError = Box<dyn std::error::Error + Send + Sync>;
@@ -55,13 +54,14 @@ impl Reference {
     /// know is left to DNS.
     pub fn endpoint(&self, service: Option<&Value>) -> Result<(String, u16), ServiceError> {
         let Some(service) = service else { return Ok((self.server_name(), self.port)) };
-        let text = |field| object::text(service, &["spec", field]);
+        let text = |field| unstructured::text(service, &["spec", field]);
         match text("type") {
             "ClusterIP" | "" if text("clusterIP") == "None" => Err(ServiceError::Headless),
             "ClusterIP" | "LoadBalancer" | "NodePort" | "" => {
-                let ports = object::at(service, &["spec", "ports"]).and_then(Value::as_array).into_iter().flatten();
+                let ports =
+                    unstructured::at(service, &["spec", "ports"]).and_then(Value::as_array).into_iter().flatten();
                 let is_there =
-                    ports.filter_map(|port| object::integer(port, &["port"])).any(|p| p == i64::from(self.port));
+                    ports.filter_map(|port| unstructured::integer(port, &["port"])).any(|p| p == i64::from(self.port));
                 match is_there {
                     true => Ok((text("clusterIP").to_owned(), self.port)),
                     false => Err(ServiceError::NoPort { name: self.name.clone(), port: self.port }),

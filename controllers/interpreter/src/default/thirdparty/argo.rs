@@ -5,9 +5,9 @@ use serde_json::{Value, json};
 use super::super::dependencies::of_pod_spec;
 use super::reading::{given, list, replicas_or_one};
 use super::{NOTHING, Needs, NoAnswer, ThirdPartyKind, flux, pods};
+use crowsnest_apimachinery::unstructured::{namespace, remove, set, text};
 use crowsnest_plan::dependencies::Dependency;
 use crowsnest_plan::gates::Gates;
-use crowsnest_plan::object::{namespace, remove, set, text};
 
 pub(super) static KINDS: [ThirdPartyKind; 1] = [ThirdPartyKind {
     api_version: "argoproj.io/v1alpha1",

@@ -8,7 +8,7 @@ use super::super::status::MemberStatus;
 use super::reading::{given, number, replicas_or, whole};
 use super::status::{fields_of, put, reported, shown};
 use super::{NOTHING, Needs, NoAnswer, ThirdPartyKind, pods};
-use crowsnest_plan::object::{namespace, text};
+use crowsnest_apimachinery::unstructured::{namespace, text};
 
 pub(super) static KINDS: [ThirdPartyKind; 1] = [ThirdPartyKind {
     api_version: "flink.apache.org/v1beta1",

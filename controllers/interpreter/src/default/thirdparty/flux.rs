@@ -10,8 +10,8 @@ use super::status::{
     is_true, last, last_text, merged_conditions, observed_generation, put, shown, sum, with_generations,
 };
 use super::{NOTHING, NoAnswer, ThirdPartyKind};
+use crowsnest_apimachinery::unstructured::{namespace, set, text};
 use crowsnest_plan::dependencies::Dependency;
-use crowsnest_plan::object::{namespace, set, text};
 
 const SOURCES_V1BETA2: &str = "source.toolkit.fluxcd.io/v1beta2";
 

@@ -6,9 +6,9 @@ use super::super::status::MemberStatus;
 use super::reading::{count, given, list, needed, needed_count, needed_replicas, replicas_or_one};
 use super::status::{self, fields_of, is_true, last, last_text, put, reported, shown, sum, with_generations};
 use super::{NOTHING, Needs, NoAnswer, ThirdPartyKind, pods};
+use crowsnest_apimachinery::unstructured::{namespace, set, text};
 use crowsnest_plan::dependencies::Dependency;
 use crowsnest_plan::gates::Gates;
-use crowsnest_plan::object::{namespace, set, text};
 
 const V1ALPHA1: &str = "apps.kruise.io/v1alpha1";
 

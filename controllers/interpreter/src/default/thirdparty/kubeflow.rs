@@ -6,7 +6,7 @@ use super::super::status::MemberStatus;
 use super::reading::{count, given};
 use super::status::{dated, of_only_member, put, sum};
 use super::{NOTHING, ThirdPartyKind, pods};
-use crowsnest_plan::object::text;
+use crowsnest_apimachinery::unstructured::text;
 
 pub(super) static KINDS: [ThirdPartyKind; 1] = [ThirdPartyKind {
     api_version: "kubeflow.org/v1",

@@ -6,7 +6,7 @@ use super::super::status::MemberStatus;
 use super::reading::{given, list};
 use super::status::{fields_of, is_true, last, merged_conditions, put, sum};
 use super::{NOTHING, ThirdPartyKind};
-use crowsnest_plan::object::text;
+use crowsnest_apimachinery::unstructured::text;
 
 const KIND: ThirdPartyKind = ThirdPartyKind {
     api_version: "kyverno.io/v1",

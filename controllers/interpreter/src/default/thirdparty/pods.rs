@@ -10,9 +10,9 @@ use super::super::dependencies::of_pod_spec;
 use super::super::replicas::pod_requirements;
 use super::reading::{given, needed, without_blanks};
 use super::{Needs, NoAnswer};
+use crowsnest_apimachinery::unstructured::namespace;
 use crowsnest_plan::dependencies::Dependency;
 use crowsnest_plan::gates::Gates;
-use crowsnest_plan::object::namespace;
 
 /// What a pod of this template needs. Its priority class matters only where quotas are looked at.
 pub(super) fn requirements(template: &Value, gates: Gates) -> Option<ReplicaRequirements> {
@@ -88,9 +88,9 @@ pub(super) fn dependencies(template: Option<&Value>, object: &Value) -> Vec<Depe
 }
 
 pub(super) fn replicas_in_spec(object: &mut Value, replicas: i32) {
-    crowsnest_plan::object::set(object, &["spec", "replicas"], json!(replicas));
+    crowsnest_apimachinery::unstructured::set(object, &["spec", "replicas"], json!(replicas));
 }
 
 pub(super) fn parallelism_in_spec(object: &mut Value, replicas: i32) {
-    crowsnest_plan::object::set(object, &["spec", "parallelism"], json!(replicas));
+    crowsnest_apimachinery::unstructured::set(object, &["spec", "parallelism"], json!(replicas));
 }

@@ -9,9 +9,9 @@ use super::super::status::MemberStatus;
 use super::reading::{count, fields, given, list, needed_replicas, number};
 use super::status::{gravest, is_true, of_only_member, put, rank, reported, shown, sum, times};
 use super::{NOTHING, Needs, NoAnswer, ThirdPartyKind, pods};
+use crowsnest_apimachinery::unstructured::{namespace, set, text};
 use crowsnest_plan::dependencies::Dependency;
 use crowsnest_plan::gates::Gates;
-use crowsnest_plan::object::{namespace, set, text};
 
 const V1: &str = "ray.io/v1";
 

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::NoAnswer;
-use crowsnest_plan::object::{at, integer};
+use crowsnest_apimachinery::unstructured::{at, integer};
 
 /// What stands at `path`; null is nothing.
 pub(super) fn given<'a>(object: &'a Value, path: &[&str]) -> Option<&'a Value> {

@@ -7,7 +7,7 @@ use super::super::status::MemberStatus;
 use super::reading::{fields, given, needed, number, replicas_or};
 use super::status::{fields_of, gravest, of_only_member, put, rank, reported, shown, sum, times};
 use super::{NOTHING, NoAnswer, ThirdPartyKind, pods};
-use crowsnest_plan::object::text;
+use crowsnest_apimachinery::unstructured::text;
 
 pub(super) static KINDS: [ThirdPartyKind; 1] = [ThirdPartyKind {
     api_version: "sparkoperator.k8s.io/v1beta2",

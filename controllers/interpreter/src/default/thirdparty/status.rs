@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::super::status::MemberStatus;
 use super::reading::{count, given, list, number};
-use crowsnest_plan::object::{self, text};
+use crowsnest_apimachinery::unstructured::{self, text};
 
 /// The generation of the template that a member's copy was made from.
 const TEMPLATE_GENERATION: &str = "resourcetemplate.karmada.io/generation";
@@ -72,7 +72,7 @@ pub(super) fn put(status: &mut Map<String, Value>, field: &str, value: Option<im
 
 /// The template's generation once every member has acted on it; until then what the template shows.
 pub(super) fn observed_generation(template: &Value, members: &[MemberStatus<'_>]) -> i64 {
-    let generation = object::generation(template);
+    let generation = unstructured::generation(template);
     let is_up_to_date = |member: &MemberStatus<'_>| {
         let said = |field| member.status.map_or(0, |status| count(status, &[field]));
         said("resourceTemplateGeneration") == generation && said("generation") == said("observedGeneration")
@@ -95,11 +95,11 @@ pub(super) fn merged_conditions(members: &[MemberStatus<'_>]) -> Vec<Value> {
             match merged.iter_mut().find(same) {
                 Some(known) => {
                     let all = format!("{}, {message}", text(known, &["message"]));
-                    object::set(known, &["message"], json!(all));
+                    unstructured::set(known, &["message"], json!(all));
                 }
                 None => {
                     let mut first = condition.clone();
-                    object::set(&mut first, &["message"], json!(message));
+                    unstructured::set(&mut first, &["message"], json!(message));
                     merged.push(first);
                 }
             }
@@ -129,7 +129,7 @@ pub(super) fn dated(template: &Value, mut condition: Value, now: &str) -> Value 
     let known = list(template, &["status", "conditions"]).find(said);
     let times = TIMES.map(|field| known.and_then(|known| known.get(field)).cloned().unwrap_or_else(|| json!(now)));
     for (field, time) in TIMES.into_iter().zip(times) {
-        object::set(&mut condition, &[field], time);
+        unstructured::set(&mut condition, &[field], time);
     }
     condition
 }

@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crowsnest_apimachinery::unstructured;
 use serde::Deserialize;
 use serde_json::json;
 
 use super::*;
-use crowsnest_plan::object;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -64,8 +64,8 @@ fn dependency(one: &Dependency) -> Value {
 impl Case {
     fn object(&self, api_version: &str, kind: &str) -> Value {
         let mut object = self.object.clone();
-        object::set(&mut object, &["apiVersion"], json!(api_version));
-        object::set(&mut object, &["kind"], json!(kind));
+        unstructured::set(&mut object, &["apiVersion"], json!(api_version));
+        unstructured::set(&mut object, &["kind"], json!(kind));
         object
     }
 

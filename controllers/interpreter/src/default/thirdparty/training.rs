@@ -7,9 +7,9 @@ use super::super::status::MemberStatus;
 use super::reading::{count, fields, given, list, replicas_or, telling};
 use super::status::{dated, fields_of, is_true, of_only_member, put, replace, reported, shown, sum, times};
 use super::{NOTHING, NoAnswer, ThirdPartyKind, pods};
+use crowsnest_apimachinery::unstructured::text;
 use crowsnest_plan::dependencies::Dependency;
 use crowsnest_plan::gates::Gates;
-use crowsnest_plan::object::text;
 
 const V1: &str = "kubeflow.org/v1";
 

@@ -7,8 +7,8 @@ use super::super::status::MemberStatus;
 use super::reading::{count, fields, given, list, needed, replicas_or, telling};
 use super::status::{fields_of, of_only_member, put, replace, reported, sum};
 use super::{NOTHING, NoAnswer, ThirdPartyKind, pods};
+use crowsnest_apimachinery::unstructured::text;
 use crowsnest_plan::gates::Gates;
-use crowsnest_plan::object::text;
 
 pub(super) static KINDS: [ThirdPartyKind; 1] = [ThirdPartyKind {
     api_version: "batch.volcano.sh/v1alpha1",

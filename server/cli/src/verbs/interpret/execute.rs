@@ -5,11 +5,11 @@ use std::io::Write;
 use anyhow::{Context, bail};
 use crowsnest_api::config::{InterpreterOperation as Operation, ResourceInterpreterCustomization};
 use crowsnest_api::work::AggregatedStatusItem;
+use crowsnest_apimachinery::unstructured;
 use crowsnest_interpreter::Interpreter;
 use crowsnest_interpreter::customized::declarative;
 use crowsnest_interpreter::default::dependencies;
 use crowsnest_plan::gates::Gates;
-use crowsnest_plan::object;
 use crowsnest_plan::overriding::yaml;
 use serde_json::{Value, json};
 
@@ -129,7 +129,7 @@ async fn built_in(rule: &Rule, object: &Value, arguments: &Arguments) -> anyhow:
         Operation::AggregateStatus => {
             let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
             if let Some(status) = interpreter.aggregate(object, &arguments.statuses, &now).await? {
-                object::set(&mut copy, &["status"], status);
+                unstructured::set(&mut copy, &["status"], status);
             }
             vec![("aggregatedStatus", copy)]
         }
