@@ -1,5 +1,6 @@
 //! Tests of the order and delays of a queue, with a clock that the test advances.
 
+use super::state::PARKED;
 use super::*;
 use proptest::prelude::*;
 use rstest::rstest;
