@@ -3,7 +3,7 @@
 //! Checks read only, so a running cache may be checked. Nothing here is the home of truth: what is thrown away comes back
 //! from the members (invariant I2).
 
-use crate::search::engine::{self, Inspection};
+use crowsnest_search::engine::{self, Inspection};
 use crowsnest_store::Store;
 use crowsnest_store::codec::Codec;
 use crowsnest_store::sqlite::{self, SqliteStore};
@@ -169,7 +169,8 @@ mod tests {
             "{report:?}"
         );
 
-        let text = home.path().join(crate::search::tantivy::FOLDERS[0]);
+        let folder = engine::local_indexes().flat_map(|local| local.folders).next().unwrap();
+        let text = home.path().join(folder);
         let mut files = std::fs::read_dir(&text).unwrap().map(|entry| entry.unwrap().path());
         damage(&files.find(|path| path.extension().is_some_and(|e| e == "store")).unwrap());
         let report = check(home.path()).await.unwrap();

@@ -10,11 +10,11 @@ use crate::replicas::follower::LogFollower;
 use crate::replicas::interests::SharedInterests;
 use crate::replicas::keeper::Keeper;
 use crate::replicas::states::SharedStates;
-use crate::rights;
-use crate::search::{Searcher, SearcherParts};
 use crate::writer::Writer;
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_members::{ApiResources, Clusters, Fleet, Interest, InterestGuard, Namespaces, Why};
+use crowsnest_search::authorization::rbac_resources;
+use crowsnest_search::{Searcher, SearcherParts};
 use crowsnest_store::States;
 use crowsnest_store::View;
 use crowsnest_store::codec::Codec;
@@ -31,7 +31,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use tokio::sync::{Notify, Semaphore, watch};
-use tokio::task::{AbortHandle, JoinError};
+use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -392,20 +392,11 @@ impl Index {
     }
 }
 
-/// What a task of ours came to; its panic is ours.
-pub(crate) fn joined<T>(ended: Result<Result<T, Error>, JoinError>) -> Result<T, Error> {
-    match ended {
-        Ok(result) => result,
-        Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-        Err(_) => Err(Error::Stopped),
-    }
-}
-
 /// The objects that say who may see what, of every cluster.
 fn declare_rules(fleet: &Fleet) -> Vec<InterestGuard> {
     let everywhere = [Clusters::All, Clusters::one(ClusterName::control_plane())];
     let rules = everywhere.into_iter().flat_map(|clusters| {
-        rights::rbac_resources().into_iter().map(move |resource| {
+        rbac_resources().into_iter().map(move |resource| {
             let (namespaces, why) = (Namespaces::All, Why::Rights);
             Interest { clusters: clusters.clone(), resource, namespaces, why }
         })

@@ -10,15 +10,13 @@ pub mod export;
 mod index;
 mod kept;
 mod list;
-pub mod opensearch;
 mod replicas;
-pub mod rights;
-pub mod search;
 pub mod status;
-pub mod text;
 pub mod writer;
 
 pub use collect::versions::is_older;
+pub use crowsnest_search::authorization::Reader;
+pub use crowsnest_search::{Answer, FacetCounts, Hit, SearchEvent, SearchRequest, Searcher, Skipped, Summary};
 pub use crowsnest_store::{
     CacheId, Change, CollectionKey, CollectionState, DatabaseUrl, Epoch, Error, Follower, Gone, Happened, History,
     IndexOptions, Object, OpenSearchOptions, Owner, Patience, PostgresOptions, Record, RecordKey, Seq, StoreOptions,
@@ -26,5 +24,3 @@ pub use crowsnest_store::{
 };
 pub use index::Index;
 pub use list::{ListQuery, Page, selects};
-pub use rights::Reader;
-pub use search::{Answer, FacetCounts, Hit, SearchEvent, SearchRequest, Searcher, Skipped, Summary};

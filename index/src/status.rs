@@ -1,8 +1,8 @@
 //! What the cache says of itself: read by the status API, the metrics and `crowsnest cache status`.
 
 use crate::Index;
-use crate::search::engine::EngineWriter;
 use crowsnest_component_base::metrics::Series;
+use crowsnest_search::engine::EngineWriter;
 use crowsnest_store::StoreSize;
 use crowsnest_store::{CollectionKey, CollectionState, Error, Seq};
 use serde::Serialize;

@@ -20,11 +20,11 @@ pub(crate) use budget::{Budget, Share};
 pub(crate) use supervisor::Supervisor;
 
 use crate::replicas::Claims;
-use crate::search::Discovery;
-use crate::search::plan::Kinds;
 use crate::writer::WriterHandle;
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_members::{ApiResources, Fleet, Namespaces};
+use crowsnest_search::Discovery;
+use crowsnest_search::plan::Kinds;
 use crowsnest_store::States;
 use crowsnest_store::Store;
 use crowsnest_store::codec::Codec;

@@ -12,7 +12,7 @@ use super::scan::{Found, Scan};
 use super::selection::Belongs;
 use super::source::ObjectChange;
 use super::version::DocumentVersion;
-use crate::opensearch::bulk::DocumentChange;
+use crowsnest_search::opensearch::bulk::DocumentChange;
 use crowsnest_store::CollectionKey;
 use crowsnest_store::{Manifests, Scan as StoreScan};
 use std::collections::{BTreeMap, HashMap};

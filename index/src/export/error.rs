@@ -1,7 +1,7 @@
 //! Reasons for which an export waits.
 
-use crate::opensearch::client::{ClientError, Fault};
-use crate::opensearch::writer::WriterError;
+use crowsnest_search::opensearch::client::{ClientError, Fault};
+use crowsnest_search::opensearch::writer::WriterError;
 use crowsnest_store::Error;
 
 /// See the module.

@@ -2,7 +2,7 @@
 
 use super::document::{alias_of, alias_pattern, index_body};
 use super::error::ExportError;
-use crate::opensearch::client::{Answer, Client, ClientError, Request, found};
+use crowsnest_search::opensearch::client::{Answer, Client, ClientError, Request, found};
 use http::Method;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;

@@ -4,7 +4,7 @@
 //! [`document`] makes Karmada's documents and index names, [`selection`] says which objects go to an engine, [`version`] orders
 //! writes of several stores and writers, [`compare`] decides about documents that are found in an engine: all of these are
 //! pure. An [`Exporter`] keeps the indices of one engine equal to the selected objects. Requests are those of
-//! [`crate::opensearch`]: its client, its bulk requests and its sender.
+//! [`crowsnest_search::opensearch`]: its client, its bulk requests and its sender.
 //!
 //! An exporter follows the changes of the store from a position that the store remembers, deletions included. Where no position
 //! is known, or the selection, the engine or an index is another one, each index is compared with the store: by uid and by the
@@ -31,8 +31,8 @@ pub use selection::Selection;
 pub use state::Remembered;
 
 use crate::Index;
-use crate::opensearch::bulk::BulkLimits;
-use crate::opensearch::client::{Client, Pauses};
+use crowsnest_search::opensearch::bulk::BulkLimits;
+use crowsnest_search::opensearch::client::{Client, Pauses};
 use crowsnest_store::Error;
 use parking_lot::Mutex;
 use source::Source;

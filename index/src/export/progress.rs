@@ -1,7 +1,7 @@
 //! State and counters of an export.
 
 use super::error::Trouble;
-use crate::opensearch::writer::DeadLetter;
+use crowsnest_search::opensearch::writer::DeadLetter;
 
 /// State and counters of an export. Counters begin at 0 with the process.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -4,8 +4,8 @@
 
 use super::error::ExportError;
 use super::indices::read;
-use crate::opensearch::client::{Client, Request};
 use crowsnest_api::constants::annotation::CACHED_FROM_CLUSTER;
+use crowsnest_search::opensearch::client::{Client, Request};
 use http::Method;
 use serde::Deserialize;
 use serde_json::json;

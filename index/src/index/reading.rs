@@ -1,8 +1,9 @@
 //! What lists and lookups read of the cache: objects, records, keys and old versions, from the store.
 
-use super::{Index, joined};
+use super::Index;
 use crate::list::{ListQuery, Page};
 use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_store::error::joined;
 use crowsnest_store::{CollectionKey, Error, Object, Record, RecordKey, Seq, Version};
 use crowsnest_store::{Narrowing, Span};
 use futures::Stream;

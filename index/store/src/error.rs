@@ -2,6 +2,7 @@
 
 use crowsnest_apimachinery::names::{ClusterName, Gvr};
 use std::time::Duration;
+use tokio::task::JoinError;
 
 /// Errors of this crate.
 #[derive(Debug, thiserror::Error)]
@@ -124,6 +125,15 @@ impl Error {
             next = cause.source();
         }
         text
+    }
+}
+
+/// Returns the result of a task, and propagates its panic.
+pub fn joined<T>(ended: Result<Result<T, Error>, JoinError>) -> Result<T, Error> {
+    match ended {
+        Ok(result) => result,
+        Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+        Err(_) => Err(Error::Stopped),
     }
 }
 

@@ -8,8 +8,8 @@ use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crowsnest_index::search::LiveEvent;
 use crowsnest_index::{Record, SearchEvent, Skipped};
+use crowsnest_search::LiveEvent;
 use futures::stream::{BoxStream, SelectAll, StreamExt, unfold};
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::watch;

@@ -17,8 +17,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crowsnest_apimachinery::names::ClusterName;
-use crowsnest_index::search::{LiveEvent, Remark};
 use crowsnest_index::{Hit, Object, Record, SearchEvent, SearchRequest, Skipped, Summary};
+use crowsnest_search::{LiveEvent, Remark};
 use futures::TryStreamExt;
 use futures::stream::{BoxStream, StreamExt, once};
 use jiff::Timestamp;

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use crowsnest_apimachinery::names::ClusterName;
-use crowsnest_index::rights::rbac_resources;
 use crowsnest_index::{CollectionKey, Happened};
 use crowsnest_proxy::Caller;
+use crowsnest_search::authorization::rbac_resources;
 use http::Method;
 use serde_json::{Value, json};
 

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use anyhow::bail;
 use clap::Args;
 use clap::builder::PossibleValuesParser;
-use crowsnest_index::opensearch::client::Address;
 use crowsnest_index::{IndexOptions, OpenSearchOptions};
+use crowsnest_search::opensearch::client::Address;
 
 /// Longest prefix: names of indices end at 255 bytes, and a number follows.
 const MAX_PREFIX: usize = 200;

@@ -106,7 +106,7 @@ fn has_kind(entries: &[Entry], kind: &str) -> bool {
 }
 
 fn read<T: DeserializeOwned>(name: &str) -> Result<T> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../index/tests/fixtures/corpus");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../index/search/tests/fixtures/corpus");
     let path = folder.join(name).with_extension("yaml");
     let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
     serde_saphyr::from_str(&text).with_context(|| path.display().to_string())

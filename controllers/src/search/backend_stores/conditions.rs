@@ -138,7 +138,7 @@ fn cut(message: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crowsnest_index::opensearch::writer::DeadLetter;
+    use crowsnest_search::opensearch::writer::DeadLetter;
     use k8s_openapi::jiff::Timestamp;
     use rstest::rstest;
 

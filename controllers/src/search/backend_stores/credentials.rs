@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use crowsnest_index::export::of_client;
-use crowsnest_index::opensearch::client::{
+use crowsnest_search::opensearch::client::{
     Address, Authorization, Client, ClientCertificate, ClientError, ClientOptions, CredentialSource, Credentials,
     Secret,
 };

@@ -16,7 +16,7 @@ use crowsnest_api::search::ResourceRegistry;
 use crowsnest_component_base::metrics::Series;
 use crowsnest_index::Index;
 use crowsnest_index::export::{Export, ExportOptions, ExportProgress, ExportState, Exporter, Remembered, Selection};
-use crowsnest_index::opensearch::client::Credentials;
+use crowsnest_search::opensearch::client::Credentials;
 use futures::{Stream, StreamExt};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;

@@ -2,8 +2,8 @@
 //! manifest. Pure.
 
 use crowsnest_apimachinery::printers::columns::columns;
-use crowsnest_index::search::ManifestPath;
 use crowsnest_index::{Error, Object};
+use crowsnest_search::ManifestPath;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 

@@ -4,7 +4,7 @@
 use async_trait::async_trait;
 use axum::extract::Request;
 use axum::response::Response;
-use crowsnest_index::{Object, search};
+use crowsnest_index::Object;
 use serde_json::{Value, json};
 
 use super::call::{Call, typed};
@@ -73,7 +73,7 @@ impl Resource for Diff {
                 (version(&here, &from, &key)?.clone(), version(&here, to, &key)?.clone())
             }
         };
-        let diff = search::Diff::between(&from, &to).map_err(Failure::internal)?;
+        let diff = crowsnest_search::Diff::between(&from, &to).map_err(Failure::internal)?;
         let side = |object: &Object| {
             let mut side = identity(object);
             side.insert("seq".into(), json!(object.record.seq));

@@ -5,7 +5,7 @@ use axum::extract::Request;
 use axum::response::Response;
 use bytes::Bytes;
 use crowsnest_index::Error;
-use crowsnest_index::search::Hit;
+use crowsnest_search::Hit;
 use futures::StreamExt;
 use futures::future::ready;
 use futures::stream::once;

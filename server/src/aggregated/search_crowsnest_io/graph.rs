@@ -3,7 +3,6 @@
 use async_trait::async_trait;
 use axum::extract::Request;
 use axum::response::Response;
-use crowsnest_index::search;
 use serde_json::json;
 
 use super::call::{Call, typed};
@@ -55,7 +54,7 @@ impl Resource for Graph {
         let key = parameters.object()?;
         let depth = parameters.number("depth")?.unwrap_or(DEPTH).clamp(1, MOST_DEPTH);
         let graph = running.index.searcher().graph(user, &key, depth as u8).await.map_err(Failure::internal)?;
-        let search::Graph { nodes, edges, more } = graph.ok_or_else(|| unknown(&key))?;
+        let crowsnest_search::Graph { nodes, edges, more } = graph.ok_or_else(|| unknown(&key))?;
         let nodes = nodes.iter().map(summary).collect::<Result<Vec<_>, _>>().map_err(Failure::internal)?;
         typed("ObjectGraph", &json!({"nodes": nodes, "edges": edges, "more": more}))
     }

@@ -1,7 +1,7 @@
 //! Hits, counts and the summary of a result as JSON.
 
-use crowsnest_index::search::{FacetCounts, Hit, Skipped, Summary};
 use crowsnest_index::{Error, Object};
+use crowsnest_search::{FacetCounts, Hit, Skipped, Summary};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 

@@ -10,9 +10,9 @@ use axum::response::Response;
 use crowsnest_api::constants::annotation;
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_apimachinery::user::UserInfo;
-use crowsnest_index::search::SearchRequest;
 use crowsnest_index::{CollectionKey, Index, Object, RecordKey};
 use crowsnest_query::instant;
+use crowsnest_search::SearchRequest;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 

@@ -1,8 +1,8 @@
 //! One object in the cache, and its revisions.
 
 use crowsnest_apimachinery::user::UserInfo;
-use crowsnest_index::search::Past;
 use crowsnest_index::{Index, Object, RecordKey, Seq};
+use crowsnest_search::Past;
 
 use crate::aggregated::reply::Failure;
 

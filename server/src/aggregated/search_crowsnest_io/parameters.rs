@@ -4,7 +4,7 @@ use crowsnest_apimachinery::names::{ClusterName, Gvr};
 use crowsnest_apimachinery::request::Query;
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_index::RecordKey;
-use crowsnest_index::search::{Cursor, SearchRequest};
+use crowsnest_search::{Cursor, SearchRequest};
 
 use std::collections::BTreeMap;
 

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
 use crowsnest_index::Error;
-use crowsnest_index::search::{LiveEvent, SearchEvent};
+use crowsnest_search::{LiveEvent, SearchEvent};
 use futures::StreamExt;
 use http::StatusCode;
 use jiff::Timestamp;

@@ -1,5 +1,5 @@
 //! `savedsearches`: queries that users save for themselves or for all. They are objects of the internal group in the control
-//! plane; [`crowsnest_index::search::saved_search`] decides which users see and change one.
+//! plane; [`crowsnest_search::saved_search`] decides which users see and change one.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crowsnest_api::storage::{SavedSearch, SavedSearchSpec};
 use crowsnest_apimachinery::request::path_segment;
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_apiserver::status::ApiError;
-use crowsnest_index::search::saved_search::{self, Access, Draft, access};
+use crowsnest_search::saved_search::{self, Access, Draft, access};
 use http::{Method, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use kube::Api;

@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use axum::extract::Request;
 use axum::response::Response;
-use crowsnest_index::search::SuggestRequest;
+use crowsnest_search::SuggestRequest;
 use serde_json::json;
 
 use super::call::{Call, typed};

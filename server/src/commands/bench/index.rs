@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 use clap::Args;
 use crowsnest_apimachinery::user::UserInfo;
-use crowsnest_index::opensearch::client::{Client, ClientOptions, Request};
 use crowsnest_index::{Index, IndexOptions};
+use crowsnest_search::opensearch::client::{Client, ClientOptions, Request};
 use http::Method;
 use serde_json::Value;
 

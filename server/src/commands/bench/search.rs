@@ -9,7 +9,7 @@ use anyhow::{Context, ensure};
 use clap::Args;
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_index::Index;
-use crowsnest_index::search::SuggestRequest;
+use crowsnest_search::SuggestRequest;
 use tokio::process::Command;
 
 use super::super::keep::KeepArgs;

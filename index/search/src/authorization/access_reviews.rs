@@ -1,0 +1,363 @@
+//! Asks a cluster what a caller may list in it, where the cache does not hold the rules that say so.
+//!
+//! Owns the answers to SelfSubjectAccessReviews, by caller and cluster, for [`KEPT`]. Written by one task for each pair,
+//! started by the first search that needs it; read by that search and by those that come while the answers are kept.
+//! What was not answered is not allowed. Names that a rule is limited to are not asked for: whoever may read only some
+//! objects of a namespace sees none of them here.
+
+use super::{CallerRights, known};
+use crate::Searcher;
+use crate::document::columns::SCOPE_SEPARATOR;
+use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_apimachinery::rbac::{Extent, Readable};
+use crowsnest_apimachinery::user::UserInfo;
+use crowsnest_members::{Claims, Member, Token, impersonated_headers};
+use crowsnest_store::Error;
+use futures::future::join_all;
+use futures::stream::{self, TryStreamExt};
+use http::header::CONTENT_TYPE;
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
+use kube::Client;
+use parking_lot::Mutex;
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::{Semaphore, watch};
+
+/// What a caller loses in such a cluster is hidden after this time, at most.
+pub(super) const KEPT: Duration = Duration::from_secs(10);
+/// A search waits no longer for a cluster's answers; they are gathered on for the next one.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// Asking one cluster for one caller ends, answered or not.
+const LONGEST: Duration = Duration::from_secs(5);
+/// Pairs of caller and cluster whose answers are kept.
+const MOST_KEPT: u64 = 1000;
+/// Questions about one caller in one cluster.
+const MOST_QUESTIONS: usize = 1000;
+const MOST_NAMESPACES: usize = 200;
+/// Questions in flight to one cluster, for all callers.
+const AT_ONCE: usize = 8;
+
+const ALL: &str = "*";
+const PATH: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+
+/// The answers of all clusters.
+pub(crate) struct Reviews {
+    asked: moka::sync::Cache<(UserInfo, ClusterName, String), Arc<Asked>>,
+    turns: Mutex<HashMap<ClusterName, Arc<Semaphore>>>,
+}
+
+/// Objects that are allowed or refused together; without a namespace those of all namespaces.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Scope {
+    namespace: String,
+    group: String,
+    resource: String,
+}
+
+/// What one caller may list in one cluster, as far as was answered.
+#[derive(Debug, Clone)]
+pub(super) struct Reviewed {
+    allowed: Arc<HashSet<Scope>>,
+    /// What an answer that relies on this misses.
+    missing: Option<String>,
+}
+
+/// One caller's questions to one cluster.
+struct Asked {
+    began: Instant,
+    allowed: Mutex<Arc<HashSet<Scope>>>,
+    progress: watch::Sender<Progress>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Progress {
+    Asking,
+    Done,
+    /// Some questions were not asked or not answered, and why.
+    Short(String),
+}
+
+impl Default for Reviews {
+    fn default() -> Self {
+        let asked = moka::sync::Cache::builder().max_capacity(MOST_KEPT).time_to_live(KEPT).build();
+        Self { asked, turns: Mutex::default() }
+    }
+}
+
+impl Searcher {
+    /// What one caller may read. Clusters whose rules are not in the cache are asked first, for a part of the time until
+    /// the deadline.
+    pub(crate) async fn rights_of(&self, caller: &UserInfo, deadline: Instant) -> CallerRights {
+        let mut rights = self.inner.rights.of(caller);
+        if rights.is_unlimited() {
+            return rights;
+        }
+        let unknown = |cluster: &ClusterName| !known(&self.inner.states, cluster);
+        // A member whose rules do not apply to the caller is not sent reviews.
+        let members = self.inner.fleet.members().into_iter();
+        let members = members.filter(|member| unknown(member.name()) && rights.counts_in(member.name())).map(Some);
+        let control_plane = unknown(&ClusterName::control_plane()).then_some(None);
+        let until = Instant::now() + deadline.saturating_duration_since(Instant::now()) / 2;
+        let asked = members.chain(control_plane).map(|member| {
+            let place = Place::new(member);
+            let asked = self.inner.reviews.asked(self, caller, &place);
+            async move { (place.cluster, asked.answered(until).await) }
+        });
+        rights.review(join_all(asked).await.into_iter().collect());
+        rights
+    }
+}
+
+impl Reviews {
+    /// The questions about a caller that are kept, or new ones.
+    fn asked(&self, searcher: &Searcher, caller: &UserInfo, place: &Place) -> Arc<Asked> {
+        // A cluster that left and came again is another one.
+        let uid = place.member.as_ref().map(|member| member.uid().to_owned()).unwrap_or_default();
+        self.asked.get_with((caller.clone(), place.cluster.clone(), uid), || {
+            let asked = Arc::new(Asked {
+                began: Instant::now(),
+                allowed: Mutex::default(),
+                progress: watch::Sender::new(Progress::Asking),
+            });
+            let (questions, turns) = (Arc::clone(&asked), self.turns(&place.cluster));
+            let (searcher, caller, place) = (searcher.clone(), caller.clone(), place.clone());
+            searcher.clone().spawn(async move {
+                let ended = tokio::time::timeout(LONGEST, questions.ask(&searcher, &caller, &place, &turns)).await;
+                let progress = match ended {
+                    Ok(Ok(progress)) => progress,
+                    Ok(Err(error)) => Progress::Short(format!("asking it failed: {}", error.chain())),
+                    Err(_) => Progress::Short(format!("it did not answer within {} s", LONGEST.as_secs())),
+                };
+                questions.progress.send_replace(progress);
+            });
+            asked
+        })
+    }
+
+    fn turns(&self, cluster: &ClusterName) -> Arc<Semaphore> {
+        let mut turns = self.turns.lock();
+        turns.retain(|_, turns| Arc::strong_count(turns) > 1);
+        Arc::clone(turns.entry(cluster.clone()).or_insert_with(|| Arc::new(Semaphore::new(AT_ONCE))))
+    }
+}
+
+impl Asked {
+    /// What is answered once all is, or in time.
+    async fn answered(&self, until: Instant) -> Reviewed {
+        let mut progress = self.progress.subscribe();
+        let until = until.min(self.began + PATIENCE);
+        let ended = progress.wait_for(|progress| *progress != Progress::Asking);
+        // In time or not: `progress` says it.
+        drop(tokio::time::timeout_at(until.into(), ended).await);
+        let missing = match &*self.progress.borrow() {
+            Progress::Done => None,
+            Progress::Asking => Some("it has not answered yet who may read what".to_owned()),
+            Progress::Short(why) => Some(why.clone()),
+        };
+        Reviewed { allowed: Arc::clone(&self.allowed.lock()), missing }
+    }
+
+    /// Asks from the general to the particular, what there are objects of.
+    async fn ask(
+        &self,
+        searcher: &Searcher,
+        caller: &UserInfo,
+        place: &Place,
+        turns: &Semaphore,
+    ) -> Result<Progress, Error> {
+        let scopes = searcher.inner.engine.scopes(&place.cluster).await?;
+        let scopes: BTreeSet<Scope> = scopes.iter().filter_map(|scope| Scope::read(scope)).collect();
+        if scopes.is_empty() {
+            return Ok(Progress::Done);
+        }
+        let (client, token, claims) = place.reach(searcher)?;
+        let questions = Questions { searcher, caller, client, token, claims, turns, asked: self };
+        questions.ask([Scope::everywhere(ALL, ALL)]).await?;
+        if self.allows(ALL, ALL, "") {
+            return Ok(Progress::Done);
+        }
+        let resources: BTreeSet<Scope> =
+            scopes.iter().map(|scope| Scope::everywhere(&scope.group, &scope.resource)).collect();
+        let left = MOST_QUESTIONS.saturating_sub(resources.len());
+        let mut cut = resources.len() > MOST_QUESTIONS;
+        questions.ask(resources.into_iter().take(MOST_QUESTIONS)).await?;
+        let open = |scope: &Scope| !scope.namespace.is_empty() && !self.allows(&scope.group, &scope.resource, "");
+        // By namespace.
+        let open: Vec<Scope> = scopes.into_iter().filter(open).collect();
+        let asked = first(&open, left, MOST_NAMESPACES);
+        cut |= asked.len() < open.len();
+        questions.ask(asked.iter().cloned()).await?;
+        let why = || format!("it was asked {MOST_QUESTIONS} questions about {MOST_NAMESPACES} namespaces at most");
+        Ok(if cut { Progress::Short(why()) } else { Progress::Done })
+    }
+
+    fn allows(&self, group: &str, resource: &str, namespace: &str) -> bool {
+        self.allowed.lock().contains(&Scope::new(group, resource, namespace))
+    }
+}
+
+impl Reviewed {
+    /// Whether objects of a resource in a namespace (empty for cluster-scoped ones) may be listed.
+    pub(super) fn allows(&self, group: &str, resource: &str, namespace: &str) -> bool {
+        let mut scopes = [Scope::everywhere(ALL, ALL), Scope::everywhere(group, resource)].into_iter();
+        scopes.any(|scope| self.allowed.contains(&scope))
+            || self.allowed.contains(&Scope::new(group, resource, namespace))
+    }
+
+    pub(super) fn allows_anything(&self) -> bool {
+        !self.allowed.is_empty()
+    }
+
+    /// What of a resource may be listed.
+    pub(super) fn extent(&self, group: &str, resource: &str) -> Extent {
+        if self.allows(group, resource, "") {
+            return Extent::of_all(Readable::All);
+        }
+        let own = self.allowed.iter().filter(|scope| scope.group == group && scope.resource == resource);
+        Extent::of_namespaces(own.map(|scope| scope.namespace.clone()))
+    }
+
+    /// Another one when something else is allowed.
+    pub(super) fn number(&self) -> u64 {
+        let of = |scope: &Scope| {
+            let mut hasher = DefaultHasher::new();
+            scope.hash(&mut hasher);
+            hasher.finish()
+        };
+        // They come in no order.
+        self.allowed.iter().map(of).fold(self.allowed.len() as u64, u64::wrapping_add)
+    }
+
+    pub(super) fn missing(&self) -> Option<&str> {
+        self.missing.as_deref()
+    }
+}
+
+impl Scope {
+    fn new(group: &str, resource: &str, namespace: &str) -> Self {
+        Self { namespace: namespace.to_owned(), group: group.to_owned(), resource: resource.to_owned() }
+    }
+
+    fn everywhere(group: &str, resource: &str) -> Self {
+        Self::new(group, resource, "")
+    }
+
+    /// From a value of [`Facet::Scope`].
+    ///
+    /// [`Facet::Scope`]: crate::document::columns::Facet::Scope
+    fn read(text: &str) -> Option<Self> {
+        let (_, rest) = text.split_once(SCOPE_SEPARATOR)?;
+        let (resource, namespace) = rest.split_once(SCOPE_SEPARATOR)?;
+        let (group, resource) = resource.split_once('/')?;
+        Some(Self::new(group, resource, namespace))
+    }
+}
+
+/// So many, of so many namespaces at most; they are in the order of these.
+fn first(scopes: &[Scope], most: usize, namespaces: usize) -> &[Scope] {
+    let together = scopes.chunk_by(|a, b| a.namespace == b.namespace);
+    let fitting: usize = together.take(namespaces).map(<[Scope]>::len).sum();
+    scopes.get(..fitting.min(most)).unwrap_or_default()
+}
+
+/// Whom to ask.
+#[derive(Clone)]
+struct Place {
+    cluster: ClusterName,
+    /// None: the control plane.
+    member: Option<Arc<Member>>,
+}
+
+impl Place {
+    fn new(member: Option<Arc<Member>>) -> Self {
+        let cluster = member.as_ref().map_or_else(ClusterName::control_plane, |member| member.name().clone());
+        Self { cluster, member }
+    }
+
+    /// With the token of who may impersonate callers; the control plane's client may.
+    fn reach(&self, searcher: &Searcher) -> Result<(Client, Option<&Token>, Claims), Error> {
+        match &self.member {
+            None => Ok((searcher.inner.fleet.control_plane(), None, Claims::UserAndGroups)),
+            Some(member) => Ok((member.client()?, Some(member.impersonator_token()?), member.claims())),
+        }
+    }
+}
+
+/// Asks one cluster as one caller.
+struct Questions<'a> {
+    searcher: &'a Searcher,
+    caller: &'a UserInfo,
+    client: Client,
+    token: Option<&'a Token>,
+    claims: Claims,
+    turns: &'a Semaphore,
+    asked: &'a Asked,
+}
+
+impl Questions<'_> {
+    async fn ask(&self, scopes: impl IntoIterator<Item = Scope>) -> Result<(), Error> {
+        let scopes = stream::iter(scopes.into_iter().map(Ok));
+        let answer = async |scope: Scope| {
+            let _turn = self.turns.acquire().await.map_err(|_| Error::Stopped)?;
+            if self.may_list(&scope).await? {
+                Arc::make_mut(&mut *self.asked.allowed.lock()).insert(scope);
+            }
+            Ok(())
+        };
+        scopes.try_for_each_concurrent(AT_ONCE, answer).await
+    }
+
+    async fn may_list(&self, scope: &Scope) -> Result<bool, Error> {
+        let attributes = ResourceAttributes {
+            verb: Some("list".to_owned()),
+            group: Some(scope.group.clone()),
+            resource: Some(scope.resource.clone()),
+            namespace: Some(scope.namespace.clone()),
+            ..ResourceAttributes::default()
+        };
+        let spec = SelfSubjectAccessReviewSpec {
+            resource_attributes: Some(attributes),
+            ..SelfSubjectAccessReviewSpec::default()
+        };
+        let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
+        let failed = |error: kube::Error| crowsnest_members::Error::kube("an access review", error);
+        let body = serde_json::to_vec(&review).map_err(|error| failed(kube::Error::SerdeError(error)))?;
+        let request = http::Request::post(PATH).header(CONTENT_TYPE, "application/json").body(body);
+        let mut request = request.map_err(|error| failed(kube::Error::HttpError(error)))?;
+        *request.headers_mut() = impersonated_headers(request.headers(), self.caller, self.token, self.claims)?;
+        self.searcher.inner.metrics.access_reviews.add(1);
+        let answer: SelfSubjectAccessReview = self.client.request(request).await.map_err(failed)?;
+        Ok(answer.status.is_some_and(|status| status.allowed && status.denied != Some(true)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case::all(10, 3, 5)]
+    #[case::so_many_questions(3, 3, 3)]
+    #[case::so_many_namespaces(10, 2, 4)]
+    #[case::none(0, 3, 0)]
+    #[case::no_namespaces(10, 0, 0)]
+    fn questions_are_bounded(#[case] most: usize, #[case] namespaces: usize, #[case] expected: usize) {
+        let scopes = [("c", "pods"), ("a", "services"), ("b", "pods"), ("b", "services"), ("a", "pods")];
+        let scopes: BTreeSet<Scope> = scopes.map(|(namespace, resource)| Scope::new("", resource, namespace)).into();
+        let scopes: Vec<Scope> = scopes.into_iter().collect();
+        assert_eq!(first(&scopes, most, namespaces), &scopes[..expected]);
+    }
+
+    #[rstest]
+    #[case("m1\u{1f}\u{1f}", None)]
+    #[case("m1\u{1f}apps/deployments\u{1f}shop", Some(("apps", "deployments", "shop")))]
+    #[case("m1\u{1f}/nodes\u{1f}", Some(("", "nodes", "")))]
+    #[case("m1\u{1f}/nodes", None)]
+    fn scopes_are_read(#[case] text: &str, #[case] expected: Option<(&str, &str, &str)>) {
+        let expected = expected.map(|(group, resource, namespace)| Scope::new(group, resource, namespace));
+        assert_eq!(Scope::read(text), expected);
+    }
+}

@@ -1,0 +1,366 @@
+//! Who may see what in each cluster, decided from the cluster's own RBAC objects in the cache (invariant I9).
+//!
+//! Written by one task that follows Roles, ClusterRoles and their bindings; read by every search. A cluster whose rules
+//! are not all in the cache is sent access reviews ([`access_reviews`]); objects that it does not allow are shown to the
+//! group `system:masters` alone.
+
+pub(crate) mod access_reviews;
+pub(crate) mod decision;
+mod follower;
+mod reach;
+mod reader;
+mod scope_terms;
+mod stamps;
+
+use crate::authorization::decision::Decided;
+use access_reviews::Reviewed;
+pub(crate) use access_reviews::Reviews;
+use crowsnest_apimachinery::names::{ClusterName, Gvr};
+use crowsnest_apimachinery::rbac::{Extent, Grant, Readable, Reading};
+use crowsnest_apimachinery::user::UserInfo;
+use crowsnest_store::States;
+use crowsnest_store::metrics::Metrics;
+use crowsnest_store::record::Happened;
+use crowsnest_store::{CollectionKey, Record, Seq};
+pub(crate) use follower::RulesFollower;
+use parking_lot::RwLock;
+use reach::Reach;
+pub use reader::Reader;
+pub use scope_terms::ScopeTerms;
+use serde::de::DeserializeOwned;
+use stamps::{Basis, Ruled, Stamp, Standing, Standings, granted, rules_number};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, Weak};
+use tokio::sync::watch;
+
+const GROUP: &str = "rbac.authorization.k8s.io";
+const RESOURCES: [&str; 4] = ["roles", "clusterroles", "rolebindings", "clusterrolebindings"];
+
+/// The resources rights are decided from.
+pub fn rbac_resources() -> [Gvr; 4] {
+    RESOURCES.map(|resource| Gvr::new(GROUP, "v1", resource))
+}
+
+/// Rules that decisions for one caller rely on. A cache keeps it with a decision, to check later whether that still holds.
+#[derive(Debug, Clone)]
+pub struct DecisionBasis {
+    rights: Weak<Rights>,
+    stamps: Arc<Basis>,
+}
+
+/// The rules of all clusters.
+#[derive(Default)]
+pub struct Rights {
+    clusters: RwLock<BTreeMap<ClusterName, Ruled>>,
+    /// Another one whenever a rule changes.
+    number: watch::Sender<u64>,
+    standings: Standings,
+    /// The newest change that was taken in.
+    obeyed: watch::Sender<Seq>,
+    metrics: Arc<Metrics>,
+}
+
+impl std::fmt::Debug for Rights {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Rights").field("clusters", &self.clusters.read().len()).finish()
+    }
+}
+
+impl Rights {
+    pub(crate) fn new(metrics: Arc<Metrics>) -> Self {
+        Self { metrics, ..Self::default() }
+    }
+
+    /// What one caller may read, evaluated cluster by cluster on demand. Members add the groups of everybody themselves.
+    pub fn of(self: &Arc<Self>, caller: &UserInfo) -> CallerRights {
+        let caller = Arc::new(caller.clone().completed());
+        let standing = self.standing(&caller);
+        CallerRights {
+            rights: Arc::clone(self),
+            basis: Arc::clone(&standing.basis),
+            standing,
+            caller,
+            grants: HashMap::new(),
+            outdated: false,
+            reviewed: HashMap::new(),
+            decided: HashMap::new(),
+        }
+    }
+
+    /// What the rules of now are to a caller.
+    fn standing(&self, caller: &Arc<UserInfo>) -> Arc<Standing> {
+        if caller.is_master() {
+            return Arc::default();
+        }
+        let known = self.standings.get(caller);
+        if let Some(known) = known.filter(|known| known.number == *self.number.borrow()) {
+            return known;
+        }
+        let clusters = self.clusters.read();
+        // A rule changes while the clusters are written only.
+        let number = *self.number.borrow();
+        self.standings.renewed(caller, number, &clusters)
+    }
+
+    /// Takes one RBAC object in, or out.
+    pub fn apply(&self, record: &Record, body: &[u8], happened: Happened) {
+        let resource = &*record.key.resource().resource;
+        let namespace = &*record.key.namespace;
+        let name = &*record.key.name;
+        let mut clusters = self.clusters.write();
+        let Ruled { rbac, number: own } = clusters.entry(record.key.cluster().clone()).or_default();
+        let unread =
+            |error| tracing::warn!(namespace, name, %error, "a {resource} object cannot be read and grants nothing");
+        match resource {
+            "roles" | "clusterroles" => match read(body, happened).map_err(unread) {
+                Ok(Some(role)) => rbac.put_role(namespace, name, role),
+                Ok(None) | Err(()) => rbac.remove_role(namespace, name),
+            },
+            "rolebindings" | "clusterrolebindings" => match read(body, happened).map_err(unread) {
+                Ok(Some(binding)) => rbac.put_binding(namespace, name, binding),
+                Ok(None) | Err(()) => rbac.remove_binding(namespace, name),
+            },
+            _ => {}
+        }
+        self.number.send_modify(|number| {
+            *number += 1;
+            *own = *number;
+        });
+    }
+
+    /// Another number whenever a rule changes.
+    pub fn changed(&self) -> watch::Receiver<u64> {
+        self.number.subscribe()
+    }
+
+    /// The newest change whose rules searches obey.
+    pub fn obeyed(&self) -> watch::Receiver<Seq> {
+        self.obeyed.subscribe()
+    }
+
+    /// The grants of a caller in a cluster, and the number of the rules they are derived from. If newer rules of the
+    /// control plane may have changed the caller's reach, the number differs from the one in its standing.
+    fn grants(&self, cluster: &ClusterName, caller: &UserInfo, reach: &Reach) -> (Vec<Grant>, Option<u64>) {
+        let clusters = self.clusters.read();
+        let Some(ruled) = clusters.get(cluster) else { return (Vec::new(), None) };
+        (granted(reach, caller, cluster, ruled), Some(rules_number(reach, cluster, ruled, &clusters)))
+    }
+
+    /// True if the rules of a member apply to a caller of the control plane.
+    pub(crate) fn counts_in(&self, caller: &UserInfo, cluster: &ClusterName) -> bool {
+        caller.is_master() || self.standing(&Arc::new(caller.clone().completed())).reach.counts_in(cluster)
+    }
+
+    fn replace(&self, fresh: Self) {
+        let mut clusters = self.clusters.write();
+        *clusters = fresh.clusters.into_inner();
+        self.number.send_modify(|number| {
+            *number += 1;
+            // Theirs were given by another count.
+            clusters.values_mut().for_each(|ruled| ruled.number = *number);
+        });
+    }
+}
+
+/// One caller's rights, remembered while a search runs.
+#[derive(Debug)]
+pub struct CallerRights {
+    rights: Arc<Rights>,
+    /// What the rules were to the caller when this was made.
+    standing: Arc<Standing>,
+    /// The same with what clusters that decide themselves said.
+    basis: Arc<Basis>,
+    caller: Arc<UserInfo>,
+    grants: HashMap<ClusterName, Vec<Grant>>,
+    /// Some of the grants are of newer rules.
+    outdated: bool,
+    /// Of clusters that decide themselves.
+    reviewed: HashMap<ClusterName, Reviewed>,
+    /// By scope.
+    decided: HashMap<Arc<str>, Decided>,
+}
+
+impl CallerRights {
+    /// May read everything everywhere.
+    pub fn is_unlimited(&self) -> bool {
+        self.caller.is_master()
+    }
+
+    pub fn caller(&self) -> &Arc<UserInfo> {
+        &self.caller
+    }
+
+    /// The rules that decisions rely on; None if newer rules had a part in one of them, so that none may be cached.
+    pub fn basis(&self) -> Option<DecisionBasis> {
+        let basis = || DecisionBasis { rights: Arc::downgrade(&self.rights), stamps: Arc::clone(&self.basis) };
+        (!self.outdated).then(basis)
+    }
+
+    /// Clusters whose rules may decide otherwise than on that basis; None if the basis belongs to another [`Rights`].
+    pub fn changed_from(&self, basis: &DecisionBasis) -> Option<BTreeSet<ClusterName>> {
+        let same_rules = std::ptr::eq(basis.rights.as_ptr(), Arc::as_ptr(&self.rights));
+        same_rules.then(|| self.basis.changed(&basis.stamps))
+    }
+
+    /// What was decided of a scope before, or is now.
+    pub fn decided(&mut self, scope: &Arc<str>, decide: impl FnOnce(&mut Self, &str) -> Decided) -> Decided {
+        if let Some(decided) = self.decided.get(scope) {
+            return decided.clone();
+        }
+        self.rights.metrics.verdicts.add(1);
+        let decided = decide(self, scope);
+        self.decided.insert(Arc::clone(scope), decided.clone());
+        decided
+    }
+
+    /// These clusters decide themselves.
+    fn review(&mut self, reviewed: HashMap<ClusterName, Reviewed>) {
+        if !reviewed.is_empty() {
+            let stamps = reviewed.iter().map(|(cluster, said)| (cluster.clone(), Stamp::Reviewed(said.number())));
+            self.basis = Arc::new(self.standing.basis.with(stamps));
+        }
+        self.reviewed = reviewed;
+    }
+
+    /// Clusters whose rules, where they are in the cache, grant something else than they did before.
+    pub fn changed_since(&self, before: &Self) -> BTreeSet<ClusterName> {
+        let mut changed = self.standing.basis.changed(&before.standing.basis);
+        changed.retain(|cluster| !before.reviewed.contains_key(cluster));
+        changed
+    }
+
+    /// What is not known of the rights in a cluster, and hidden therefore.
+    pub fn missing(&self, cluster: &ClusterName) -> Option<&str> {
+        self.reviewed.get(cluster)?.missing()
+    }
+
+    /// The objects of a resource in a namespace (empty for cluster-scoped ones) that may be read in this way. Clusters
+    /// whose rules are not in the cache are requested for lists only.
+    pub fn verdict(
+        &mut self,
+        reading: Reading,
+        cluster: &ClusterName,
+        group: &str,
+        resource: &str,
+        namespace: &str,
+    ) -> Readable {
+        if self.caller.is_master() {
+            return Readable::All;
+        }
+        if let Some(reviewed) = self.reviewed.get(cluster) {
+            return if reviewed.allows(group, resource, namespace) { Readable::All } else { Readable::Nothing };
+        }
+        Readable::of(self.grants(cluster), reading, group, resource, namespace)
+    }
+
+    /// True if the rules of a cluster apply to this caller.
+    pub(crate) fn counts_in(&self, cluster: &ClusterName) -> bool {
+        self.caller.is_master() || self.standing.reach.counts_in(cluster)
+    }
+
+    /// True if the caller may see the cluster and its properties: the caller may get or list it in the control plane,
+    /// use its proxy, or has any right in it.
+    pub fn knows_of(&self, cluster: &ClusterName) -> bool {
+        if self.caller.is_master() || self.standing.reach.names(cluster) {
+            return true;
+        }
+        match self.reviewed.get(cluster) {
+            Some(reviewed) => reviewed.allows_anything(),
+            None => self.standing.has_rights_in(cluster),
+        }
+    }
+
+    /// The only namespaces in which objects of a resource may be listed; `None` if there is no such limit.
+    pub fn limit(&mut self, cluster: &ClusterName, group: &str, resource: &str) -> Option<BTreeSet<String>> {
+        if self.caller.is_master() {
+            return None;
+        }
+        match self.reviewed.get(cluster) {
+            Some(reviewed) => reviewed.extent(group, resource).limit(),
+            None => Extent::limit_of(self.grants(cluster), Reading::Listing, group, resource),
+        }
+    }
+
+    /// The objects of a resource in all namespaces that may be read in this way.
+    pub(crate) fn extent(&mut self, reading: Reading, cluster: &ClusterName, group: &str, resource: &str) -> Extent {
+        if self.caller.is_master() {
+            return Extent::of_all(Readable::All);
+        }
+        match self.reviewed.get(cluster) {
+            Some(reviewed) => reviewed.extent(group, resource),
+            None => Extent::of(self.grants(cluster), reading, group, resource),
+        }
+    }
+
+    fn grants(&mut self, cluster: &ClusterName) -> &[Grant] {
+        if !self.grants.contains_key(cluster) {
+            let (grants, number) = self.rights.grants(cluster, &self.caller, &self.standing.reach);
+            self.outdated |= number != self.standing.number_of(cluster);
+            self.grants.insert(cluster.clone(), grants);
+        }
+        self.grants.get(cluster).map(Vec::as_slice).unwrap_or_default()
+    }
+}
+
+/// Whether all rules of a cluster are in the cache.
+fn known(states: &States, cluster: &ClusterName) -> bool {
+    let complete = |gvr| states.get(&CollectionKey::new(cluster.clone(), gvr)).is_some_and(|state| state.complete);
+    rbac_resources().into_iter().all(complete)
+}
+
+/// None: it is gone.
+fn read<T: DeserializeOwned>(body: &[u8], happened: Happened) -> Result<Option<T>, serde_json::Error> {
+    if happened == Happened::Deleted { Ok(None) } else { serde_json::from_slice(body).map(Some) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crowsnest_store::fixtures::stored;
+    use serde_json::json;
+
+    /// A rule that changes while somebody asks is nothing to remember anything by.
+    #[test]
+    fn verdicts_of_newer_rules_are_not_remembered() {
+        let rights = Arc::new(Rights::default());
+        let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "rules": [],
+            "metadata": {"namespace": "shop", "name": "reader"}});
+        let role = stored("member1", 1, &role);
+        let of = |change: bool| {
+            let mut ann = rights.of(&UserInfo::new("ann", ["staff"]));
+            if change {
+                rights.apply(&role.record, &role.body, Happened::Modified);
+            }
+            ann.verdict(Reading::Listing, role.record.key.cluster(), "", "pods", "shop");
+            ann.basis().is_some()
+        };
+        assert!(!of(true) && of(false));
+    }
+
+    #[test]
+    fn what_cannot_be_read_grants_nothing() {
+        let rights = Arc::new(Rights::default());
+        let object = |kind: &str, rest: serde_json::Value| {
+            let mut object = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind,
+                "metadata": {"namespace": "shop", "name": "reader"}});
+            object.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
+            stored("member1", 1, &object)
+        };
+        let role = object("Role", json!({"rules": [{"verbs": ["list"], "apiGroups": [""], "resources": ["pods"]}]}));
+        let subjects = json!([{"kind": "User", "name": "ann"}]);
+        let binding =
+            object("RoleBinding", json!({"roleRef": {"kind": "Role", "name": "reader"}, "subjects": subjects}));
+        let seen = || {
+            let mut ann = rights.of(&UserInfo::new("ann", ["staff"]));
+            ann.verdict(Reading::Listing, role.record.key.cluster(), "", "pods", "shop")
+        };
+        for broken in [&role, &binding] {
+            for object in [&role, &binding] {
+                rights.apply(&object.record, &object.body, Happened::Added);
+            }
+            assert_eq!(seen(), Readable::All);
+            rights.apply(&broken.record, br#"{"rules": 1, "subjects": 1}"#, Happened::Modified);
+            assert_eq!(seen(), Readable::Nothing);
+        }
+    }
+}

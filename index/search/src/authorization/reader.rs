@@ -1,0 +1,110 @@
+//! Rights of one caller to a resource, object by object: for paged lists, for watches (invariant I9), and for reads by
+//! name.
+
+use super::CallerRights;
+use crate::Searcher;
+use crate::authorization::access_reviews::KEPT;
+use crowsnest_apimachinery::names::{ClusterName, Gvr};
+use crowsnest_apimachinery::rbac::{Extent, Reading};
+use crowsnest_apimachinery::user::UserInfo;
+use crowsnest_members::Member;
+use crowsnest_store::RecordKey;
+use parking_lot::Mutex;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Time limit for determining rights. Clusters whose rules are not in the cache get half of it.
+const WITHIN: Duration = Duration::from_secs(2);
+
+/// A caller's rights to one resource at the time of creation. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Reader {
+    resource: Gvr,
+    reading: Reading,
+    made: Instant,
+    /// `None`: the caller may read everything.
+    rights: Option<Arc<Mutex<Known>>>,
+}
+
+#[derive(Debug)]
+struct Known {
+    rights: CallerRights,
+    extents: HashMap<ClusterName, Arc<Extent>>,
+}
+
+impl Searcher {
+    /// The rights of a caller to read a resource in this way.
+    pub async fn reader(&self, caller: &UserInfo, resource: &Gvr, reading: Reading) -> Reader {
+        let made = Instant::now();
+        let rights = self.rights_of(caller, made + WITHIN).await;
+        let known = || Arc::new(Mutex::new(Known { rights, extents: HashMap::new() }));
+        Reader { resource: resource.clone(), reading, made, rights: (!caller.is_master()).then(known) }
+    }
+
+    /// True if the rules of a member apply to a caller of the control plane. Only then may requests be sent to the
+    /// member as this caller without a separate authorization in the control plane (see the module `reach`).
+    pub fn counts_in(&self, caller: &UserInfo, cluster: &ClusterName) -> bool {
+        self.inner.rights.counts_in(caller, cluster)
+    }
+
+    /// True if a caller may see a cluster.
+    pub async fn knows_of(&self, caller: &UserInfo, cluster: &ClusterName) -> bool {
+        self.rights_of(caller, Instant::now() + WITHIN).await.knows_of(cluster)
+    }
+
+    /// The members that a caller may see.
+    pub async fn members_known_to(&self, caller: &UserInfo) -> Vec<Arc<Member>> {
+        let rights = self.rights_of(caller, Instant::now() + WITHIN).await;
+        let mut members = self.inner.fleet.members();
+        members.retain(|member| rights.knows_of(member.name()));
+        members
+    }
+}
+
+impl Reader {
+    pub fn may_read(&self, key: &RecordKey) -> bool {
+        self.extent(key.cluster()).is_none_or(|extent| extent.allows(&key.namespace, &key.name))
+    }
+
+    /// The only namespaces of a cluster that the caller may read; `None` if there is no such limit.
+    pub fn limit(&self, cluster: &ClusterName) -> Option<BTreeSet<String>> {
+        self.extent(cluster)?.limit()
+    }
+
+    /// The objects of the cluster that may be read; `None` means all, without evaluating rules.
+    pub fn extent(&self, cluster: &ClusterName) -> Option<Arc<Extent>> {
+        let mut known = self.rights.as_ref()?.lock();
+        if let Some(extent) = known.extents.get(cluster) {
+            return Some(Arc::clone(extent));
+        }
+        let extent =
+            Arc::new(known.rights.extent(self.reading, cluster, &self.resource.group, &self.resource.resource));
+        known.extents.insert(cluster.clone(), Arc::clone(&extent));
+        Some(extent)
+    }
+
+    /// The caller's current rights; `None` if no rule that affects them has changed.
+    pub async fn renewed(&self, searcher: &Searcher) -> Option<Self> {
+        let caller = {
+            let known = self.rights.as_ref()?.lock();
+            let CallerRights { standing, caller, outdated, .. } = &known.rights;
+            let same = !outdated && Arc::ptr_eq(&standing.basis, &searcher.inner.rights.standing(caller).basis);
+            if same && (known.rights.reviewed.is_empty() || self.made.elapsed() < KEPT) {
+                return None;
+            }
+            Arc::clone(&known.rights.caller)
+        };
+        Some(searcher.reader(&caller, &self.resource, self.reading).await)
+    }
+
+    /// True if the caller may see the cluster.
+    pub fn knows_of(&self, cluster: &ClusterName) -> bool {
+        self.rights.as_ref().is_none_or(|known| known.lock().rights.knows_of(cluster))
+    }
+
+    /// True if both readers may read the same in these clusters.
+    pub fn allows_the_same(&self, other: &Self, clusters: &[ClusterName]) -> bool {
+        clusters.iter().all(|cluster| self.extent(cluster) == other.extent(cluster))
+    }
+}

@@ -1,0 +1,218 @@
+//! A caller's rights as data: terms of which an object holds one if it may be listed.
+//!
+//! For engines that filter by a query instead of deciding segment by segment. Within the given collections the terms allow
+//! exactly what [`CallerRights::verdict`] allows. A general term replaces those it covers: a caller who may list a whole
+//! cluster holds one term for it.
+
+use super::CallerRights;
+use crate::document::columns::scope_term;
+use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_apimachinery::rbac::{Readable, Reading};
+use crowsnest_store::CollectionKey;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A group and resource that no rule names: only rules for everything cover it.
+const ANY: &str = "\u{1f}";
+
+/// The objects that a caller may list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ScopeTerms {
+    /// Every object.
+    All,
+    /// Objects with one of these terms ([`crate::document::columns::scope_terms`]).
+    Some(BTreeSet<String>),
+}
+
+impl CallerRights {
+    /// The terms of the objects of these collections that the caller may list. Objects of other collections are hidden where
+    /// only a term of their resource would show them.
+    pub fn scope_terms<'k>(&mut self, collections: impl IntoIterator<Item = &'k CollectionKey>) -> ScopeTerms {
+        if self.is_unlimited() {
+            return ScopeTerms::All;
+        }
+        let mut resources: BTreeMap<&ClusterName, BTreeSet<(&str, &str)>> = BTreeMap::new();
+        for CollectionKey { cluster, resource } in collections {
+            resources.entry(cluster).or_default().insert((&resource.group, &resource.resource));
+        }
+        let mut terms = BTreeSet::new();
+        for (cluster, resources) in resources {
+            self.add_terms(cluster, resources, &mut terms);
+        }
+        ScopeTerms::Some(terms)
+    }
+
+    fn add_terms(&mut self, cluster: &ClusterName, resources: BTreeSet<(&str, &str)>, terms: &mut BTreeSet<String>) {
+        let everything = self.extent(Reading::Listing, cluster, ANY, ANY);
+        let cluster_name = cluster.as_str();
+        if *everything.everywhere() == Readable::All {
+            terms.insert(cluster_name.to_owned());
+            return;
+        }
+        let whole = everything.namespaces().filter(|(_, readable)| **readable == Readable::All);
+        let whole: BTreeSet<&str> = whole.map(|(namespace, _)| namespace).collect();
+        terms.extend(whole.iter().map(|namespace| scope_term(&[cluster_name, "", namespace])));
+        for (group, resource) in resources {
+            let extent = self.extent(Reading::Listing, cluster, group, resource);
+            let resource = format!("{group}/{resource}");
+            let mut add = |parts: &[&str]| {
+                terms.insert(scope_term(&[&[cluster_name, &resource], parts].concat()));
+            };
+            match extent.everywhere() {
+                Readable::All => {
+                    add(&[]);
+                    continue;
+                }
+                Readable::Named(names) => names.iter().for_each(|name| add(&["", name])),
+                Readable::Nothing => {}
+            }
+            for (namespace, readable) in extent.namespaces().filter(|(namespace, _)| !whole.contains(namespace)) {
+                match readable {
+                    Readable::All => add(&[namespace]),
+                    // Names that are readable in every namespace have a term already.
+                    Readable::Named(names) => {
+                        let own = names.iter().filter(|name| !extent.everywhere().holds(name));
+                        own.for_each(|name| add(&[namespace, name]));
+                    }
+                    Readable::Nothing => {}
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::authorization::Rights;
+    use crate::authorization::decision::permits;
+    use crate::document::columns::{scope_of, scope_terms};
+    use crowsnest_apimachinery::user::UserInfo;
+    use crowsnest_store::fixtures::stored;
+    use crowsnest_store::record::{Happened, Object};
+    use proptest::prelude::*;
+    use rstest::rstest;
+    use serde_json::{Value, json};
+    use std::sync::Arc;
+
+    const CLUSTERS: [&str; 2] = ["m1", "m2"];
+    const NAMESPACES: [&str; 3] = ["", "shop", "team"];
+
+    /// Objects of four resources, in two clusters and two namespaces.
+    fn objects() -> Vec<Object> {
+        let mut objects = Vec::new();
+        for cluster in CLUSTERS {
+            for (api_version, kind, namespaces) in [
+                ("v1", "Pod", &NAMESPACES[1..]),
+                ("apps/v1", "Deployment", &NAMESPACES[1..]),
+                ("v1", "Node", &NAMESPACES[..1]),
+                ("v1", "Namespace", &NAMESPACES[..1]),
+            ] {
+                for namespace in namespaces {
+                    for name in ["a", "shop"] {
+                        let mut object = json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": name}});
+                        if !namespace.is_empty() {
+                            object["metadata"]["namespace"] = (*namespace).into();
+                        }
+                        objects.push(stored(cluster, 1, &object));
+                    }
+                }
+            }
+        }
+        objects
+    }
+
+    fn collections(objects: &[Object]) -> BTreeSet<CollectionKey> {
+        objects
+            .iter()
+            .map(|object| CollectionKey::new(object.record.key.cluster().clone(), object.record.key.resource().clone()))
+            .collect()
+    }
+
+    /// Binds ann to a rule in a cluster: in a namespace, or in all if it is empty.
+    fn grant(rights: &Rights, cluster: &str, namespace: &str, name: &str, rule: &Value) {
+        let prefix = if namespace.is_empty() { "Cluster" } else { "" };
+        let mut metadata = json!({"name": name});
+        if !namespace.is_empty() {
+            metadata["namespace"] = namespace.into();
+        }
+        let group = "rbac.authorization.k8s.io/v1";
+        for object in [
+            json!({"apiVersion": group, "kind": format!("{prefix}Role"), "metadata": metadata, "rules": [rule]}),
+            json!({"apiVersion": group, "kind": format!("{prefix}RoleBinding"), "metadata": metadata,
+                "roleRef": {"kind": format!("{prefix}Role"), "name": name}, "subjects": [{"kind": "User", "name": "ann"}]}),
+        ] {
+            let object = stored(cluster, 1, &object);
+            rights.apply(&object.record, &object.body, Happened::Added);
+        }
+    }
+
+    fn terms(rights: &Arc<Rights>, objects: &[Object]) -> BTreeSet<String> {
+        match rights.of(&UserInfo::new("ann", ["staff"])).scope_terms(&collections(objects)) {
+            ScopeTerms::Some(terms) => terms,
+            ScopeTerms::All => panic!("ann is limited"),
+        }
+    }
+
+    #[rstest]
+    #[case::a_cluster("", json!(["*"]), json!(["*"]), json!([]), &["m1"])]
+    #[case::a_namespace("shop", json!(["*"]), json!(["*"]), json!([]), &["m1||shop"])]
+    #[case::a_resource("", json!([""]), json!(["pods"]), json!([]), &["m1|/pods"])]
+    #[case::all_of_a_group("", json!(["apps"]), json!(["*"]), json!([]), &["m1|apps/deployments"])]
+    #[case::a_resource_in_a_namespace("shop", json!([""]), json!(["pods"]), json!([]), &["m1|/pods|shop"])]
+    #[case::an_object("shop", json!([""]), json!(["pods"]), json!(["a", "b"]), &["m1|/pods|shop|a", "m1|/pods|shop|b"])]
+    #[case::a_name_in_every_namespace("", json!([""]), json!(["pods"]), json!(["a"]), &["m1|/pods||a"])]
+    #[case::nothing("shop", json!(["batch"]), json!(["jobs"]), json!([]), &[])]
+    fn the_most_general_term_stands_for_the_others(
+        #[case] namespace: &str,
+        #[case] groups: Value,
+        #[case] resources: Value,
+        #[case] names: Value,
+        #[case] expected: &[&str],
+    ) {
+        let rights = Arc::new(Rights::default());
+        let rule = json!({"verbs": ["list"], "apiGroups": groups, "resources": resources, "resourceNames": names});
+        grant(&rights, "m1", namespace, "r", &rule);
+        let terms: Vec<String> = terms(&rights, &objects()).iter().map(|term| term.replace('\u{1f}', "|")).collect();
+        assert_eq!(terms, expected);
+        assert_eq!(rights.of(&UserInfo::system()).scope_terms([]), ScopeTerms::All);
+    }
+
+    fn rule() -> impl Strategy<Value = (&'static str, &'static str, Value)> {
+        let verbs = prop::sample::select(vec![json!(["list"]), json!(["get"]), json!(["*"]), json!(["create"])]);
+        let groups = prop::sample::select(vec![json!([""]), json!(["apps"]), json!(["*"]), json!(["", "apps"])]);
+        let resources = prop::sample::select(vec![
+            json!(["pods"]),
+            json!(["deployments", "nodes"]),
+            json!(["namespaces"]),
+            json!(["*"]),
+        ]);
+        let names = prop::sample::select(vec![json!([]), json!([]), json!(["a"]), json!(["shop", "b"]), json!([""])]);
+        let (cluster, namespace) = (prop::sample::select(CLUSTERS.to_vec()), prop::sample::select(NAMESPACES.to_vec()));
+        (cluster, namespace, verbs, groups, resources, names).prop_map(
+            |(cluster, namespace, verbs, groups, resources, names)| {
+                let rule = json!({"verbs": verbs, "apiGroups": groups, "resources": resources, "resourceNames": names});
+                (cluster, namespace, rule)
+            },
+        )
+    }
+
+    proptest! {
+        /// For all rules, an object holds one of the caller's terms exactly if the caller may list it.
+        #[test]
+        fn terms_say_what_verdicts_say(rules in prop::collection::vec(rule(), 0..6)) {
+            let rights = Arc::new(Rights::default());
+            for (nth, (cluster, namespace, rule)) in rules.iter().enumerate() {
+                grant(&rights, cluster, namespace, &format!("r{nth}"), rule);
+            }
+            let objects = objects();
+            let terms = terms(&rights, &objects);
+            let mut caller = rights.of(&UserInfo::new("ann", ["staff"]));
+            for object in &objects {
+                let key = &object.record.key;
+                let expected = permits(&mut caller, Reading::Listing, &scope_of(key), &key.name);
+                let found = scope_terms(&scope_of(key), &key.name).iter().any(|term| terms.contains(term));
+                prop_assert_eq!(found, expected, "{:?} by {:?} of {:?}", key, terms, rules);
+            }
+        }
+    }
+}

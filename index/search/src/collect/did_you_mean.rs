@@ -1,0 +1,77 @@
+//! What to try when nothing was found: names that are close, and the query without one of its terms.
+
+use crate::collect::TopHitsRequest;
+use crate::document::columns::Word;
+use crate::execute::{Sources, find};
+use crate::plan::predicate::{Match, Test};
+use crate::plan::{World, plan};
+use crowsnest_query::{Expr, Query};
+use crowsnest_store::Error;
+use serde::Serialize;
+use std::time::{Duration, Instant};
+
+const NEAR_WITHIN: Duration = Duration::from_millis(200);
+const WIDER_WITHIN: Duration = Duration::from_millis(300);
+/// Terms that are left out one after another, and queries that are told.
+const MOST_LEFT_OUT: usize = 8;
+const MOST_TOLD: usize = 3;
+
+/// A query that finds something.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Wider {
+    pub query: String,
+    pub total: u64,
+}
+
+/// The query without one of its terms, where that finds something; those that find least come first, they are closest.
+pub async fn wider(sources: &Sources, query: &Query, world: &World) -> Result<Vec<Wider>, Error> {
+    let Expr::And(parts) = &query.filter else { return Ok(Vec::new()) };
+    let within = sources.until(Instant::now() + WIDER_WITHIN);
+    let mut found = Vec::new();
+    for left_out in 0..parts.len().min(MOST_LEFT_OUT) {
+        let rest = parts.iter().enumerate().filter(|(nth, _)| *nth != left_out).map(|(_, part)| part.clone());
+        let filter = Expr::and(rest.collect());
+        let wider = Query { filter, output: query.output.clone(), notices: Vec::new() };
+        if Instant::now() > within.context.deadline {
+            break;
+        }
+        let total = find(&within, plan(&wider, world), TopHitsRequest::total()).await?.top.total;
+        if total > 0 {
+            found.push(Wider { query: wider.to_string(), total });
+        }
+    }
+    found.sort_by_key(|wider| wider.total);
+    found.truncate(MOST_TOLD);
+    Ok(found)
+}
+
+/// Names near the bare words of a query that found nothing.
+pub async fn near_names(sources: &Sources, query: &Query) -> Result<Vec<String>, Error> {
+    let mut words = Vec::new();
+    query.filter.terms(&mut |term| {
+        use crowsnest_query::{Field, Pattern, TermKind, Value};
+        match &term.kind {
+            TermKind::Text(Pattern::Word(word)) => words.push(word.to_lowercase()),
+            TermKind::Field { field: Field::Known(field), values, .. } if field.name == "name" => {
+                let named = values.any.iter().filter_map(|value| match value {
+                    Value::Pattern(Pattern::Word(word)) => Some(word.to_lowercase()),
+                    _ => None,
+                });
+                words.extend(named);
+            }
+            _ => {}
+        }
+    });
+    let request = TopHitsRequest { keep: 3, ..TopHitsRequest::total() };
+    let Sources { engine, context, .. } = sources.until(Instant::now() + NEAR_WITHIN);
+    let mut near = Vec::new();
+    for word in words.into_iter().filter(|word| word.chars().count() > 2).take(3) {
+        let distance = if word.chars().count() > 5 { 2 } else { 1 };
+        let named = Match::Word(Word::Name, Test::Near(word, distance, true));
+        let found = engine.top_hits(&context, &named, &request).await?;
+        near.extend(found.hits.into_iter().map(|hit| hit.place.name));
+    }
+    near.dedup();
+    near.truncate(5);
+    Ok(near)
+}

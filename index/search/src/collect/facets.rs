@@ -1,0 +1,253 @@
+//! What is counted over the hits: columns of the text index, what is known of the hits' clusters, and values of one label.
+//!
+//! A cluster's region, zones and provider are no object's own: counts by cluster are summed when an answer is given, so a
+//! cluster that moved counts at once. Values of a label are read from the terms that labels are searched by, and from what
+//! objects were where a query asks for that.
+
+use crate::FacetCounts;
+use crate::collect::terms::{Before, TermCounts, TermsRequest, terms};
+use crate::document::columns::{Facet, Word};
+use crate::execute::{Found, Sources};
+use crate::plan::World;
+use crate::plan::predicate::Match;
+use crowsnest_store::Error;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+use std::sync::Arc;
+
+/// Values shown of one facet.
+const VALUES: usize = 30;
+/// Groups that are told.
+const GROUPS: usize = 1000;
+
+/// A field whose values are counted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Counted {
+    Column(Facet),
+    Region,
+    Zone,
+    Provider,
+    /// Values of the label of this key.
+    Label(String),
+}
+
+impl Counted {
+    /// By its name in the query language, or `label:KEY`; None of what cannot be counted.
+    pub fn named(field: &str) -> Option<Self> {
+        match field {
+            "region" => return Some(Self::Region),
+            "zone" => return Some(Self::Zone),
+            "provider" => return Some(Self::Provider),
+            "ns" => return Some(Self::Column(Facet::Namespace)),
+            _ => {}
+        }
+        match field.split_once(':') {
+            Some(("label", key)) => (!key.is_empty()).then(|| Self::Label(key.to_owned())),
+            Some(_) => None,
+            None => Self::columns().find(|facet| facet.field() == field).map(Self::Column),
+        }
+    }
+
+    /// Names are as many as objects.
+    fn columns() -> impl Iterator<Item = Facet> {
+        Facet::ALL.iter().copied().filter(|facet| !matches!(facet, Facet::Scope | Facet::Name))
+    }
+
+    /// Everything that can be, for those who named something else.
+    pub fn names() -> String {
+        let columns: Vec<&str> = Self::columns().map(Facet::field).collect();
+        format!("{}, region, zone, provider, label:KEY", columns.join(", "))
+    }
+
+    pub fn field(&self) -> String {
+        match self {
+            Self::Column(facet) => facet.field().to_owned(),
+            Self::Region => "region".to_owned(),
+            Self::Zone => "zone".to_owned(),
+            Self::Provider => "provider".to_owned(),
+            Self::Label(key) => format!("label:{key}"),
+        }
+    }
+
+    /// The terms that are its values, as an engine counts them.
+    fn term(&self) -> Option<TermsRequest> {
+        let Self::Label(key) = self else { return None };
+        let prefix = format!("{}={key}=", Word::Label.name());
+        Some(TermsRequest { word: Word::Exact, prefix, part: String::new(), most: None })
+    }
+
+    /// What the engine counts for it.
+    fn column(&self) -> Option<Facet> {
+        match self {
+            Self::Column(facet) => Some(*facet),
+            Self::Region | Self::Zone | Self::Provider => Some(Facet::Cluster),
+            Self::Label(_) => None,
+        }
+    }
+}
+
+/// What an answer counts: facets, and the groups its hits are in.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Counting {
+    pub facets: Vec<Counted>,
+    pub group: Option<Counted>,
+}
+
+/// What was counted.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Counts {
+    pub facets: Vec<FacetCounts>,
+    pub groups: Option<FacetCounts>,
+    /// What is to be said of them.
+    pub notice: Option<String>,
+}
+
+impl Counting {
+    fn all(&self) -> impl Iterator<Item = &Counted> {
+        self.facets.iter().chain(&self.group)
+    }
+
+    /// What the engine has to count.
+    pub fn columns(&self) -> Vec<Facet> {
+        let mut columns: Vec<Facet> = self.all().filter_map(Counted::column).collect();
+        columns.sort_unstable();
+        columns.dedup();
+        columns
+    }
+
+    /// What has to be counted of what was.
+    pub fn terms(&self) -> Vec<TermsRequest> {
+        self.all().filter_map(Counted::term).collect()
+    }
+
+    /// The counts of an answer for which these columns and terms were gathered.
+    pub async fn counts(&self, sources: &Sources, world: &World, found: &Found) -> Result<Counts, Error> {
+        let columns = self.columns();
+        let mut counts = Counts::default();
+        let mut before = found.terms.iter();
+        for (nth, counted) in self.all().enumerate() {
+            let column = columns.iter().position(|column| Some(*column) == counted.column());
+            let column = column.and_then(|column| found.top.facets.get(column)).map(Vec::as_slice);
+            let column = column.unwrap_or_default();
+            let summed;
+            let values = match counted.term() {
+                Some(wanted) => {
+                    let cut;
+                    (summed, cut) = labels(sources, &found.now, before.next(), &wanted).await?;
+                    if cut {
+                        counts.notice = Some(format!("not every value of {} was counted", counted.field()));
+                    }
+                    &summed
+                }
+                None if matches!(counted, Counted::Column(_)) => column,
+                None => {
+                    summed = self::summed(counted, world, column);
+                    &summed
+                }
+            };
+            match nth < self.facets.len() {
+                true => counts.facets.push(most_frequent(counted.field(), values, VALUES)),
+                false => counts.groups = Some(most_frequent(counted.field(), values, GROUPS)),
+            }
+        }
+        Ok(counts)
+    }
+}
+
+/// Counts of a column by cluster as those of what the clusters have. A cluster in several zones counts in each.
+fn summed(counted: &Counted, world: &World, column: &[(Arc<str>, u64)]) -> Vec<(Arc<str>, u64)> {
+    let by_cluster: HashMap<&str, u64> = column.iter().map(|(cluster, count)| (&**cluster, *count)).collect();
+    let mut sums = HashMap::new();
+    for cluster in &world.clusters {
+        let count = by_cluster.get(cluster.name.as_str()).copied().unwrap_or_default();
+        let mut values = match counted {
+            Counted::Region => vec![&cluster.region],
+            Counted::Provider => vec![&cluster.provider],
+            _ => cluster.zones.iter().collect(),
+        };
+        values.sort_unstable();
+        values.dedup();
+        for value in values.into_iter().filter(|value| !value.is_empty() && count > 0) {
+            *sums.entry(Arc::from(value.as_str())).or_default() += count;
+        }
+    }
+    sums.into_iter().collect()
+}
+
+/// Values of a label, with their case; whether some are left out.
+async fn labels(
+    sources: &Sources,
+    now: &Match,
+    before: Option<&Before>,
+    wanted: &TermsRequest,
+) -> Result<(Vec<(Arc<str>, u64)>, bool), Error> {
+    let TermCounts { counts, incomplete } = terms(sources, now, before, wanted).await?;
+    let value = |(term, count): (String, u64)| Some((Arc::from(term.strip_prefix(&wanted.prefix)?), count));
+    Ok((counts.into_iter().filter_map(value).collect(), incomplete))
+}
+
+fn most_frequent(field: String, counts: &[(Arc<str>, u64)], most: usize) -> FacetCounts {
+    let values = first(counts.iter().map(|(value, count)| (Reverse(*count), value)), most);
+    let values: Vec<(String, u64)> =
+        values.into_iter().map(|(Reverse(count), value)| (value.to_string(), count)).collect();
+    let more = counts.len().saturating_sub(values.len()) as u64;
+    FacetCounts { field, values, more }
+}
+
+/// The smallest ones, in order. Of very many, few are looked at twice.
+pub(crate) fn first<T: Ord>(all: impl Iterator<Item = T>, most: usize) -> Vec<T> {
+    let mut kept = BinaryHeap::with_capacity(most + 1);
+    for value in all {
+        if kept.len() < most {
+            kept.push(value);
+        } else if let Some(mut worst) = kept.peek_mut()
+            && value < *worst
+        {
+            *worst = value;
+        }
+    }
+    kept.into_sorted_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::ClusterFacts;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case("cluster", Some(Counted::Column(Facet::Cluster)))]
+    #[case("label", Some(Counted::Column(Facet::LabelKey)))]
+    #[case("label:acme.io/size", Some(Counted::Label("acme.io/size".into())))]
+    #[case("zone", Some(Counted::Zone))]
+    #[case("label:", None)]
+    #[case("name", None)]
+    #[case("policy", None)]
+    fn what_is_counted_has_a_name(#[case] name: &str, #[case] expected: Option<Counted>) {
+        let counted = Counted::named(name);
+        assert_eq!(counted, expected);
+        assert!(counted.is_none_or(|counted| counted.field() == name));
+    }
+
+    #[test]
+    fn clusters_are_summed() {
+        let cluster = |name: &str, region: &str, zones: &[&str]| ClusterFacts {
+            name: name.into(),
+            region: region.into(),
+            zones: zones.iter().map(|zone| (*zone).to_owned()).collect(),
+            ..ClusterFacts::default()
+        };
+        let clusters = vec![
+            cluster("a", "eu", &["x", "y", "x"]),
+            cluster("b", "eu", &["y"]),
+            cluster("c", "us", &[]),
+            cluster("d", "", &[]),
+        ];
+        let world = World { clusters, ..World::default() };
+        let column = [("a".into(), 3), ("b".into(), 4), ("d".into(), 5)];
+        let told = |counted: &Counted| most_frequent(counted.field(), &summed(counted, &world, &column), 1);
+        assert_eq!((told(&Counted::Region).values, told(&Counted::Region).more), (vec![("eu".to_owned(), 7)], 0));
+        assert_eq!((told(&Counted::Zone).values, told(&Counted::Zone).more), (vec![("y".to_owned(), 7)], 1));
+        assert_eq!(told(&Counted::Provider).values, []);
+    }
+}

@@ -1,0 +1,84 @@
+//! Results of a search: the top hits, the total and the facet counts.
+
+pub(crate) mod did_you_mean;
+pub(crate) mod facets;
+pub(crate) mod suggest;
+pub(crate) mod terms;
+
+use crate::document::columns::Facet;
+use crate::plan::World;
+use crate::plan::sort::{Place, Ranked, Sort, compare};
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+/// Order, page and facets of a search.
+#[derive(Debug, Clone)]
+pub struct TopHitsRequest {
+    /// At most [`crate::plan::sort::MOST_COLUMNS`].
+    pub sort: Vec<Sort>,
+    /// The last hit that was shown before.
+    pub after: Option<Place>,
+    /// Hits to keep.
+    pub keep: usize,
+    /// Columns whose values are counted. Those of [`Facet::Cluster`] are also summed by region, zone and provider.
+    pub facets: Vec<Facet>,
+    /// For orders by properties of clusters.
+    pub world: Arc<World>,
+}
+
+/// Hits and counts, of a part of the documents or of all.
+#[derive(Debug, Default, PartialEq)]
+pub struct TopHits {
+    /// Best first.
+    pub hits: Vec<Ranked>,
+    pub total: u64,
+    /// Hits after `after`: more than the length of `hits` if there is another page. An engine that cannot count them cheaply
+    /// returns that length plus one.
+    pub left: u64,
+    /// Values and counts for each facet of the request, in no order.
+    pub facets: Vec<Vec<(Arc<str>, u64)>>,
+    /// The deadline passed, or a part of the engine did not answer: the total and the counts are lower bounds.
+    pub incomplete: bool,
+    /// Remarks for the caller, a sentence each.
+    pub notices: BTreeSet<String>,
+}
+
+impl TopHitsRequest {
+    /// A request for the total alone.
+    pub fn total() -> Self {
+        Self { sort: vec![Sort::RELEVANCE], after: None, keep: 0, facets: Vec::new(), world: Arc::default() }
+    }
+
+    /// Merges the results of parts of the documents.
+    pub fn merged(&self, parts: impl IntoIterator<Item = TopHits>) -> TopHits {
+        let mut all = TopHits::default();
+        for part in parts {
+            all.total += part.total;
+            all.left += part.left;
+            all.incomplete |= part.incomplete;
+            all.notices.extend(part.notices);
+            all.hits.extend(part.hits);
+            if all.facets.is_empty() {
+                all.facets = part.facets;
+                continue;
+            }
+            for (into, from) in all.facets.iter_mut().zip(part.facets) {
+                add(into, from);
+            }
+        }
+        all.hits.sort_by(|a, b| compare(&a.place, &b.place, &self.sort));
+        all.hits.truncate(self.keep);
+        all
+    }
+}
+
+/// Values that are in both are there once.
+fn add(into: &mut Vec<(Arc<str>, u64)>, from: Vec<(Arc<str>, u64)>) {
+    if into.is_empty() || from.is_empty() {
+        into.extend(from);
+        return;
+    }
+    let mut counts: HashMap<Arc<str>, u64> = into.drain(..).collect();
+    from.into_iter().for_each(|(value, count)| *counts.entry(value).or_default() += count);
+    into.extend(counts);
+}

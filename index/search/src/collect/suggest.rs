@@ -1,0 +1,304 @@
+//! What may be written next: fields, and values with how many objects have them, within the rest of the query and the
+//! caller's rights.
+
+use crate::Searcher;
+use crate::collect::TopHitsRequest;
+use crate::collect::facets::first;
+use crate::collect::terms::{TermCounts, TermsRequest, terms};
+use crate::document::columns::{Facet, Number, Word};
+use crate::execute::{Found, Sources, find, find_with_terms, settled};
+use crate::plan::ranges::number_named;
+use crate::plan::sort::{Rank, Sort, SortBy};
+use crate::plan::{Asked, Plan, World, column, plan};
+use crowsnest_apimachinery::user::UserInfo;
+use crowsnest_query::{FACETS, FIELDS, Field, FieldKind, KnownField, Limits, Query, lookup, parse};
+use crowsnest_store::Error;
+use serde::Serialize;
+use std::borrow::Cow;
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Suggestions told at most.
+pub const MOST: usize = 50;
+const WITHIN: Duration = Duration::from_millis(500);
+const AGES: [&str; 6] = ["<5m", "<15m", "<1h", "<1d", "<7d", ">30d"];
+
+/// Somebody is writing a query.
+#[derive(Debug, Clone)]
+pub struct SuggestRequest {
+    pub query: String,
+    /// Bytes of it before the cursor; more than there are is its end.
+    pub cursor: usize,
+    pub caller: UserInfo,
+    pub limit: usize,
+}
+
+/// What may stand where the cursor is.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Suggestions {
+    /// Bytes of the query that a suggestion replaces.
+    pub start: usize,
+    pub end: usize,
+    /// The field whose values these are; None: fields.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub field: Option<String>,
+    pub items: Vec<Suggestion>,
+    /// Smallest and largest number there is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub range: Option<(i64, i64)>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Suggestion {
+    pub text: String,
+    /// What the field holds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub about: Option<String>,
+    /// Objects that have the value.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub count: Option<u64>,
+}
+
+impl Suggestion {
+    fn word(text: impl Into<String>) -> Self {
+        Self { text: text.into(), about: None, count: None }
+    }
+
+    fn counted(text: String, count: u64) -> Self {
+        Self { text, about: None, count: Some(count) }
+    }
+}
+
+/// Most values are in lower case as they stand.
+fn lowered(value: &str) -> Cow<'_, str> {
+    match value.bytes().any(|byte| byte.is_ascii_uppercase() || !byte.is_ascii()) {
+        true => Cow::Owned(value.to_lowercase()),
+        false => Cow::Borrowed(value),
+    }
+}
+
+/// The token a cursor stands in.
+#[derive(Debug, PartialEq)]
+struct Token<'q> {
+    start: usize,
+    end: usize,
+    /// The part before the cursor.
+    typed: &'q str,
+}
+
+/// Tokens end at blanks outside quotes; signs before one are no part of it.
+fn token(query: &str, cursor: usize) -> Token<'_> {
+    let mut cursor = cursor.min(query.len());
+    while !query.is_char_boundary(cursor) {
+        cursor -= 1;
+    }
+    let ends = |from: usize, to: usize| {
+        let mut quoted = false;
+        let mut last = from;
+        for (at, c) in query[from..to].char_indices() {
+            quoted ^= c == '"';
+            if !quoted && (c.is_whitespace() || c == '(') {
+                last = from + at + c.len_utf8();
+            }
+        }
+        last
+    };
+    let mut start = ends(0, cursor);
+    if query[start..cursor].starts_with(['-', '!']) {
+        start += 1;
+    }
+    let rest = &query[cursor..];
+    let end = rest.find(|c: char| c.is_whitespace() || c == ')').map_or(query.len(), |at| cursor + at);
+    Token { start, end, typed: &query[start..cursor] }
+}
+
+fn fields(typed: &str) -> Vec<Suggestion> {
+    let typed = typed.to_lowercase();
+    let begins = |field: &&KnownField| field.name.to_lowercase().starts_with(&typed);
+    let named = FIELDS.iter().filter(begins).map(|field| Suggestion {
+        text: format!("{}:", field.name),
+        about: Some(field.about.to_owned()),
+        count: None,
+    });
+    let has = "has.event(".starts_with(&typed).then(|| Suggestion {
+        text: "has.event(".to_owned(),
+        about: Some("about which there is an event".to_owned()),
+        count: None,
+    });
+    named.chain(has).collect()
+}
+
+impl Searcher {
+    /// What may be written at a place of a query.
+    pub async fn suggest(&self, request: &SuggestRequest) -> Result<Suggestions, Error> {
+        let token = token(&request.query, request.cursor);
+        let field = token.typed.split_once(':').and_then(|(name, value)| Some((lookup(name)?, value)));
+        let Some((Field::Known(field), value)) = field else {
+            let mut items = if token.typed.contains(':') { Vec::new() } else { fields(token.typed) };
+            items.truncate(request.limit.min(MOST));
+            return Ok(Suggestions { start: token.start, end: token.end, field: None, items, range: None });
+        };
+        // Of several values, the one that is being written.
+        let value = value.trim_start_matches(['=', '!']);
+        let written = value.rsplit([',', '(']).next().unwrap_or_default();
+        let start = token.start + token.typed.len() - written.len();
+        let rest =
+            format!("{} {}", &request.query[..token.start].trim_end_matches(['-', '!']), &request.query[token.end..]);
+        let rest = parse(&rest, &Limits::default()).unwrap_or_default();
+        let sources = self.sources(&request.caller, WITHIN).await;
+        let world = self.world(&sources.context.rights.lock());
+        let values = Values { sources, world, rest, limit: request.limit.min(MOST) };
+        let (items, range) = values.of(field, &written.to_lowercase()).await?;
+        Ok(Suggestions { start, end: token.end, field: Some(field.name.to_owned()), items, range })
+    }
+}
+
+/// Values of a field, of what the rest of a query finds.
+pub(crate) struct Values {
+    pub sources: Sources,
+    pub world: World,
+    pub rest: Query,
+    pub limit: usize,
+}
+
+pub(crate) type Told = (Vec<Suggestion>, Option<(i64, i64)>);
+
+impl Values {
+    pub async fn of(&self, field: &'static KnownField, written: &str) -> Result<Told, Error> {
+        let fits = |value: &str| value.to_lowercase().contains(written);
+        let plain =
+            |all: &[&str]| all.iter().filter(|value| fits(value)).map(|value| Suggestion::word(*value)).collect();
+        Ok(match (field.name, field.kind) {
+            ("label" | "ann", _) => (self.labels(field.name, written).await?, None),
+            ("is", _) => (self.terms(Word::Is, "", written).await?, None),
+            ("region" | "zone" | "provider", _) => (self.clusters(field.name, written), None),
+            // As many as objects: found by their beginning.
+            ("name", _) => (self.terms(Word::Name, written, written).await?, None),
+            ("group-by", _) => (plain(FACETS), None),
+            ("sort", _) => (self.columns(written), None),
+            ("select", _) => (self.facet(Facet::Kind, written).await?, None),
+            (_, FieldKind::Age | FieldKind::Time) => (plain(&AGES), None),
+            (name, FieldKind::Number | FieldKind::Quantity) => match number_named(name) {
+                Some(number) => (plain(&[">0", ">1", ">10"]), self.range(number).await?),
+                None => (Vec::new(), None),
+            },
+            (name, _) => {
+                match Facet::ALL.iter().filter(|facet| **facet != Facet::Scope).find(|facet| facet.field() == name) {
+                    Some(facet) => (self.facet(*facet, written).await?, None),
+                    None => match column(name) {
+                        Some(word) => (self.terms(word, written, written).await?, None),
+                        None => (Vec::new(), None),
+                    },
+                }
+            }
+        })
+    }
+
+    fn planned(&self) -> Plan {
+        plan(&self.rest, &self.world)
+    }
+
+    async fn facet(&self, facet: Facet, written: &str) -> Result<Vec<Suggestion>, Error> {
+        let request = TopHitsRequest { facets: vec![facet], ..TopHitsRequest::total() };
+        let found = find(&self.sources, self.planned(), request).await?;
+        let counts = found.top.facets.into_iter().next().unwrap_or_default();
+        // What begins so comes before what holds it somewhere.
+        let fitting = counts.iter().filter_map(|(value, count)| {
+            let lower = lowered(value);
+            lower.contains(written).then(|| (!lower.starts_with(written), Reverse(*count), value))
+        });
+        let told = |(_, Reverse(count), value): (_, _, &Arc<str>)| Suggestion::counted(value.to_string(), count);
+        Ok(first(fitting, self.limit).into_iter().map(told).collect())
+    }
+
+    async fn labels(&self, field: &str, written: &str) -> Result<Vec<Suggestion>, Error> {
+        match (field, written.split_once('=')) {
+            ("label", None) => self.facet(Facet::LabelKey, written.trim_start_matches('!')).await,
+            ("label", Some(_)) => self.terms(Word::Label, written, written).await,
+            (_, None) => self.terms(Word::AnnotationKey, written, written).await,
+            (_, Some(_)) => self.terms(Word::Annotation, written, written).await,
+        }
+    }
+
+    /// Terms of a column that begin with `prefix` and hold what is written, the most frequent first.
+    async fn terms(&self, word: Word, prefix: &str, written: &str) -> Result<Vec<Suggestion>, Error> {
+        let wanted = TermsRequest { word, prefix: prefix.to_owned(), part: written.to_owned(), most: Some(self.limit) };
+        let plan = self.planned();
+        let (now, before) = match plan.asked {
+            Asked::Now => (settled(&self.sources, plan.matches).await?, None),
+            _ => {
+                let (request, wanted) = (TopHitsRequest::total(), std::slice::from_ref(&wanted));
+                let Found { now, mut terms, .. } = find_with_terms(&self.sources, plan, request, wanted).await?;
+                (now, terms.pop())
+            }
+        };
+        let TermCounts { counts, .. } = terms(&self.sources, &now, before.as_ref(), &wanted).await?;
+        Ok(counts.into_iter().map(|(text, count)| Suggestion::counted(text, count)).collect())
+    }
+
+    fn clusters(&self, field: &str, written: &str) -> Vec<Suggestion> {
+        let mut values: BTreeMap<String, u64> = BTreeMap::new();
+        for cluster in &self.world.clusters {
+            let of = match field {
+                "region" => vec![cluster.region.clone()],
+                "provider" => vec![cluster.provider.clone()],
+                _ => cluster.zones.clone(),
+            };
+            of.into_iter().filter(|value| !value.is_empty()).for_each(|value| *values.entry(value).or_default() += 1);
+        }
+        let fitting = values.into_iter().filter(|(value, _)| value.to_lowercase().contains(written));
+        let about = |clusters: u64| Some(format!("{clusters} clusters"));
+        fitting.map(|(text, clusters)| Suggestion { text, about: about(clusters), count: None }).collect()
+    }
+
+    fn columns(&self, written: &str) -> Vec<Suggestion> {
+        let (sign, written) = match written.strip_prefix('-') {
+            Some(rest) => ("-", rest),
+            None => ("", written),
+        };
+        let fields = FIELDS.iter().filter(|field| Sort::named(field.name, false).is_some());
+        let named = fields.filter(|field| field.name.starts_with(written));
+        named.map(|field| Suggestion::word(format!("{sign}{}", field.name))).collect()
+    }
+
+    /// Smallest and largest value.
+    async fn range(&self, number: Number) -> Result<Option<(i64, i64)>, Error> {
+        let mut ends = Vec::new();
+        for descending in [false, true] {
+            let sort = vec![Sort { by: SortBy::Number(number), descending }];
+            let request = TopHitsRequest { keep: 1, sort, ..TopHitsRequest::total() };
+            let found = find(&self.sources, self.planned(), request).await?;
+            ends.extend(found.top.hits.first().and_then(|hit| match hit.place.ranks.first() {
+                Some(Rank::Number(Some(value))) => Some(*value),
+                _ => None,
+            }));
+        }
+        Ok(match ends.as_slice() {
+            [smallest, largest] => Some((*smallest, *largest)),
+            _ => None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case("kind:po", 7, (0, 7, "kind:po"))]
+    #[case("a -ns:ku b", 8, (3, 8, "ns:ku"))]
+    #[case("has.event(rea", 13, (10, 13, "rea"))]
+    #[case("name:\"a b", 9, (0, 9, "name:\"a b"))]
+    #[case("kind:pod", 4, (0, 8, "kind"))]
+    #[case("", 0, (0, 0, ""))]
+    #[case("a ", 99, (2, 2, ""))]
+    #[case("é:", 1, (0, 3, ""))]
+    fn the_token_at_the_cursor(#[case] query: &str, #[case] cursor: usize, #[case] expected: (usize, usize, &str)) {
+        let Token { start, end, typed } = token(query, cursor);
+        assert_eq!((start, end, typed), expected);
+    }
+}

@@ -1,0 +1,73 @@
+//! Frequent terms of a column, counted over existing objects and earlier versions together.
+
+use crate::document::Document;
+use crate::document::columns::Word;
+use crate::execute::Sources;
+use crate::plan::predicate::Match;
+use crowsnest_store::Error;
+use std::collections::{BTreeSet, HashMap};
+
+/// Terms, each with how many of the documents have it.
+pub(crate) type Counted = Vec<(String, u64)>;
+
+/// How many earlier versions have each term.
+pub(crate) type Before = HashMap<String, u64>;
+
+/// A request for terms of a column.
+#[derive(Debug, Clone)]
+pub struct TermsRequest {
+    /// Terms of [`Word::Exact`] are `column=Value` with their case kept; terms of other columns are lower-case values.
+    pub word: Word,
+    /// The beginning of each term.
+    pub prefix: String,
+    /// A part that each term contains.
+    pub part: String,
+    /// Number of the most frequent terms to return; None returns all.
+    pub most: Option<usize>,
+}
+
+/// Terms an engine counted.
+#[derive(Debug, Default)]
+pub struct TermCounts {
+    /// With `most`: the most frequent first, then by term. Without it in no order.
+    pub counts: Counted,
+    /// Some terms were not counted.
+    pub incomplete: bool,
+}
+
+impl TermsRequest {
+    /// The terms of one document, as an engine holds them.
+    pub fn of(&self, document: &Document) -> BTreeSet<String> {
+        let of = |(word, value): &(Word, String)| match self.word {
+            Word::Exact => {
+                let (name, prefix) = (word.name(), self.prefix.as_str());
+                let may_be = name.starts_with(prefix) || prefix.starts_with(name);
+                (may_be && *word != Word::Qualified).then(|| format!("{name}={value}"))
+            }
+            own => (*word == own).then(|| value.to_lowercase()),
+        };
+        let terms = document.words.iter().filter_map(of);
+        terms.filter(|term| term.starts_with(&self.prefix) && term.contains(&self.part)).collect()
+    }
+}
+
+/// Counts terms of the objects that match now, together with those of earlier versions.
+pub(crate) async fn terms(
+    sources: &Sources,
+    now: &Match,
+    before: Option<&Before>,
+    wanted: &TermsRequest,
+) -> Result<TermCounts, Error> {
+    let Some(before) = before.filter(|before| !before.is_empty()) else {
+        return sources.engine.terms(&sources.context, now, wanted).await;
+    };
+    // A term may be frequent by both together only.
+    let all = TermsRequest { most: None, ..wanted.clone() };
+    let TermCounts { counts: now, incomplete } = sources.engine.terms(&sources.context, now, &all).await?;
+    let mut counts = before.clone();
+    now.into_iter().for_each(|(text, count)| *counts.entry(text).or_default() += count);
+    let mut counts: Counted = counts.into_iter().collect();
+    counts.sort_unstable_by(|(a, x), (b, y)| y.cmp(x).then_with(|| a.cmp(b)));
+    counts.truncate(wanted.most.unwrap_or(usize::MAX));
+    Ok(TermCounts { counts, incomplete })
+}

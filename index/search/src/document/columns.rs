@@ -1,0 +1,255 @@
+//! The columns of a document, by the names that every engine's schema gives them.
+
+use crowsnest_store::RecordKey;
+use std::collections::BTreeSet;
+
+macro_rules! word_columns {
+    ($( $(#[$doc:meta])* $name:ident = $text:literal ),+ $(,)?) => {
+        /// Columns that hold whole strings, lower case (but [`Word::Exact`]).
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Word { $( $(#[$doc])* $name, )+ }
+
+        impl Word {
+            pub const ALL: &'static [Word] = &[ $( Word::$name, )+ ];
+
+            /// Name in the schema.
+            pub fn name(self) -> &'static str {
+                match self { $( Word::$name => $text, )+ }
+            }
+        }
+    };
+}
+
+word_columns! {
+    Kind = "kind",
+    Group = "group",
+    ApiVersion = "apiVersion",
+    Name = "name",
+    Namespace = "namespace",
+    Uid = "uid",
+    Cluster = "cluster",
+    /// `kind/name`
+    Owner = "owner",
+    Node = "node",
+    Ip = "ip",
+    Status = "status",
+    Reason = "reason",
+    Phase = "phase",
+    /// `type=status`
+    Condition = "condition",
+    Image = "image",
+    ImageTag = "image.tag",
+    Digest = "digest",
+    Type = "type",
+    /// `kind/name` and `kind/namespace/name`
+    About = "about",
+    /// `kind/name` and `kind/namespace/name`: because of what something happened that an event of the journal tells.
+    Cause = "cause",
+    /// `kind/name`, in the object's own namespace
+    Uses = "uses",
+    /// `name`, and `namespace/name` where it has one; so are the three below it.
+    Policy = "policy",
+    Binding = "binding",
+    Work = "work",
+    /// Of works, as they record it.
+    Override = "override",
+    /// Clusters; of bindings and works.
+    On = "on",
+    Evicting = "evicting",
+    Health = "health",
+    /// States `is:` asks for.
+    Is = "is",
+    /// `key=value`
+    Label = "label",
+    LabelKey = "label.key",
+    Annotation = "ann",
+    AnnotationKey = "ann.key",
+    /// Names of the columns the object has something in.
+    Has = "has",
+    /// `namespace/name`, for words with a slash.
+    Qualified = "qualified",
+    /// Everything but the name that a bare word is looked up in by substring. Few of these strings are an object's own: a
+    /// substring is searched in every one there is.
+    Anything = "anything",
+    /// `column=Value` with its case kept, for `:=`.
+    Exact = "exact",
+}
+
+macro_rules! number_columns {
+    ($( $(#[$doc:meta])* $name:ident = $text:literal ),+ $(,)?) => {
+        /// Columns that hold numbers.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Number { $( $(#[$doc])* $name, )+ }
+
+        impl Number {
+            pub const ALL: &'static [Number] = &[ $( Number::$name, )+ ];
+
+            pub fn name(self) -> &'static str {
+                match self { $( Number::$name => $text, )+ }
+            }
+        }
+    };
+}
+
+number_columns! {
+    Restarts = "restarts",
+    Replicas = "replicas",
+    Ready = "ready",
+    Exit = "exit",
+    Count = "count",
+    Created = "created",
+    Changed = "changed",
+    LastSeen = "last",
+    /// Only of what objects were before: the text index holds none.
+    Deleted = "deleted",
+    CpuRequest = "cpu.req",
+    CpuLimit = "cpu.limit",
+    MemoryRequest = "mem.req",
+    MemoryLimit = "mem.limit",
+}
+
+/// Columns with facets and sorting: their values are kept as they are, beside the terms.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Facet {
+    Cluster,
+    Kind,
+    Namespace,
+    Status,
+    Node,
+    Reason,
+    Image,
+    Type,
+    LabelKey,
+    Name,
+    /// `cluster␟group/resource␟namespace`: what rights are decided by.
+    Scope,
+}
+
+impl Facet {
+    pub const ALL: &'static [Facet] = &[
+        Facet::Cluster,
+        Facet::Kind,
+        Facet::Namespace,
+        Facet::Status,
+        Facet::Node,
+        Facet::Reason,
+        Facet::Image,
+        Facet::Type,
+        Facet::LabelKey,
+        Facet::Name,
+        Facet::Scope,
+    ];
+
+    /// Name in the schema.
+    pub fn column(self) -> &'static str {
+        match self {
+            Facet::Cluster => "f_cluster",
+            Facet::Kind => "f_kind",
+            Facet::Namespace => "f_namespace",
+            Facet::Status => "f_status",
+            Facet::Node => "f_node",
+            Facet::Reason => "f_reason",
+            Facet::Image => "f_image",
+            Facet::Type => "f_type",
+            Facet::LabelKey => "f_label",
+            Facet::Name => "f_name",
+            Facet::Scope => "f_scope",
+        }
+    }
+
+    /// Name in the query language.
+    pub fn field(self) -> &'static str {
+        match self {
+            Facet::Cluster => "cluster",
+            Facet::Kind => "kind",
+            Facet::Namespace => "namespace",
+            Facet::Status => "status",
+            Facet::Node => "node",
+            Facet::Reason => "reason",
+            Facet::Image => "image",
+            Facet::Type => "type",
+            Facet::LabelKey => "label",
+            Facet::Name => "name",
+            Facet::Scope => "scope",
+        }
+    }
+}
+
+/// Columns that hold keys of objects: their own, and of those they point to in their cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Key {
+    /// By uid, and by kind, namespace and name.
+    Own,
+    Owner,
+    Uses,
+    About,
+}
+
+impl Key {
+    pub const ALL: &'static [Key] = &[Key::Own, Key::Owner, Key::Uses, Key::About];
+
+    /// Name in the schema.
+    pub fn name(self) -> &'static str {
+        match self {
+            Key::Own => "k_own",
+            Key::Owner => "k_owner",
+            Key::Uses => "k_uses",
+            Key::About => "k_about",
+        }
+    }
+
+    /// Of the object with a uid.
+    pub fn of_uid(cluster: &str, uid: &str) -> u64 {
+        key(&[cluster, uid])
+    }
+
+    /// Of the object with a name. The kind's case is of no matter.
+    pub fn of_name(cluster: &str, kind: &str, namespace: &str, name: &str) -> u64 {
+        key(&[cluster, &kind.to_lowercase(), namespace, name])
+    }
+}
+
+/// Small, and the same for ever: the text index keeps it. That two of two million objects share one is less likely than
+/// one in ten million, and a reader's rights are looked at beside it.
+fn key(parts: &[&str]) -> u64 {
+    xxhash_rust::xxh3::xxh3_64(parts.join(&SCOPE_SEPARATOR.to_string()).as_bytes())
+}
+
+/// Separates the parts of [`Facet::Scope`]; in no name.
+pub const SCOPE_SEPARATOR: char = '\u{1f}';
+
+/// What an object has in [`Facet::Scope`].
+pub fn scope_of(key: &RecordKey) -> String {
+    let gvr = key.resource();
+    let group_resource = format!("{}/{}", gvr.group, gvr.resource);
+    [key.cluster().as_str(), &group_resource, &key.namespace].join(&SCOPE_SEPARATOR.to_string())
+}
+
+/// Scope terms of an object, for engines that filter by rights as data: a caller may list the object if the caller holds one
+/// of its terms ([`crate::authorization::ScopeTerms`]).
+///
+/// With the separator written as `|`: `cluster`, `cluster||namespace`, `cluster|group/resource`,
+/// `cluster|group/resource|namespace`, `cluster|group/resource|namespace|name`, `cluster|group/resource||name`. Those with
+/// an empty namespace are missing or the same for an object without one. The last one serves rules that name an object in
+/// every namespace.
+///
+/// Arguments are the object's value of [`Facet::Scope`] and its name. Without a scope there are no terms, so no caller may list it.
+pub fn scope_terms(scope: &str, name: &str) -> BTreeSet<String> {
+    let parts: Vec<&str> = scope.split(SCOPE_SEPARATOR).collect();
+    let [cluster, resource, namespace] = parts.as_slice() else { return BTreeSet::new() };
+    let mut terms = BTreeSet::from([
+        (*cluster).to_owned(),
+        scope_term(&[cluster, resource]),
+        scope_term(&[cluster, resource, namespace, name]),
+        scope_term(&[cluster, resource, "", name]),
+    ]);
+    if !namespace.is_empty() {
+        terms.extend([scope_term(&[cluster, "", namespace]), scope_term(&[cluster, resource, namespace])]);
+    }
+    terms
+}
+
+/// A term of these parts: cluster, group and resource, namespace, name.
+pub fn scope_term(parts: &[&str]) -> String {
+    parts.join(&SCOPE_SEPARATOR.to_string())
+}

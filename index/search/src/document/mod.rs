@@ -1,0 +1,376 @@
+//! What search knows of one object: made from its record and body, written to an engine, and evaluated directly to say
+//! why a hit matched. The columns of a document and the terms of its text are the same for every engine.
+
+pub mod columns;
+pub mod manifest;
+pub mod tokens;
+
+use crate::document::columns::{Facet, Key, Number, Word, scope_of};
+use crate::document::manifest::{Much, Said, read, read_tree};
+use bytes::Bytes;
+use crowsnest_api::constants::annotation::JOURNAL_CAUSE;
+use crowsnest_api::propagation::{Copied, Propagation, propagation};
+use crowsnest_apimachinery::printers::{About, Place, Printed};
+use crowsnest_store::{Error, Object, Record, Version};
+use serde::Deserialize;
+use serde_json::Value;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+
+/// Annotation values beyond this are no words.
+const MAX_ANNOTATION: usize = 256;
+/// What an object whose manifest is longer than that has.
+pub const CUT: &str = "content.cut";
+/// `is:` of what was deleted.
+pub const DELETED: &str = "deleted";
+
+/// Kinds without a namespace that objects of a namespace refer to.
+const CLUSTER_SCOPED: [&str; 7] =
+    ["clusterrole", "ingressclass", "namespace", "node", "persistentvolume", "priorityclass", "storageclass"];
+
+/// Karmada's annotations that name what an object was propagated by: (word, namespace, name).
+const PROPAGATION: [(Word, &str, &str); 5] = [
+    (Word::Policy, "propagationpolicy.karmada.io/namespace", "propagationpolicy.karmada.io/name"),
+    (Word::Policy, "", "clusterpropagationpolicy.karmada.io/name"),
+    (Word::Binding, "resourcebinding.karmada.io/namespace", "resourcebinding.karmada.io/name"),
+    (Word::Binding, "", "clusterresourcebinding.karmada.io/name"),
+    (Word::Work, "work.karmada.io/namespace", "work.karmada.io/name"),
+];
+
+/// What an event of the journal says of its cause.
+#[derive(Deserialize)]
+struct Caused {
+    #[serde(rename = "ref")]
+    because: Option<About>,
+}
+
+/// One object as search sees it.
+#[derive(Debug, Clone, Default)]
+pub struct Document {
+    pub id: u64,
+    /// As they are, not lower case.
+    pub words: Vec<(Word, String)>,
+    pub numbers: Vec<(Number, i64)>,
+    pub facets: Vec<(Facet, String)>,
+    pub keys: Vec<(Key, u64)>,
+    /// The one that explains the status.
+    message: Option<String>,
+    /// Its group and kind.
+    shape: (String, String),
+    /// Its JSON.
+    body: Bytes,
+    /// What of that is asked for is read once: all of it as a tree, all it says, or its messages alone.
+    tree: OnceLock<Value>,
+    said: OnceLock<Said>,
+    messages: OnceLock<Vec<String>>,
+}
+
+impl Document {
+    pub fn of(object: &Object) -> Result<Self, Error> {
+        let record = &object.record;
+        let printed = record.printed()?;
+        let mut document = Self { id: record.id, body: object.body.clone(), ..Self::default() };
+        let gvr = record.key.resource();
+        let (namespace, name) = (&*record.key.namespace, &*record.key.name);
+        document.word(Word::Kind, &record.kind);
+        document.word(Word::Group, &gvr.group);
+        document.word(Word::ApiVersion, &gvr.api_version());
+        document.word(Word::Name, name);
+        document.word(Word::Namespace, namespace);
+        if !namespace.is_empty() {
+            document.word(Word::Qualified, &format!("{namespace}/{name}"));
+        }
+        document.word(Word::Uid, &record.uid);
+        document.word(Word::Cluster, record.key.cluster().as_str());
+        for owner in record.owners()? {
+            document.word(Word::Owner, &format!("{}/{}", owner.kind, owner.name));
+        }
+        let options = [
+            (Word::Node, &printed.node),
+            (Word::Status, &printed.status),
+            (Word::Phase, &printed.phase),
+            (Word::Type, &printed.type_),
+        ];
+        for (word, value) in options {
+            document.word(word, value.as_deref().unwrap_or_default());
+        }
+        printed.ips.iter().for_each(|ip| document.word(Word::Ip, ip));
+        printed.reasons.iter().for_each(|reason| document.word(Word::Reason, reason));
+        for (type_, status) in &printed.conditions {
+            document.word(Word::Condition, &format!("{type_}={status}"));
+        }
+        printed.images.iter().for_each(|image| document.image(image));
+        printed.uses.iter().for_each(|uses| document.word(Word::Uses, uses));
+        if let (Some(node), "Pod") = (&printed.node, &*record.kind) {
+            document.word(Word::Uses, &format!("node/{node}"));
+        }
+        for about in printed.about.iter().chain(&printed.related) {
+            document.reference(Word::About, &about.kind, &about.namespace, &about.name);
+        }
+        for (key, value) in &record.labels {
+            document.word(Word::Label, &format!("{key}={value}"));
+            document.word(Word::LabelKey, key);
+        }
+        document.annotations(object);
+        if let Some(propagation) = propagation(&gvr.group, &record.kind, &*object.body) {
+            document.propagation(record, &propagation);
+        }
+        states(record, printed).into_iter().for_each(|state| document.word(Word::Is, state));
+        document.message = printed.message.clone().filter(|message| !message.is_empty());
+        document.shape = (gvr.group.to_string(), record.kind.to_string());
+        document.numbers(record, printed);
+        document.keys(record, printed)?;
+        document.facets.push((Facet::Scope, scope_of(&record.key)));
+        Ok(document)
+    }
+
+    /// Of what an object was until it changed, or was deleted.
+    pub fn of_version(version: &Version) -> Result<Self, Error> {
+        let mut document = Self::of(&version.object)?;
+        if version.deleted {
+            document.word(Word::Is, DELETED);
+            document.numbers.push((Number::Deleted, version.ended_at / 1000));
+        }
+        Ok(document)
+    }
+
+    /// Of a binding, work or quota: where its object goes. It is about its template, and about what it makes in members.
+    fn propagation(&mut self, record: &Record, propagation: &Propagation) {
+        let named = [
+            (Word::On, &propagation.on),
+            (Word::Evicting, &propagation.evicting),
+            (Word::Health, &propagation.health),
+            (Word::Override, &propagation.overrides),
+        ];
+        named.into_iter().for_each(|(word, values)| values.iter().for_each(|value| self.word(word, value)));
+        let states = [
+            ("unscheduled", propagation.unscheduled),
+            ("evicting", !propagation.evicting.is_empty()),
+            ("drifted", propagation.drifted),
+            ("conflicting", propagation.conflicting),
+            ("failover", propagation.failover),
+        ];
+        states.into_iter().filter(|(_, holds)| *holds).for_each(|(state, _)| self.word(Word::Is, state));
+        let (cluster, namespace) = (record.key.cluster().as_str(), &*record.key.namespace);
+        if !propagation.template.is_empty() {
+            self.keys.push((Key::About, Key::of_uid(cluster, &propagation.template)));
+        }
+        let copy = |of: &Copied| (Key::About, Key::of_name(&of.cluster, &of.kind, &of.namespace, &of.name));
+        self.keys.extend(propagation.copies.iter().map(copy));
+        // All bindings of a namespace share a key, by which its quotas are about them.
+        let bindings = || Key::of_name(cluster, "resourcebinding", namespace, "");
+        self.keys.extend(propagation.limits.then(|| (Key::About, bindings())));
+        self.keys.extend((&*record.kind == "ResourceBinding").then(|| (Key::Own, bindings())));
+    }
+
+    /// Its own keys, and those of the objects it points to.
+    fn keys(&mut self, record: &Record, printed: &Printed) -> Result<(), Error> {
+        let cluster = record.key.cluster().as_str();
+        let (namespace, name) = (&*record.key.namespace, &*record.key.name);
+        let mut add = |key: Key, of: u64| self.keys.push((key, of));
+        add(Key::Own, Key::of_name(cluster, &record.kind, namespace, name));
+        if !record.uid.is_empty() {
+            add(Key::Own, Key::of_uid(cluster, &record.uid));
+        }
+        record.owners()?.iter().for_each(|owner| add(Key::Owner, Key::of_uid(cluster, &owner.uid)));
+        let mut uses = |kind: &str, name: &str| {
+            let namespace = if CLUSTER_SCOPED.contains(&kind) { "" } else { namespace };
+            add(Key::Uses, Key::of_name(cluster, kind, namespace, name));
+        };
+        printed.uses.iter().filter_map(|uses| uses.split_once('/')).for_each(|(kind, name)| uses(kind, name));
+        if let (Some(node), "Pod") = (&printed.node, &*record.kind) {
+            uses("node", node);
+        }
+        for about in printed.about.iter().chain(&printed.related) {
+            let key = match about.uid.as_str() {
+                "" => Key::of_name(cluster, &about.kind, &about.namespace, &about.name),
+                uid => Key::of_uid(cluster, uid),
+            };
+            self.keys.push((Key::About, key));
+        }
+        Ok(())
+    }
+
+    fn reference(&mut self, word: Word, kind: &str, namespace: &str, name: &str) {
+        self.word(word, &format!("{kind}/{name}"));
+        self.word(word, &format!("{kind}/{namespace}/{name}"));
+    }
+
+    fn word(&mut self, word: Word, value: &str) {
+        if value.is_empty() {
+            return;
+        }
+        self.words.push((word, value.to_owned()));
+        let facet = match word {
+            Word::Cluster => Facet::Cluster,
+            Word::Kind => Facet::Kind,
+            Word::Namespace => Facet::Namespace,
+            Word::Status => Facet::Status,
+            Word::Node => Facet::Node,
+            Word::Reason => Facet::Reason,
+            Word::Image => Facet::Image,
+            Word::Type => Facet::Type,
+            Word::LabelKey => Facet::LabelKey,
+            Word::Name => Facet::Name,
+            _ => return,
+        };
+        self.facets.push((facet, value.to_owned()));
+    }
+
+    fn image(&mut self, image: &str) {
+        self.word(Word::Image, image);
+        let (name, digest) = match image.split_once('@') {
+            Some((name, digest)) => (name, Some(digest)),
+            None => (image, None),
+        };
+        self.word(Word::Digest, digest.unwrap_or_default());
+        let last = name.rsplit('/').next().unwrap_or(name);
+        match last.split_once(':') {
+            Some((_, tag)) => self.word(Word::ImageTag, tag),
+            // What a runtime pulls when nothing is said.
+            None if digest.is_none() => self.word(Word::ImageTag, "latest"),
+            None => {}
+        }
+    }
+
+    fn annotations(&mut self, object: &Object) {
+        #[derive(Deserialize)]
+        struct Metadata<'a> {
+            #[serde(borrow, default)]
+            annotations: Option<BTreeMap<Cow<'a, str>, Option<Cow<'a, str>>>>,
+        }
+        let Some(metadata) = object.metadata() else { return };
+        let Ok(metadata) = serde_json::from_str::<Metadata<'_>>(metadata) else { return };
+        let annotations = metadata.annotations.unwrap_or_default();
+        for (word, namespace, name) in PROPAGATION {
+            let said = |key: &str| annotations.get(key).and_then(|value| value.as_deref()).unwrap_or_default();
+            let (namespace, name) = (said(namespace), said(name));
+            self.word(word, name);
+            if !namespace.is_empty() && !name.is_empty() {
+                self.word(word, &format!("{namespace}/{name}"));
+            }
+        }
+        if let Some(cause) = annotations.get(JOURNAL_CAUSE).and_then(|value| value.as_deref())
+            && let Ok(Caused { because: Some(because) }) = serde_json::from_str(cause)
+        {
+            self.reference(Word::Cause, &because.kind, &because.namespace, &because.name);
+        }
+        for (key, value) in annotations {
+            self.word(Word::AnnotationKey, &key);
+            let value = value.unwrap_or_default();
+            if value.len() <= MAX_ANNOTATION {
+                self.word(Word::Annotation, &format!("{key}={value}"));
+            }
+        }
+    }
+
+    fn numbers(&mut self, record: &Record, printed: &Printed) {
+        let all = [
+            (Number::Restarts, printed.restarts),
+            (Number::Replicas, printed.desired.filter(|_| &*record.kind != "Pod")),
+            (Number::Ready, printed.ready),
+            (Number::Count, printed.count),
+            (Number::Created, record.created),
+            (Number::Changed, Some(record.changed_at / 1000)),
+            (Number::LastSeen, printed.last_seen),
+            (Number::CpuRequest, printed.cpu_request),
+            (Number::CpuLimit, printed.cpu_limit),
+            (Number::MemoryRequest, printed.memory_request),
+            (Number::MemoryLimit, printed.memory_limit),
+        ];
+        self.numbers.extend(all.into_iter().filter_map(|(number, value)| Some((number, value?))));
+        self.numbers.extend(printed.exit_codes.iter().map(|code| (Number::Exit, *code)));
+    }
+
+    /// What a bare word is looked up in by substring. Addresses and ids are found by their beginning, in the manifest.
+    pub fn anything(&self, with_slash: bool) -> impl Iterator<Item = (Word, &str)> {
+        let in_anything = move |word: Word| match word {
+            Word::Group | Word::ApiVersion | Word::Annotation | Word::AnnotationKey | Word::Is => false,
+            Word::Policy | Word::Binding | Word::Work | Word::Override => false,
+            Word::On | Word::Evicting | Word::Health | Word::Cause => false,
+            Word::Uid | Word::Ip | Word::Digest => false,
+            Word::Qualified => with_slash,
+            _ => true,
+        };
+        // Every pod uses a node, and has it in a column of its own.
+        let is_node = |word: Word, value: &str| word == Word::Uses && value.starts_with("node/");
+        let words = self.words.iter().filter(move |(word, value)| in_anything(*word) && !is_node(*word, value));
+        // Whoever searched for it meant the name.
+        let shown = |word: Word| if word == Word::Qualified { Word::Name } else { word };
+        words.map(move |(word, value)| (shown(*word), value.as_str()))
+    }
+
+    /// Everything it says in sentences, the message that explains the status first. Whoever wants the manifest's text as well
+    /// asks for that before.
+    pub fn messages(&self) -> &[String] {
+        match self.said.get() {
+            Some(said) => &said.messages,
+            None => self.messages.get_or_init(|| self.read(Much::Messages).messages),
+        }
+    }
+
+    /// Keys and values of the manifest, one a line.
+    pub fn content(&self) -> &str {
+        &self.said().content
+    }
+
+    /// The manifest as a tree, for paths. Whatever else is asked for after that is read from it.
+    pub fn tree(&self) -> &Value {
+        self.tree.get_or_init(|| serde_json::from_slice(&self.body).unwrap_or_default())
+    }
+
+    fn said(&self) -> &Said {
+        self.said.get_or_init(|| self.read(Much::All))
+    }
+
+    fn read(&self, much: Much) -> Said {
+        let (group, kind) = &self.shape;
+        let place = Place::of(group, kind);
+        let said = match self.tree.get() {
+            Some(tree) if !tree.is_null() => read_tree(tree, place, much),
+            _ => read(&self.body, place, much),
+        };
+        let Some(first) = &self.message else { return said };
+        let others = said.messages.into_iter().filter(|message| message != first);
+        Said { messages: [first.clone()].into_iter().chain(others).collect(), ..said }
+    }
+
+    /// Columns `field:*` finds the object by.
+    pub fn has(&self) -> impl Iterator<Item = &'static str> {
+        let mut has: Vec<&'static str> = self.words.iter().map(|(word, _)| word.name()).collect();
+        has.extend(self.numbers.iter().map(|(number, _)| number.name()));
+        has.extend(self.said().cut.then_some(CUT));
+        has.sort_unstable();
+        has.dedup();
+        has.into_iter()
+    }
+}
+
+/// The states `is:` asks for that an object carries itself.
+fn states(record: &Record, printed: &Printed) -> Vec<&'static str> {
+    let mut states = Vec::new();
+    if record.deleting.is_some() {
+        states.push("terminating");
+    }
+    if record.labels.get("karmada.io/managed").is_some_and(|value| value == "true") {
+        states.push("managed");
+    }
+    let status = printed.status.as_deref().unwrap_or_default();
+    if status == "Suspended" {
+        states.push("suspended");
+    }
+    let short = matches!((printed.ready, printed.desired), (Some(ready), Some(desired)) if ready < desired);
+    let unhealthy = match &*record.kind {
+        "Pod" => !matches!(status, "Completed" | "Succeeded") && (short || status != "Running"),
+        "Job" => status == "Failed",
+        "Deployment" | "StatefulSet" | "DaemonSet" | "ReplicaSet" => short,
+        "Node" => !status.starts_with("Ready"),
+        "Event" => false,
+        _ => status.starts_with("Not") || matches!(status, "Failed" | "Error" | "Lost"),
+    };
+    if unhealthy && record.deleting.is_none() {
+        states.push("unhealthy");
+    }
+    states
+}

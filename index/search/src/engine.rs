@@ -1,0 +1,303 @@
+//! The trait between plan and execution: what a text engine offers to search; and the list of engines.
+//!
+//! A new engine is a folder, as [`super::tantivy`] and [`crate::opensearch`], and a line in [`BACKENDS`].
+//!
+//! An engine gets a [`Match`] without relations ([`Match::Reach`]) and changed fields ([`Match::Changed`]):
+//! [`super::execute`] has resolved them. It has resolved paths ([`Match::Path`]), too, unless [`Engine::decides_paths`]
+//! returns true. A part that is left counts as [`Match::All`]. An engine holds existing
+//! objects. Earlier versions, manifests and reasons are read from the store, for all engines.
+//!
+//! Rules for every method:
+//!
+//! - **Rights** (invariant I9): an object that the caller may not list is neither found nor counted, nor is it a step of a
+//!   relation. The engine applies the rights of the context itself and before it counts, by deciding scopes
+//!   ([`CallerRights::decided`]) or by a filter of terms ([`CallerRights::scope_terms`]).
+//! - **Deadline**: after it the engine returns its results so far, marked as incomplete.
+//! - **Outage**: if the engine, or a part of it, does not answer, the result is incomplete (empty in the worst case) and a
+//!   notice names the reason, as for clusters that do not answer.
+//! - **Inexact matches**: a condition that the engine cannot match exactly finds more or fewer objects, with a notice.
+//! - **Errors**: [`Error::Text`] if the index is damaged or the engine's reply cannot be read.
+//! - **Rounds**: search calls a method once for each round of a query. An engine never calls back for single documents,
+//!   and its types stay in its folder.
+
+use super::collect::terms::{TermCounts, TermsRequest};
+use super::collect::{TopHits, TopHitsRequest};
+use super::execute::permits::SearchPermits;
+use super::plan::predicate::Match;
+use super::plan::sort::Ranked;
+use super::tantivy;
+use crate::authorization::{CallerRights, Rights};
+use crate::document::columns::Key;
+use crate::opensearch::engine as opensearch;
+use async_trait::async_trait;
+use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_store::States;
+use crowsnest_store::Store;
+use crowsnest_store::metrics::Metrics;
+use crowsnest_store::tail::Tail;
+use crowsnest_store::{Error, IndexOptions, Seq};
+use futures::future::BoxFuture;
+use parking_lot::Mutex;
+use serde::Serialize;
+use std::collections::BTreeSet;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Instant;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+/// The engines, by the names that [`IndexOptions::index_backend`] takes.
+pub(crate) const BACKENDS: &[Backend] = &[tantivy::BACKEND, opensearch::BACKEND];
+
+/// Lookups return at least so many numbers before they leave some out.
+pub const MOST_NUMBERS: usize = 200_000;
+
+/// Caller and deadline of one request.
+#[derive(Debug, Clone)]
+pub struct SearchContext {
+    /// Locked for one decision at a time, never across an await.
+    pub rights: Arc<Mutex<CallerRights>>,
+    /// When the request arrived: search permits are granted in this order.
+    pub requested_at: Instant,
+    pub deadline: Instant,
+}
+
+/// Ids or keys of matching documents.
+#[derive(Debug, Default)]
+pub struct Lookup {
+    pub numbers: BTreeSet<u64>,
+    /// Numbers were left out, because of [`MOST_NUMBERS`], the deadline or an outage.
+    pub incomplete: bool,
+    /// Remarks for the caller, a sentence each.
+    pub notices: BTreeSet<String>,
+}
+
+/// A text engine. It is a trait object because the options of the process choose it; calls are dispatched once per round of
+/// a query.
+#[async_trait]
+pub trait Engine: fmt::Debug + Send + Sync {
+    /// The best hits in the order of the request, the total, and facet counts.
+    ///
+    /// The order is that of [`super::plan::sort::compare`]: the columns of the request, then name, then id. It is total, so
+    /// pages neither repeat nor miss a hit of an index that does not change. Scores are the sums of
+    /// [`super::plan::score`]. Unless the answer is incomplete, the total and the facets are exact counts of everything the
+    /// caller may list, also of hits before `after`.
+    async fn top_hits(
+        &self,
+        context: &SearchContext,
+        matches: &Match,
+        request: &TopHitsRequest,
+    ) -> Result<TopHits, Error>;
+
+    /// Record ids of the matching objects.
+    async fn ids(&self, context: &SearchContext, matches: &Match) -> Result<Lookup, Error>;
+
+    /// Keys that the matching objects hold in any of the columns: one step of a relation. `matches` may contain
+    /// [`MOST_NUMBERS`] keys of the previous step.
+    async fn keys(&self, context: &SearchContext, matches: &Match, columns: &[Key]) -> Result<Lookup, Error>;
+
+    /// Terms of a column, each with the exact number of matching objects that have it. An engine may compare the most frequent
+    /// terms only; the result is incomplete if a frequent term may be missing.
+    async fn terms(
+        &self,
+        context: &SearchContext,
+        matches: &Match,
+        request: &TermsRequest,
+    ) -> Result<TermCounts, Error>;
+
+    /// Starts to read all hits in the order of [`Engine::top_hits`], after `after` and up to `keep`, as of one moment. Facets
+    /// of the request are ignored. Fails with [`Error::Incomplete`] where other methods return an incomplete result, because
+    /// an export must not pass a part off as the whole.
+    async fn scan(
+        &self,
+        context: &SearchContext,
+        matches: &Match,
+        request: &TopHitsRequest,
+    ) -> Result<Box<dyn Scan>, Error>;
+
+    /// Distinct values of [`crate::document::columns::Facet::Scope`] of a cluster's objects, regardless of rights: the scopes of
+    /// the access reviews that are sent to a member whose rules are unknown. Values of deleted objects may be among them.
+    async fn scopes(&self, cluster: &ClusterName) -> Result<BTreeSet<String>, Error>;
+
+    /// True if the engine decides this condition with its paths. Otherwise search reads manifests first, and the engine gets
+    /// [`Match::loosened`] with the ids of the objects that meet the condition.
+    fn decides_paths(&self, _matches: &Match) -> bool {
+        false
+    }
+
+    /// The newest change that searches find: a search that begins after this value was read finds it and all earlier ones,
+    /// and possibly newer ones. The distance to the newest change of the cache is the lag of the engine.
+    fn searchable(&self) -> watch::Receiver<Seq>;
+
+    /// Reason for which changes cannot be written now, for the status of the cache.
+    fn trouble(&self) -> Option<String> {
+        None
+    }
+
+    /// State of the writer of an engine outside of this process; None for an engine inside.
+    fn writer(&self) -> Option<EngineWriter> {
+        None
+    }
+
+    /// Bytes of the index on the engine's disks when they were last measured; None if they are not known.
+    fn size(&self) -> Option<u64> {
+        None
+    }
+
+    /// Starts to fill a new index beside the one that answers meanwhile.
+    async fn rebuild(&self) -> Result<(), Error> {
+        Err(Error::NotRebuilt)
+    }
+}
+
+/// State and counters of a writer to an engine outside of this process. Counters begin at 0 with the process.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EngineWriter {
+    /// Name of the index that is written to.
+    pub index: String,
+    pub state: WriterState,
+    /// The newest change that the engine has committed. Of the new index while rebuilding.
+    pub position: Seq,
+    /// Documents written or deleted.
+    pub written: u64,
+    /// Documents sent of which the engine had the same or a newer version.
+    pub superseded: u64,
+    /// Documents sent again.
+    pub retried: u64,
+    /// Documents that the engine refused.
+    pub refused: u64,
+    /// Indices that were built beside the one that answered.
+    pub rebuilds: u64,
+    /// The last documents that the engine refused and of which it has no newer state.
+    pub refused_documents: Vec<RefusedDocument>,
+    /// Rounds of bulk requests, and the time they took together.
+    pub rounds: u64,
+    pub round_microseconds: u64,
+}
+
+/// Activity of a writer to an engine.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub enum WriterState {
+    #[default]
+    Connecting,
+    Following,
+    /// A new index is filled.
+    Rebuilding,
+    /// Another process writes to the index.
+    Standby,
+    /// The engine cannot be written to now.
+    Waiting,
+}
+
+/// A document that an engine refuses. An older state of the object stays in the index.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RefusedDocument {
+    /// Record id of the object.
+    pub id: String,
+    pub seq: Seq,
+    pub reason: String,
+}
+
+/// Hits as of one moment, read page by page. Keeps resources of the engine until it is dropped.
+#[async_trait]
+pub trait Scan: fmt::Debug + Send {
+    /// The change as of which the hits are read. Objects that changed later are shown as they were then.
+    fn seq(&self) -> Seq;
+
+    /// The next hits, up to `most`; none at the end. Dropping the future before it is ready ends the scan: further calls fail
+    /// with [`Error::Stopped`].
+    async fn next(&mut self, most: usize) -> Result<Vec<Ranked>, Error>;
+}
+
+/// A kind of engine.
+pub(crate) struct Backend {
+    pub name: &'static str,
+    pub open: for<'o> fn(Opening<'o>) -> BoxFuture<'o, Result<Opened, Error>>,
+    /// The index that it keeps in the data directory; None if it keeps none there.
+    pub local: Option<LocalIndex>,
+}
+
+/// Parts of the cache that an engine works with.
+pub(crate) struct Opening<'o> {
+    pub options: &'o IndexOptions,
+    /// Identity of the store: an index of another store is rebuilt.
+    pub identity: &'o str,
+    pub store: Arc<dyn Store>,
+    pub tail: Arc<Tail>,
+    /// The collections there are: for rights as data ([`CallerRights::scope_terms`]).
+    pub states: Arc<States>,
+    pub rights: Arc<Rights>,
+    pub metrics: Arc<Metrics>,
+    pub permits: Arc<SearchPermits>,
+    /// Written by the engine: the newest change that is durable in the index. The store keeps later deletions, so that the
+    /// engine can read them.
+    pub committed: Arc<AtomicU64>,
+    /// True while this process writes to an index that several processes share.
+    pub elected: watch::Receiver<bool>,
+    /// Cancelled when the cache stops.
+    pub stop: CancellationToken,
+}
+
+/// An open engine.
+pub(crate) struct Opened {
+    pub engine: Arc<dyn Engine>,
+    /// Follows the changes of the store into the index until the cache stops. If it ends before that, the cache is unready.
+    pub worker: BoxFuture<'static, Result<(), Error>>,
+}
+
+/// How an index in the data directory is checked and discarded while no process uses it.
+pub struct LocalIndex {
+    pub folders: &'static [&'static str],
+    /// Reads the index without using it; None if there is none that can be used.
+    pub inspect: fn(&Path) -> Result<Option<Inspection>, Error>,
+}
+
+/// Findings about an index in the data directory.
+#[derive(Debug)]
+pub struct Inspection {
+    /// Identity of the store that it follows.
+    pub identity: String,
+    /// The newest change in it.
+    pub seq: Seq,
+    /// Counted only in an undamaged index.
+    pub documents: u64,
+    /// Files whose checksums are wrong.
+    pub damaged: Vec<PathBuf>,
+}
+
+/// The backend of a name.
+pub(crate) fn backend(name: &str) -> Result<&'static Backend, Error> {
+    let found = BACKENDS.iter().find(|backend| backend.name == name);
+    found.ok_or_else(|| {
+        let known: Vec<&str> = BACKENDS.iter().map(|backend| backend.name).collect();
+        Error::UnknownBackend { name: name.to_owned(), known: known.join(", ") }
+    })
+}
+
+/// Every index that backends keep in the data directory.
+pub fn local_indexes() -> impl Iterator<Item = &'static LocalIndex> {
+    BACKENDS.iter().filter_map(|backend| backend.local.as_ref())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn backends_have_names_of_their_own() {
+        let names: BTreeSet<&str> = BACKENDS.iter().map(|backend| backend.name).collect();
+        assert_eq!(names.len(), BACKENDS.len());
+        assert!(names.iter().all(|name| backend(name).is_ok_and(|found| found.name == *name)));
+        let unknown = backend("sphinx").map(|found| found.name).unwrap_err().to_string();
+        assert_eq!(unknown, "there is no index backend \"sphinx\"; known backends: tantivy, opensearch");
+    }
+
+    #[test]
+    fn the_default_backend_is_known() {
+        assert!(backend(&IndexOptions::new("unused").index_backend).is_ok());
+    }
+}

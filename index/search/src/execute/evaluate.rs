@@ -1,0 +1,314 @@
+//! A plan evaluated on one document: says whether it matches, and why. The model the engine is tested against.
+
+use crate::document::Document;
+use crate::document::columns::{Key, Word};
+use crate::document::tokens::{begins_terms, chunk_around, chunks, lowered, says, terms};
+use crate::plan::patterns::{MOST_EDITS, compile, near};
+use crate::plan::predicate::{Match, Test};
+use crate::plan::score;
+use serde::Serialize;
+use std::collections::BTreeSet;
+
+/// A field and the value in it that matched.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Reason {
+    pub field: String,
+    pub value: String,
+    /// Where in the value, from and to in bytes; empty when it is the whole of it, or nowhere.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub marks: Vec<(usize, usize)>,
+}
+
+/// Values longer than this are cut in reasons.
+const MAX_VALUE: usize = 200;
+
+/// A document prepared for many tests.
+pub struct Evaluated<'d> {
+    document: &'d Document,
+    /// The manifest's text in lower case, and its terms.
+    lower: Option<String>,
+    content: Option<BTreeSet<String>>,
+}
+
+impl<'d> Evaluated<'d> {
+    pub fn new(document: &'d Document) -> Self {
+        Self { document, lower: None, content: None }
+    }
+
+    /// Whether the plan holds.
+    pub fn holds(&mut self, matches: &Match) -> bool {
+        self.read_for(matches);
+        self.is_so(matches)
+    }
+
+    /// A manifest is parsed once: where paths are asked for as a tree, from which the rest is read, too.
+    fn read_for(&self, matches: &Match) {
+        if matches.needs_bodies() {
+            self.document.tree();
+        }
+    }
+
+    fn is_so(&mut self, matches: &Match) -> bool {
+        match matches {
+            Match::All => true,
+            Match::None => false,
+            Match::And(parts) => parts.iter().all(|part| self.is_so(part)),
+            Match::Or(parts) => parts.iter().any(|part| self.is_so(part)),
+            Match::Not(inner) => !self.is_so(inner),
+            leaf => !self.leaf(leaf).is_empty(),
+        }
+    }
+
+    /// The score that an engine gives the document: see [`super::super::plan::score`].
+    pub fn score(&mut self, matches: &Match) -> f32 {
+        match matches {
+            Match::And(_) if !self.is_so(matches) => 0.0,
+            Match::And(parts) | Match::Or(parts) => parts.iter().fold(0.0, |sum, part| sum + self.score(part)),
+            Match::Because(_, _, inner) => self.score(inner),
+            Match::Bare(word) => self.bare(word),
+            Match::BareRegex(pattern) => {
+                let Some(regex) = compile(pattern) else { return 0.0 };
+                let passes = |(_, value): (Word, &str)| regex.is_match(&value.to_lowercase());
+                let whole = self.document.anything(pattern.contains('/')).any(passes);
+                let inside = self.content().iter().any(|term| regex.is_match(term));
+                f32::from(u8::from(whole)) * score::ANYTHING + f32::from(u8::from(inside)) * score::CONTENT
+            }
+            Match::Fuzzy(word, distance) => {
+                let close = |term: &str| near(term, word, (*distance).min(MOST_EDITS), true);
+                let names = self.document.words.iter().filter(|(column, _)| *column == Word::Name);
+                let name = names.map(|(_, name)| name.to_lowercase()).any(|name| close(&name));
+                let inside = self.content().iter().any(|term| close(term));
+                f32::from(u8::from(name)) * score::NAME_PREFIX + f32::from(u8::from(inside)) * score::CONTENT
+            }
+            _ => 0.0,
+        }
+    }
+
+    fn bare(&mut self, word: &str) -> f32 {
+        let document = self.document;
+        let names = || document.words.iter().filter(|(column, _)| *column == Word::Name).map(|(_, n)| n.to_lowercase());
+        let wanted = words(word);
+        // Before the messages: both are read together.
+        let text = !self.text(&wanted).is_empty();
+        let parts = [
+            (names().any(|name| name == word), score::NAME_EXACT),
+            (names().any(|name| name.starts_with(word)), score::NAME_PREFIX),
+            (
+                document.anything(word.contains('/')).any(|(_, value)| value.to_lowercase().contains(word)),
+                score::ANYTHING,
+            ),
+            (!self.said(&wanted).is_empty(), score::MESSAGE),
+            (text, score::CONTENT),
+        ];
+        parts.into_iter().filter(|(holds, _)| *holds).fold(0.0, |sum, (_, score)| sum + score)
+    }
+
+    /// Why it holds: what the positive parts of the plan found.
+    pub fn reasons(&mut self, matches: &Match) -> Vec<Reason> {
+        self.read_for(matches);
+        let (mut found, mut said) = (Vec::new(), Vec::new());
+        self.gather(matches, &mut found, &mut said);
+        // Last: where the whole manifest was read for others, its messages are there already, and alone they cost less.
+        found.extend(said.iter().flat_map(|wanted| self.said(wanted)));
+        found.sort();
+        found.dedup();
+        found
+    }
+
+    /// What may be said in messages is only noted.
+    fn gather(&mut self, matches: &Match, found: &mut Vec<Reason>, said: &mut Vec<Vec<String>>) {
+        match matches {
+            Match::All | Match::None | Match::Not(_) => {}
+            Match::And(parts) | Match::Or(parts) => parts.iter().for_each(|part| self.gather(part, found, said)),
+            Match::Message(wanted) => said.push(wanted.clone()),
+            Match::Bare(word) => match self.whole(word) {
+                columns if columns.is_empty() => found.extend(self.leaf(matches)),
+                columns => {
+                    found.extend(columns);
+                    said.push(words(word));
+                }
+            },
+            leaf => found.extend(self.leaf(leaf)),
+        }
+    }
+
+    /// Where a bare word is in whole strings.
+    fn whole(&self, word: &str) -> Vec<Reason> {
+        let whole = self.document.anything(word.contains('/')).filter(|(_, value)| value.to_lowercase().contains(word));
+        whole.map(|(column, value)| reason(column.name(), value).mark([word])).collect()
+    }
+
+    /// What a single test found; empty when it fails.
+    fn leaf(&mut self, matches: &Match) -> Vec<Reason> {
+        let document = self.document;
+        match matches {
+            Match::Word(Word::Has, Test::Equals(name)) => {
+                document.has().filter(|has| has.to_lowercase() == *name).map(|has| reason(has, "")).collect()
+            }
+            Match::Word(word, test) => {
+                let regex = test.regex();
+                let values = document.words.iter().filter(|(column, _)| column == word);
+                let passing = values.filter(|(_, value)| test.passes(&value.to_lowercase(), regex.as_ref()));
+                let word = match test {
+                    Test::Contains(word) => word.as_str(),
+                    Test::Equals(_) | Test::Regex(_) | Test::Near(..) => "",
+                };
+                passing.map(|(column, value)| reason(column.name(), value).mark([word])).collect()
+            }
+            Match::Exact(word, wanted) => {
+                let values = document.words.iter().filter(|(column, value)| column == word && value == wanted);
+                values.map(|(column, value)| reason(column.name(), value)).collect()
+            }
+            Match::Number(number, from, to) => {
+                let values = document.numbers.iter().filter(|(column, value)| {
+                    column == number && from.is_none_or(|from| *value >= from) && to.is_none_or(|to| *value <= to)
+                });
+                values.map(|(column, value)| reason(column.name(), &value.to_string())).collect()
+            }
+            Match::Content(wanted) => self.text(wanted),
+            Match::Message(wanted) => self.said(wanted),
+            Match::Bare(word) => {
+                let (mut found, wanted) = (self.whole(word), words(word));
+                if found.is_empty() {
+                    // It may be in the text alone, which is read with the messages.
+                    document.content();
+                }
+                found.extend(self.said(&wanted));
+                if found.is_empty() {
+                    found.extend(self.text(&wanted));
+                }
+                found
+            }
+            Match::BareRegex(pattern) => {
+                let Some(regex) = compile(pattern) else { return Vec::new() };
+                let whole =
+                    document.anything(pattern.contains('/')).filter(|(_, value)| regex.is_match(&value.to_lowercase()));
+                let mut found: Vec<_> = whole.map(|(column, value)| reason(column.name(), value)).collect();
+                if found.is_empty() {
+                    let inside = self.content().iter().find(|term| regex.is_match(term));
+                    found.extend(inside.map(|term| reason("content", term)));
+                }
+                found
+            }
+            Match::Fuzzy(word, distance) => {
+                let near = self.content().iter().find(|term| near(term, word, (*distance).min(MOST_EDITS), true));
+                near.map(|term| reason("content", term)).into_iter().collect()
+            }
+            Match::Clusters(names) => {
+                let values =
+                    document.words.iter().filter(|(column, value)| *column == Word::Cluster && names.contains(value));
+                values.map(|(column, value)| reason(column.name(), value)).collect()
+            }
+            Match::Path(path) => {
+                let found = path.finds(document.tree());
+                found.map(|value| reason(&format!(".{}", path.path()), &value)).into_iter().collect()
+            }
+            Match::Keys(columns, keys) => {
+                let held = |(column, key): &&(Key, u64)| columns.contains(column) && keys.contains(key);
+                document.keys.iter().find(held).map(|(column, _)| reason(column.name(), "")).into_iter().collect()
+            }
+            Match::Ids(ids) if ids.contains(&document.id) => vec![reason("uid", "")],
+            Match::Because(field, value, inner) if self.is_so(inner) => vec![reason(field, value)],
+            Match::Ids(_) | Match::Because(..) | Match::Reach(_) | Match::Changed(_) => Vec::new(),
+            Match::All | Match::None | Match::And(_) | Match::Or(_) | Match::Not(_) => Vec::new(),
+        }
+    }
+
+    fn content(&mut self) -> &BTreeSet<String> {
+        let document = self.document;
+        self.content.get_or_insert_with(|| all_terms(document.content()))
+    }
+
+    /// Messages in which the chunks stand one behind the other.
+    fn said(&self, wanted: &[String]) -> Vec<Reason> {
+        let messages = self.document.messages().iter().filter(|message| says(&message.to_lowercase(), wanted));
+        messages.map(|message| reason("message", message).mark(wanted.iter().map(String::as_str))).collect()
+    }
+
+    /// Terms of the manifest that the chunks begin: all of them, wherever they are.
+    fn text(&mut self, wanted: &[String]) -> Vec<Reason> {
+        let document = self.document;
+        let lower = self.lower.get_or_insert_with(|| lower(document.content()));
+        let mut found = Vec::new();
+        for chunk in wanted {
+            match terms_with(lower, chunk) {
+                Some(term) => found.push(reason("content", term).mark([chunk.as_str()])),
+                None => return Vec::new(),
+            }
+        }
+        found
+    }
+}
+
+/// A bare word as messages and texts are asked for it.
+fn words(word: &str) -> Vec<String> {
+    chunks(word).map(str::to_owned).collect()
+}
+
+fn lower(text: &str) -> String {
+    let mut lower = String::with_capacity(text.len());
+    lowered(&mut lower, text);
+    lower
+}
+
+/// Of the terms of a lower-case text that a chunk finds, the first one that goes on where the chunk ends, and so says more;
+/// or the chunk.
+fn terms_with<'t>(lower: &'t str, chunk: &str) -> Option<&'t str> {
+    let (mut itself, mut seen) = (None, 0);
+    for (at, _) in lower.match_indices(chunk) {
+        if at < seen {
+            continue;
+        }
+        let (around, end) = chunk_around(lower, at);
+        seen = end;
+        for term in terms(around) {
+            if term == chunk {
+                itself = Some(term);
+            } else if begins_terms(chunk) && term.starts_with(chunk) {
+                return Some(term);
+            }
+        }
+        // Nothing goes on from a very short one.
+        if itself.is_some() && !begins_terms(chunk) {
+            break;
+        }
+    }
+    itself
+}
+
+fn all_terms(text: &str) -> BTreeSet<String> {
+    chunks(&lower(text)).flat_map(terms).map(str::to_owned).collect()
+}
+
+/// Places marked in one value, at most.
+const MOST_MARKS: usize = 20;
+
+fn reason(field: &str, value: &str) -> Reason {
+    let mut end = value.len().min(MAX_VALUE);
+    while !value.is_char_boundary(end) {
+        end -= 1;
+    }
+    Reason { field: field.to_owned(), value: value[..end].to_owned(), marks: Vec::new() }
+}
+
+impl Reason {
+    /// Marks words, given in lower case.
+    fn mark<'w>(mut self, words: impl IntoIterator<Item = &'w str>) -> Self {
+        let lower = self.value.to_lowercase();
+        // Where another case takes another number of bytes, places would be wrong.
+        if lower.len() != self.value.len() {
+            return self;
+        }
+        for word in words.into_iter().filter(|word| !word.is_empty()) {
+            self.marks.extend(lower.match_indices(word).map(|(at, found)| (at, at + found.len())));
+        }
+        self.marks.retain(|(from, to)| self.value.is_char_boundary(*from) && self.value.is_char_boundary(*to));
+        self.marks.sort_unstable();
+        self.marks.dedup();
+        self.marks.truncate(MOST_MARKS);
+        if self.marks == [(0, self.value.len())] {
+            self.marks.clear();
+        }
+        self
+    }
+}

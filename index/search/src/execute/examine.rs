@@ -1,0 +1,76 @@
+//! Decides conditions on paths by reading manifests from the store.
+
+use crate::document::Document;
+use crate::execute::evaluate::Evaluated;
+use crate::execute::permits::SearchPermits;
+use crate::plan::predicate::{Match, Numbers};
+use crowsnest_store::{Error, Object};
+use crowsnest_store::{Manifests, Store};
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Manifests that one search reads; the same limit holds for its earlier versions.
+pub const MOST_EXAMINED: usize = 50_000;
+/// Manifests that are read at once.
+pub(crate) const EXAMINED_AT_ONCE: usize = 500;
+
+/// Reads manifests within search permits.
+#[derive(Clone)]
+pub(crate) struct Examiner {
+    pub store: Arc<dyn Store>,
+    pub permits: Arc<SearchPermits>,
+}
+
+impl fmt::Debug for Examiner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Examiner")
+    }
+}
+
+/// Result of an examination.
+#[derive(Debug)]
+pub(crate) struct Examined {
+    /// Objects whose manifests meet the condition.
+    pub ids: Numbers,
+    /// True if manifests were skipped because of the limit or the deadline.
+    pub cut: bool,
+}
+
+impl Examiner {
+    /// Examines objects by their ids.
+    pub async fn examine(
+        &self,
+        candidates: BTreeSet<u64>,
+        matches: &Match,
+        deadline: Instant,
+    ) -> Result<Examined, Error> {
+        let mut candidates: Vec<u64> = candidates.into_iter().collect();
+        let mut cut = candidates.len() > MOST_EXAMINED;
+        candidates.truncate(MOST_EXAMINED);
+        let matches = Arc::new(matches.clone());
+        let mut ids = BTreeSet::new();
+        for some in candidates.chunks(EXAMINED_AT_ONCE) {
+            if Instant::now() > deadline {
+                cut = true;
+                break;
+            }
+            let objects = self.store.by_ids(some, Manifests::Read).await?;
+            let matches = Arc::clone(&matches);
+            ids.extend(self.permits.run(Instant::now(), move || holding(&objects, &matches)).await?);
+        }
+        Ok(Examined { ids: Arc::new(ids), cut })
+    }
+}
+
+fn holding(objects: &[Object], matches: &Match) -> Result<Vec<u64>, Error> {
+    let mut ids = Vec::new();
+    for object in objects {
+        let document = Document::of(object)?;
+        if Evaluated::new(&document).holds(matches) {
+            ids.push(document.id);
+        }
+    }
+    Ok(ids)
+}

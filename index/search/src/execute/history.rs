@@ -1,0 +1,399 @@
+//! Searches in what objects were: deleted ones, the fleet as it was at a time, and fields that changed.
+//!
+//! Old versions are few beside the objects (their bytes are bounded), are not in the text index, and are read from the
+//! store, newest end first, each evaluated by itself.
+
+use crate::authorization::CallerRights;
+use crate::authorization::decision::permits;
+use crate::collect::terms::{Before, TermsRequest};
+use crate::collect::{TopHits, TopHitsRequest};
+use crate::document::Document;
+use crate::document::columns::{Facet, Word};
+use crate::execute::Sources;
+use crate::execute::evaluate::Evaluated;
+use crate::execute::examine::{EXAMINED_AT_ONCE, MOST_EXAMINED};
+use crate::plan::predicate::{Match, Test};
+use crate::plan::sort::{Place, Rank, Ranked, Sort, SortBy, compare};
+use crate::plan::{Asked, World};
+use crowsnest_store::{CollectionKey, Error, Object, Seq, Version};
+use crowsnest_store::{Manifests, Narrowing, Span};
+use parking_lot::Mutex;
+use serde_json::Value;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Versions of one object that are compared at most.
+const KEPT_OF_ONE: usize = 100;
+/// Fields of metadata that change with everything.
+const NEVER: [&str; 2] = ["metadata.resourceVersion", "metadata.managedFields"];
+
+fn span(asked: Asked) -> Span {
+    let all = Span { deleted: false, ..Span::DELETED };
+    let ms = |seconds: i64| seconds.saturating_mul(1000);
+    match asked {
+        Asked::Now | Asked::Deleted => Span::DELETED,
+        Asked::At(at) => Span { from: ms(at.saturating_add(1)), until: ms(at.saturating_add(1)), ..all },
+        Asked::During(from, until) => {
+            Span { from: ms(from).saturating_add(1), until: ms(until.saturating_add(1)), ..all }
+        }
+    }
+}
+
+/// A version that matched.
+struct Old {
+    id: u64,
+    ended: Seq,
+    score: f32,
+    document: Document,
+}
+
+/// Hits among old versions, one per object.
+pub(crate) struct Found {
+    pub top: TopHits,
+    /// Of each term that is wanted, how many have it.
+    pub terms: Vec<Before>,
+    /// Of their objects; asked of a span, of those that are gone. The text index may not have heard of it yet: what is found
+    /// here is not looked for among what is there.
+    pub ids: BTreeSet<u64>,
+    /// Not all versions were looked at.
+    pub cut: bool,
+}
+
+/// Looks through old versions. Asked of a span, those of objects that are hits `now` are left out.
+pub(crate) async fn found(
+    sources: &Sources,
+    asked: Asked,
+    matches: &Match,
+    now: &Match,
+    request: &TopHitsRequest,
+    wanted: &[TermsRequest],
+) -> Result<Found, Error> {
+    let matches = Arc::new(matches.clone());
+    let is_span = matches!(asked, Asked::During(..));
+    let (mut seen, mut gone) = (BTreeSet::new(), BTreeSet::new());
+    let mut all = TopHits { facets: vec![Vec::new(); request.facets.len()], ..TopHits::default() };
+    let mut terms = vec![Before::new(); wanted.len()];
+    let mut reading = Reading::of(sources, span(asked), &matches);
+    while let Some(versions) = reading.next().await? {
+        let (rights, holds) = (Arc::clone(&sources.context.rights), Arc::clone(&matches));
+        let deadline = sources.context.deadline;
+        // The newest version of what is gone is one that was deleted, and comes first.
+        gone.extend(versions.iter().filter(|version| version.deleted).map(|version| version.object.record.id));
+        let mut old =
+            sources.permits.run(Instant::now(), move || holding(&versions, &rights, &holds, deadline)).await?;
+        old.retain(|old| seen.insert(old.id));
+        if is_span {
+            let left = old.iter().map(|old| old.id).filter(|id| !gone.contains(id));
+            let (there, cut) = still(sources, now, left.collect()).await?;
+            reading.cut |= cut;
+            old.retain(|old| !there.contains(&old.id));
+        }
+        for (counts, wanted) in terms.iter_mut().zip(wanted) {
+            let met = old.iter().flat_map(|old| wanted.of(&old.document));
+            met.for_each(|term| *counts.entry(term).or_default() += 1);
+        }
+        let part = TopHits { facets: counted(&old, &request.facets), ..ranked(old, request) };
+        let before = std::mem::take(&mut all);
+        all = request.merged([before, part]);
+    }
+    if is_span {
+        seen.retain(|id| gone.contains(id));
+    }
+    Ok(Found { top: all, terms, ids: seen, cut: reading.cut })
+}
+
+/// The one value of a column without which nothing matches.
+fn only(matches: &Match, column: Word) -> Option<&str> {
+    match matches {
+        Match::Word(word, Test::Equals(value)) if *word == column => Some(value),
+        Match::And(parts) => parts.iter().find_map(|part| only(part, column)),
+        _ => None,
+    }
+}
+
+/// Reads old versions, newest end first: in the namespaces of each cluster in which the caller may read something.
+struct Reading<'s> {
+    sources: &'s Sources,
+    span: Span,
+    narrowing: Narrowing,
+    read: usize,
+    /// It stopped before the last one.
+    cut: bool,
+}
+
+impl<'s> Reading<'s> {
+    /// Of one cluster, and of events alone, where nothing else is asked for: old versions of everything are many.
+    fn of(sources: &'s Sources, span: Span, matches: &Match) -> Self {
+        let mut rights = sources.context.rights.lock();
+        let (cluster, events) = (only(matches, Word::Cluster), only(matches, Word::Kind) == Some("event"));
+        let mut limit = |key: &CollectionKey| {
+            let elsewhere = cluster.is_some_and(|cluster| cluster != key.cluster.as_str());
+            match elsewhere || (events && &*key.resource.resource != "events") {
+                true => Some(BTreeSet::new()),
+                false => rights.limit(&key.cluster, &key.resource.group, &key.resource.resource),
+            }
+        };
+        let narrowing = sources.store.narrowing(&mut limit);
+        Self { sources, span, narrowing, read: 0, cut: false }
+    }
+
+    async fn next(&mut self) -> Result<Option<Vec<Version>>, Error> {
+        if self.read >= MOST_EXAMINED || Instant::now() > self.sources.context.deadline {
+            self.cut = true;
+            return Ok(None);
+        }
+        let versions = self.sources.store.past(&self.span, &self.narrowing, EXAMINED_AT_ONCE).await?;
+        let Some(last) = versions.last() else { return Ok(None) };
+        self.span.before = last.ended;
+        self.read += versions.len();
+        Ok(Some(versions))
+    }
+}
+
+/// Of these objects, those that match as they are; whether all were looked at.
+async fn still(sources: &Sources, now: &Match, ids: BTreeSet<u64>) -> Result<(BTreeSet<u64>, bool), Error> {
+    if ids.is_empty() {
+        return Ok((ids, false));
+    }
+    let matches = now.clone().and(Match::Ids(Arc::new(ids)));
+    let lookup = sources.engine.ids(&sources.context, &matches).await?;
+    Ok((lookup.numbers, lookup.incomplete))
+}
+
+fn holding(
+    versions: &[Version],
+    rights: &Mutex<CallerRights>,
+    matches: &Match,
+    deadline: Instant,
+) -> Result<Vec<Old>, Error> {
+    let mut old = Vec::new();
+    // Late, the reader stops after these and says so.
+    for version in versions.iter().take_while(|_| Instant::now() <= deadline) {
+        let document = Document::of_version(version)?;
+        let scope = document.facets.iter().find(|(facet, _)| *facet == Facet::Scope).map(|(_, scope)| scope.as_str());
+        if !permits(
+            &mut rights.lock(),
+            crowsnest_apimachinery::rbac::Reading::Listing,
+            scope.unwrap_or_default(),
+            &version.object.record.key.name,
+        ) {
+            continue;
+        }
+        let mut evaluated = Evaluated::new(&document);
+        if evaluated.holds(matches) {
+            let score = evaluated.score(matches);
+            old.push(Old { id: document.id, ended: version.ended, score, document });
+        }
+    }
+    Ok(old)
+}
+
+fn rank(sort: &Sort, old: &Old, world: &World) -> Rank {
+    let text =
+        |facet: Facet| old.document.facets.iter().find(|(column, _)| *column == facet).map(|(_, value)| value.as_str());
+    match sort.by {
+        SortBy::Relevance => Rank::Score(old.score),
+        SortBy::Number(number) => {
+            Rank::Number(old.document.numbers.iter().find(|(column, _)| *column == number).map(|(_, value)| *value))
+        }
+        SortBy::Text(facet) => Rank::Text(text(facet).map(str::to_owned)),
+        SortBy::Cluster(of) => {
+            let cluster = text(Facet::Cluster).and_then(|name| world.clusters.iter().find(|one| one.name == name));
+            Rank::Text(cluster.and_then(|cluster| of.of(cluster)).map(str::to_owned))
+        }
+    }
+}
+
+fn ranked(old: Vec<Old>, request: &TopHitsRequest) -> TopHits {
+    let total = old.len() as u64;
+    let hit = |old: &Old| {
+        let ranks = request.sort.iter().map(|sort| rank(sort, old, &request.world)).collect();
+        let name = old.document.facets.iter().find(|(facet, _)| *facet == Facet::Name).map(|(_, name)| name.clone());
+        let place = Place { ranks, name: name.unwrap_or_default(), id: old.id };
+        Ranked { place, score: old.score, past: Some(old.ended) }
+    };
+    let mut hits: Vec<Ranked> = old.iter().map(hit).collect();
+    if let Some(after) = &request.after {
+        hits.retain(|hit| compare(&hit.place, after, &request.sort).is_gt());
+    }
+    TopHits { left: hits.len() as u64, hits, total, ..TopHits::default() }
+}
+
+fn counted(old: &[Old], facets: &[Facet]) -> Vec<Vec<(Arc<str>, u64)>> {
+    let count = |facet: &Facet| {
+        let mut counts: HashMap<Arc<str>, u64> = HashMap::new();
+        let values = old.iter().flat_map(|old| &old.document.facets).filter(|(column, _)| column == facet);
+        values.for_each(|(_, value)| *counts.entry(Arc::from(value.as_str())).or_default() += 1);
+        counts.into_iter().collect()
+    };
+    facets.iter().map(count).collect()
+}
+
+/// Ids of objects that are there and one of whose kept changes changed something at a path or below it. Object by object:
+/// no more than one of them and its versions are held.
+pub(crate) async fn changed(sources: &Sources, path: &str) -> Result<(BTreeSet<u64>, bool), Error> {
+    let Some(path) = Changing::new(path).map(Arc::new) else { return Ok((BTreeSet::new(), false)) };
+    let (mut ids, mut seen) = (BTreeSet::new(), BTreeSet::new());
+    let mut reading = Reading::of(sources, Span { deleted: false, ..Span::DELETED }, &Match::All);
+    while let Some(versions) = reading.next().await? {
+        let new = versions.iter().map(|version| version.object.record.id).filter(|id| seen.insert(*id));
+        // Those that are not there any more are not asked for.
+        for object in sources.store.by_ids(&new.collect::<Vec<_>>(), Manifests::Read).await? {
+            if Instant::now() > sources.context.deadline {
+                return Ok((ids, true));
+            }
+            let before = sources.store.versions(&object.record.key, KEPT_OF_ONE).await?;
+            let (id, path) = (object.record.id, Arc::clone(&path));
+            if sources.permits.run(Instant::now(), move || path.changed(&object, &before)).await? {
+                ids.insert(id);
+            }
+        }
+    }
+    Ok((ids, reading.cut))
+}
+
+/// A path whose values are compared: fields and globs for fields.
+pub(crate) struct Changing {
+    steps: Vec<Option<String>>,
+}
+
+impl Changing {
+    pub fn new(path: &str) -> Option<Self> {
+        let step = |step: &str| (step != "*").then(|| step.to_owned());
+        let mut steps: Vec<Option<String>> = path.split('.').map(step).collect();
+        // Whatever is below.
+        while steps.last() == Some(&None) && steps.len() > 1 {
+            steps.pop();
+        }
+        (!path.is_empty() && steps.iter().flatten().all(|step| !step.is_empty())).then_some(Self { steps })
+    }
+
+    /// Whether it differs between an object and the version before, or between two of these, newest first.
+    fn changed(&self, object: &Object, versions: &[Version]) -> Result<bool, Error> {
+        let mut after: Value = object.parse()?;
+        for version in versions.iter().filter(|version| version.object.record.id == object.record.id) {
+            let before: Value = version.object.parse()?;
+            if self.differs(&before, &after) {
+                return Ok(true);
+            }
+            after = before;
+        }
+        Ok(false)
+    }
+
+    pub fn differs(&self, before: &Value, after: &Value) -> bool {
+        differs(Some(before), Some(after), &self.steps, &mut Vec::new())
+    }
+}
+
+fn differs<'v>(
+    before: Option<&'v Value>,
+    after: Option<&'v Value>,
+    steps: &[Option<String>],
+    at: &mut Vec<&'v str>,
+) -> bool {
+    if before == after || NEVER.contains(&at.join(".").as_str()) {
+        return false;
+    }
+    let [step, rest @ ..] = steps else {
+        return match (before, after) {
+            // Below metadata something never counts.
+            (Some(Value::Object(one)), Some(Value::Object(other))) if at.len() < 2 => {
+                let names: BTreeSet<&String> = one.keys().chain(other.keys()).collect();
+                names.into_iter().any(|name| inside(one.get(name), other.get(name), name, &[], at))
+            }
+            _ => true,
+        };
+    };
+    let fields = |value: Option<&'v Value>| value.and_then(Value::as_object);
+    let (one, other) = (fields(before), fields(after));
+    match (one, other, step) {
+        (None, None, _) => items(before, after, steps, at),
+        (_, _, Some(name)) if !name.contains(['*', '?']) => {
+            let value = |fields: Option<&'v serde_json::Map<String, Value>>| {
+                fields.and_then(|fields| fields.get_key_value(name))
+            };
+            let (one, other) = (value(one), value(other));
+            let Some((name, _)) = one.or(other) else { return false };
+            inside(one.map(|field| field.1), other.map(|field| field.1), name, rest, at)
+        }
+        (one, other, step) => {
+            let regex = step
+                .as_deref()
+                .and_then(|glob| crate::plan::patterns::compile(&crate::plan::patterns::glob_regex(glob, ".")));
+            let names: BTreeSet<&String> = one.into_iter().chain(other).flat_map(|fields| fields.keys()).collect();
+            let passes = |name: &str| regex.as_ref().is_none_or(|regex| regex.is_match(&name.to_lowercase()));
+            names.into_iter().filter(|name| passes(name)).any(|name| {
+                let value = |fields: Option<&'v serde_json::Map<String, Value>>| fields.and_then(|f| f.get(name));
+                inside(value(one), value(other), name, rest, at)
+            })
+        }
+    }
+}
+
+fn inside<'v>(
+    before: Option<&'v Value>,
+    after: Option<&'v Value>,
+    name: &'v str,
+    rest: &[Option<String>],
+    at: &mut Vec<&'v str>,
+) -> bool {
+    at.push(name);
+    let found = differs(before, after, rest, at);
+    at.pop();
+    found
+}
+
+/// Lists, item by item.
+fn items<'v>(
+    before: Option<&'v Value>,
+    after: Option<&'v Value>,
+    steps: &[Option<String>],
+    at: &mut Vec<&'v str>,
+) -> bool {
+    let list = |value: Option<&'v Value>| value.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let (one, other) = (list(before), list(after));
+    (0..one.len().max(other.len())).any(|nth| differs(one.get(nth), other.get(nth), steps, at))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+    use serde_json::json;
+
+    #[test]
+    fn old_versions_of_something_else_are_not_read() {
+        let kind = Match::Word(Word::Kind, Test::Equals("event".to_owned()));
+        let pod = Match::Word(Word::Kind, Test::Equals("pod".to_owned()));
+        let both = Match::Or(vec![kind.clone(), pod.clone()]);
+        let number = Match::Number(crate::document::columns::Number::Count, Some(1), None);
+        assert_eq!(only(&number.clone().and(kind.clone()).and(number.clone()), Word::Kind), Some("event"));
+        assert_eq!(only(&number.and(both), Word::Kind), None);
+        assert_eq!((only(&kind.clone().negated(), Word::Kind), only(&kind, Word::Cluster)), (None, None));
+    }
+
+    #[rstest]
+    #[case("spec.replicas", true)]
+    #[case("spec", true)]
+    #[case("spec.*", true)]
+    #[case("*", true)]
+    #[case("spec.template", false)]
+    #[case("spec.repl*", true)]
+    #[case("spec.containers.image", true)]
+    #[case("spec.containers.name", false)]
+    #[case("metadata", false)]
+    #[case("metadata.*", false)]
+    #[case("metadata.resourceVersion", false)]
+    #[case("status", true)]
+    #[case("status.none", false)]
+    fn what_changed_is_told(#[case] path: &str, #[case] expected: bool) {
+        let before = json!({"metadata": {"name": "a", "resourceVersion": "1"}, "spec": {"replicas": 1, "template": {"a": 1},
+            "containers": [{"name": "a", "image": "x:1"}]}});
+        let after = json!({"metadata": {"name": "a", "resourceVersion": "2"}, "spec": {"replicas": 2, "template": {"a": 1},
+            "containers": [{"name": "a", "image": "x:2"}]}, "status": {"ready": 1}});
+        assert_eq!(Changing::new(path).unwrap().differs(&before, &after), expected, "{path}");
+        assert!(!Changing::new(path).unwrap().differs(&after, &after));
+    }
+}

@@ -1,0 +1,262 @@
+//! From a plan to the hits: what has to be looked up first (relations, paths, changed fields), those that are there, and
+//! those that were.
+
+pub(crate) mod evaluate;
+pub(crate) mod examine;
+pub(crate) mod history;
+pub(crate) mod permits;
+pub(crate) mod scan;
+
+use crate::Was;
+use crate::collect::terms::{Before, TermsRequest};
+use crate::collect::{TopHits, TopHitsRequest};
+use crate::document::Document;
+use crate::document::columns::{Key, Number, Word};
+use crate::engine::{Engine, Lookup, SearchContext};
+use crate::execute::examine::{Examined, Examiner};
+use crate::execute::permits::SearchPermits;
+use crate::execute::scan::FullScan;
+use crate::plan::predicate::{Match, Numbers, Test};
+use crate::plan::relations::{Objects, Reach, resolve};
+use crate::plan::{Asked, Plan};
+use async_trait::async_trait;
+use crowsnest_store::Store;
+use crowsnest_store::{Error, Object, Seq};
+use std::collections::{BTreeMap, BTreeSet};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Remark on an answer for which a limit was reached.
+pub(crate) const CUT: &str = "not all objects were checked: narrow the query, for instance by kind: or ns:";
+
+/// Data sources of one request.
+#[derive(Clone)]
+pub(crate) struct Sources {
+    pub engine: Arc<dyn Engine>,
+    pub permits: Arc<SearchPermits>,
+    pub store: Arc<dyn Store>,
+    pub context: SearchContext,
+}
+
+impl Sources {
+    /// Sources with another deadline, for a part of the answer.
+    pub fn until(&self, deadline: Instant) -> Self {
+        Self { context: SearchContext { deadline, ..self.context.clone() }, ..self.clone() }
+    }
+
+    fn examiner(&self) -> Examiner {
+        Examiner { store: Arc::clone(&self.store), permits: Arc::clone(&self.permits) }
+    }
+}
+
+/// What was found.
+pub(crate) struct Found {
+    pub top: TopHits,
+    /// The plan with everything looked up, to say why something matched.
+    pub matches: Match,
+    /// What the engine was asked of what is there.
+    pub now: Match,
+    /// Of what was, how many have each of the terms that were wanted; nothing where nobody asked for it.
+    pub terms: Vec<Before>,
+    pub notices: Vec<String>,
+}
+
+/// Answers a plan.
+pub(crate) async fn find(sources: &Sources, plan: Plan, request: TopHitsRequest) -> Result<Found, Error> {
+    find_with_terms(sources, plan, request, &[]).await
+}
+
+/// Answers a plan, and counts these terms of earlier versions; those of objects that exist are counted by
+/// [`crate::collect::terms`].
+pub(crate) async fn find_with_terms(
+    sources: &Sources,
+    plan: Plan,
+    request: TopHitsRequest,
+    terms: &[TermsRequest],
+) -> Result<Found, Error> {
+    let LookedUp { mut search, matches, now, before } = look_up(sources, plan, &request, terms).await?;
+    let (mut parts, mut terms) = (Vec::new(), Vec::new());
+    if let Some(before) = before {
+        parts.push(before.top);
+        terms = before.terms;
+    }
+    parts.push(sources.engine.top_hits(&sources.context, &now, &request).await?);
+    let mut top = request.merged(parts);
+    search.notices.append(&mut top.notices);
+    top.incomplete |= search.notices.contains(CUT);
+    Ok(Found { top, matches, now, terms, notices: search.notices.into_iter().collect() })
+}
+
+/// Begins to read everything a plan finds, in its order. Fails with [`Error::Incomplete`] if a limit is reached.
+pub(crate) async fn begin(sources: &Sources, plan: Plan, request: TopHitsRequest) -> Result<FullScan, Error> {
+    let LookedUp { search, now, before, .. } = look_up(sources, plan, &request, &[]).await?;
+    let scan = sources.engine.scan(&sources.context, &now, &request).await?;
+    if search.notices.contains(CUT) {
+        return Err(Error::Incomplete);
+    }
+    Ok(FullScan::new(scan, before.map(|before| before.top.hits).unwrap_or_default(), request))
+}
+
+/// A plan with everything looked up, and what it finds of what was.
+struct LookedUp {
+    search: Search,
+    matches: Match,
+    /// What the engine is to be asked of what is there.
+    now: Match,
+    before: Option<history::Found>,
+}
+
+async fn look_up(
+    sources: &Sources,
+    plan: Plan,
+    request: &TopHitsRequest,
+    terms: &[TermsRequest],
+) -> Result<LookedUp, Error> {
+    let mut search = Search::new(sources);
+    let matches = search.settled(plan.matches).await?;
+    let held = match plan.asked {
+        Asked::During(from, _) if from > i64::MIN => happened_since(matches.clone(), from),
+        _ => matches.clone(),
+    };
+    let mut now = search.askable(held.clone()).await?;
+    if let Asked::At(at) = plan.asked {
+        now = now.and(Match::Number(Number::Changed, None, Some(at)));
+    }
+    if let Asked::During(_, until) = plan.asked {
+        now = now.and(Match::Number(Number::Changed, None, Some(until)));
+    }
+    let mut before = None;
+    if plan.asked != Asked::Now {
+        let found = history::found(sources, plan.asked, &held, &now, request, terms).await?;
+        search.cut(found.cut);
+        // The text index may not have heard of it yet: nothing is there and deleted.
+        now = now.and(Match::Ids(Arc::new(found.ids.clone())).negated());
+        before = Some(found);
+    }
+    Ok(LookedUp { search, matches, now, before })
+}
+
+/// What an event tells was so when it happened, not for as long as the event is kept.
+pub(crate) fn happened_since(matches: Match, from: i64) -> Match {
+    let event = Match::Word(Word::Kind, Test::Equals("event".to_owned()));
+    matches.and(Match::Or(vec![event.negated(), Match::Number(Number::LastSeen, Some(from), None)]))
+}
+
+/// A plan with relations and changes looked up, as one object can be asked.
+pub(crate) async fn looked_up(sources: &Sources, matches: Match) -> Result<Match, Error> {
+    Search::new(sources).settled(matches).await
+}
+
+/// A plan with everything looked up, as an engine can be asked.
+pub(crate) async fn settled(sources: &Sources, matches: Match) -> Result<Match, Error> {
+    let mut search = Search::new(sources);
+    let matches = search.settled(matches).await?;
+    search.askable(matches).await
+}
+
+struct Search {
+    sources: Sources,
+    notices: BTreeSet<String>,
+}
+
+type Settled<'s> = Pin<Box<dyn Future<Output = Result<Match, Error>> + Send + 's>>;
+
+impl Search {
+    fn new(sources: &Sources) -> Self {
+        Self { sources: sources.clone(), notices: BTreeSet::new() }
+    }
+
+    fn cut(&mut self, cut: bool) {
+        if cut {
+            self.notices.insert(CUT.to_owned());
+        }
+    }
+
+    /// With relations and changed fields looked up, innermost first.
+    fn settled(&mut self, matches: Match) -> Settled<'_> {
+        Box::pin(async move {
+            Ok(match matches {
+                Match::And(parts) => Match::And(self.all_settled(parts).await?),
+                Match::Or(parts) => Match::Or(self.all_settled(parts).await?),
+                Match::Not(inner) => self.settled(*inner).await?.negated(),
+                Match::Changed(path) => {
+                    let (ids, cut) = history::changed(&self.sources, &path).await?;
+                    self.cut(cut);
+                    Match::Because("changed.field".to_owned(), path, Box::new(Match::Ids(Arc::new(ids))))
+                }
+                Match::Reach(reach) => {
+                    let mut inner = self.settled(reach.inner().clone()).await?;
+                    // Relations are those of now, and earlier versions have other values at the path.
+                    if inner.needs_bodies() {
+                        inner = Match::Ids(self.decided(&inner).await?);
+                    }
+                    self.followed(reach.with_inner(inner)).await?
+                }
+                leaf => leaf,
+            })
+        })
+    }
+
+    /// A condition for the engine: paths that it does not decide are looked up in manifests.
+    async fn askable(&mut self, matches: Match) -> Result<Match, Error> {
+        Ok(match self.reads_manifests(&matches) {
+            true => matches.loosened().and(Match::Ids(self.examined(&matches).await?)),
+            false => matches,
+        })
+    }
+
+    /// Ids of the readable objects that meet a condition with paths.
+    async fn decided(&mut self, matches: &Match) -> Result<Numbers, Error> {
+        if self.reads_manifests(matches) {
+            return self.examined(matches).await;
+        }
+        let lookup = self.sources.engine.ids(&self.sources.context, matches).await?;
+        Ok(Arc::new(self.taken(lookup)))
+    }
+
+    fn reads_manifests(&self, matches: &Match) -> bool {
+        matches.needs_bodies() && !self.sources.engine.decides_paths(matches)
+    }
+
+    async fn all_settled(&mut self, parts: Vec<Match>) -> Result<Vec<Match>, Error> {
+        let mut settled = Vec::with_capacity(parts.len());
+        for part in parts {
+            settled.push(self.settled(part).await?);
+        }
+        Ok(settled)
+    }
+
+    /// The numbers of a lookup; its remarks are kept.
+    fn taken(&mut self, lookup: Lookup) -> BTreeSet<u64> {
+        self.cut(lookup.incomplete);
+        self.notices.extend(lookup.notices);
+        lookup.numbers
+    }
+
+    async fn followed(&mut self, reach: Reach) -> Result<Match, Error> {
+        resolve(Match::Reach(Box::new(reach)), self).await
+    }
+
+    /// Ids of the readable objects whose bodies match, read one after another.
+    async fn examined(&mut self, matches: &Match) -> Result<Numbers, Error> {
+        let loosened = matches.loosened();
+        let candidates = self.sources.engine.ids(&self.sources.context, &loosened).await?;
+        let candidates = self.taken(candidates);
+        let examiner = self.sources.examiner();
+        let Examined { ids, cut } = examiner.examine(candidates, matches, self.sources.context.deadline).await?;
+        self.cut(cut);
+        Ok(ids)
+    }
+}
+
+#[async_trait]
+impl Objects for Search {
+    async fn keys(&mut self, matches: &Match, columns: &[Key]) -> Result<BTreeSet<u64>, Error> {
+        let lookup = self.sources.engine.keys(&self.sources.context, matches, columns).await?;
+        Ok(self.taken(lookup))
+    }
+}
+
+/// Objects by id and what ended them, with what to say of them.
+pub(crate) type Shown = BTreeMap<(u64, Option<Seq>), (Object, Option<Was>, Document)>;

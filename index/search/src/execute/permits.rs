@@ -1,0 +1,158 @@
+//! Search permits: as many searches work at once as there are permits, and the next one goes to the request that arrived
+//! first.
+//!
+//! An answer takes several permits (finding, reading hits, reasons). If they were granted in the order in which they are
+//! requested, each of them would wait behind the first permits of all newer requests, and no answer would have a
+//! predictable latency.
+
+use crowsnest_store::Error;
+use crowsnest_store::error::joined;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::num::NonZero;
+use std::sync::Arc;
+use std::time::Instant;
+use tokio::sync::oneshot;
+
+/// Limit on concurrent searches.
+pub struct SearchPermits {
+    state: Mutex<State>,
+}
+
+struct State {
+    free: usize,
+    /// By the arrival of their requests; the number orders those of one moment.
+    waiting: BTreeMap<(Instant, u64), oneshot::Sender<SearchPermit>>,
+    number: u64,
+}
+
+/// Passes to the next request when it is dropped.
+pub struct SearchPermit {
+    permits: Arc<SearchPermits>,
+}
+
+impl std::fmt::Debug for SearchPermits {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("SearchPermits")
+    }
+}
+
+impl SearchPermits {
+    pub fn new(permits: usize) -> Arc<Self> {
+        Arc::new(Self { state: Mutex::new(State { free: permits.max(1), waiting: BTreeMap::new(), number: 0 }) })
+    }
+
+    /// One permit for each core.
+    pub fn for_cores() -> Arc<Self> {
+        Self::new(std::thread::available_parallelism().map_or(1, NonZero::get))
+    }
+
+    /// A permit for a request that arrived at `requested_at`. A dropped future gives its place up.
+    pub async fn acquire(self: &Arc<Self>, requested_at: Instant) -> SearchPermit {
+        loop {
+            let receiver = {
+                let mut state = self.state.lock();
+                if state.free > 0 {
+                    state.free -= 1;
+                    return SearchPermit { permits: Arc::clone(self) };
+                }
+                let (sender, receiver) = oneshot::channel();
+                state.number += 1;
+                let place = (requested_at, state.number);
+                state.waiting.insert(place, sender);
+                receiver
+            };
+            // A sender is dropped only after it has sent its permit.
+            if let Ok(permit) = receiver.await {
+                return permit;
+            }
+        }
+    }
+
+    /// Runs blocking work of a request within a permit.
+    pub async fn run<T: Send + 'static>(
+        self: &Arc<Self>,
+        requested_at: Instant,
+        work: impl FnOnce() -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        self.acquire(requested_at).await.run(work).await
+    }
+}
+
+impl SearchPermit {
+    /// Runs blocking work and drops the permit after it, also where the future is dropped before.
+    pub async fn run<T: Send + 'static>(
+        self,
+        work: impl FnOnce() -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        let work = move || {
+            let _permit = self;
+            work()
+        };
+        joined(tokio::task::spawn_blocking(work).await)
+    }
+}
+
+impl Drop for SearchPermit {
+    fn drop(&mut self) {
+        let permits = &self.permits;
+        loop {
+            let next = {
+                let mut state = permits.state.lock();
+                let next = state.waiting.pop_first();
+                if next.is_none() {
+                    state.free += 1;
+                }
+                next
+            };
+            let Some((_, sender)) = next else { return };
+            if sender.is_closed() {
+                continue;
+            }
+            // A permit that cannot be sent is dropped and passes on.
+            drop(sender.send(SearchPermit { permits: Arc::clone(permits) }));
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::FutureExt;
+    use rstest::rstest;
+    use std::time::Duration;
+
+    /// Numbers are arrival times; futures in `gone` are dropped before a permit is free.
+    #[rstest]
+    #[case::the_first_one_first(&[3, 1, 2], &[], &[1, 2, 3])]
+    #[case::of_one_moment_as_they_came(&[1, 1, 0], &[], &[0, 1, 1])]
+    #[case::who_went_is_left_out(&[3, 1, 2], &[1], &[2, 3])]
+    fn permits_go_to_the_request_that_arrived_first(
+        #[case] asked: &[u64],
+        #[case] gone: &[u64],
+        #[case] expected: &[u64],
+    ) {
+        let (permits, began) = (SearchPermits::new(1), Instant::now());
+        let mut held = permits.acquire(began).now_or_never();
+        let mut waiting: Vec<_> = asked
+            .iter()
+            .map(|at| (*at, Box::pin(permits.acquire(began + Duration::from_secs(*at)))))
+            .map(|(at, mut permit)| {
+                assert!((&mut permit).now_or_never().is_none());
+                (at, permit)
+            })
+            .collect();
+        waiting.retain(|(at, _)| !gone.contains(at));
+        let mut order = Vec::new();
+        while held.take().is_some() && !waiting.is_empty() {
+            let next = waiting.iter_mut().position(|(_, permit)| {
+                held = permit.now_or_never();
+                held.is_some()
+            });
+            order.push(waiting.remove(next.unwrap()).0);
+        }
+        assert_eq!(order, expected);
+        assert!(permits.acquire(began).now_or_never().is_some(), "a permit was lost");
+    }
+}

@@ -1,0 +1,122 @@
+//! All hits of a plan in order, as of one moment: for exports.
+//!
+//! The engine reads hits of objects that exist, in its order; earlier versions, which it does not hold, are merged in.
+
+use crate::collect::TopHitsRequest;
+use crate::engine::Scan;
+use crate::plan::sort::{Ranked, Sort, compare};
+use crowsnest_store::{Error, Seq};
+use std::collections::VecDeque;
+
+/// All hits of a plan, read one page after another.
+#[derive(Debug)]
+pub struct FullScan {
+    engine: Box<dyn Scan>,
+    /// Hits of the engine that were read and not returned.
+    ready: VecDeque<Ranked>,
+    /// The engine has no more.
+    ended: bool,
+    /// Earlier versions, in order.
+    before: VecDeque<Ranked>,
+    sort: Vec<Sort>,
+    /// Hits that are still wanted.
+    left: usize,
+}
+
+impl FullScan {
+    pub fn new(engine: Box<dyn Scan>, before: Vec<Ranked>, request: TopHitsRequest) -> Self {
+        let (sort, left) = (request.sort, request.keep);
+        Self { engine, ready: VecDeque::new(), ended: false, before: before.into(), sort, left }
+    }
+
+    /// The change as of which objects that exist were read.
+    pub fn seq(&self) -> Seq {
+        self.engine.seq()
+    }
+
+    /// The next hits, `most` of them; fewer only at the end.
+    pub async fn next(&mut self, most: usize) -> Result<Vec<Ranked>, Error> {
+        let most = most.min(self.left);
+        let mut hits = Vec::with_capacity(most);
+        while hits.len() < most {
+            if self.ready.is_empty() && !self.ended {
+                self.ready = self.engine.next(most).await?.into();
+                self.ended = self.ready.is_empty();
+            }
+            let Some(hit) = self.first() else { break };
+            hits.push(hit);
+        }
+        self.left -= hits.len();
+        Ok(hits)
+    }
+
+    fn first(&mut self) -> Option<Ranked> {
+        let before = match (self.before.front(), self.ready.front()) {
+            (Some(before), Some(now)) => compare(&before.place, &now.place, &self.sort).is_le(),
+            (before, _) => before.is_some(),
+        };
+        if before { self.before.pop_front() } else { self.ready.pop_front() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::sort::Place;
+    use async_trait::async_trait;
+    use futures::executor::block_on;
+    use rstest::rstest;
+
+    /// Pages that an engine returns one after the other.
+    #[derive(Debug)]
+    struct Pages(VecDeque<Vec<Ranked>>);
+
+    #[async_trait]
+    impl Scan for Pages {
+        fn seq(&self) -> Seq {
+            Seq(7)
+        }
+
+        async fn next(&mut self, most: usize) -> Result<Vec<Ranked>, Error> {
+            let page = self.0.pop_front().unwrap_or_default();
+            assert!(page.len() <= most);
+            Ok(page)
+        }
+    }
+
+    fn hit(name: &str, past: Option<u64>) -> Ranked {
+        let place = Place { ranks: Vec::new(), name: name.to_owned(), id: 1 };
+        Ranked { place, score: 0.0, past: past.map(Seq) }
+    }
+
+    /// Pages are separated by bars; earlier versions are marked in what is expected.
+    #[rstest]
+    #[case::of_the_engine_alone("a c|d", "", usize::MAX, "a c d")]
+    #[case::earlier_versions_alone("", "a b", usize::MAX, "a' b'")]
+    #[case::merged("b d|e", "a c f", usize::MAX, "a' b c' d e f'")]
+    #[case::of_two_equals_the_earlier_version_first("a", "a", usize::MAX, "a' a")]
+    #[case::up_to_a_limit("b d|e", "a c", 3, "a' b c'")]
+    fn earlier_versions_are_merged_in(
+        #[case] pages: &str,
+        #[case] before: &str,
+        #[case] keep: usize,
+        #[case] expected: &str,
+    ) {
+        let hits = |names: &str, past| names.split_whitespace().map(|name| hit(name, past)).collect::<Vec<_>>();
+        let pages = pages.split('|').map(|page| hits(page, None)).collect();
+        let before = hits(before, Some(3));
+        let request = TopHitsRequest { keep, ..TopHitsRequest::total() };
+        let mut scan = FullScan::new(Box::new(Pages(pages)), before, request);
+        let mut found = Vec::new();
+        loop {
+            let hits = block_on(scan.next(2)).unwrap();
+            if hits.is_empty() {
+                break;
+            }
+            found.extend(hits);
+        }
+        let name = |hit: &Ranked| format!("{}{}", hit.place.name, if hit.past.is_some() { "'" } else { "" });
+        assert_eq!(found.iter().map(name).collect::<Vec<_>>().join(" "), expected);
+        assert_eq!(scan.seq(), Seq(7));
+    }
+}

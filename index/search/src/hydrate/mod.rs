@@ -1,0 +1,179 @@
+//! An answer as a stream: what was found at once, the hits' objects chunk by chunk.
+
+pub(crate) mod export;
+pub(crate) mod live;
+pub(crate) mod object;
+pub(crate) mod skipped_clusters;
+
+use super::collect::did_you_mean;
+use super::plan::score;
+use super::{CHUNK, Hit, Remark, SearchEvent, SearchRequest, Searcher, Summary, Was};
+use crate::authorization::CallerRights;
+use crate::authorization::decision::permits;
+use crate::collect::TopHitsRequest;
+use crate::document::Document;
+use crate::document::columns::scope_of;
+use crate::execute::evaluate::Evaluated;
+use crate::execute::{Found, Shown, find_with_terms};
+use crate::plan::predicate::Match;
+use crate::plan::sort::{Cursor, Ranked};
+use bytes::Bytes;
+use crowsnest_apimachinery::rbac::Reading;
+use crowsnest_store::Manifests;
+use crowsnest_store::{Error, Seq};
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Where a streamed answer stands.
+pub(crate) enum Stage {
+    Asked(Box<(Searcher, SearchRequest)>),
+    Answering(Box<Answering>),
+    Done,
+}
+
+pub(crate) struct Answering {
+    searcher: Searcher,
+    rights: Arc<Mutex<CallerRights>>,
+    matches: Arc<Match>,
+    bodies: bool,
+    events: VecDeque<SearchEvent>,
+    /// Hits still to be read.
+    hits: VecDeque<Ranked>,
+    summary: Summary,
+    started: Instant,
+    /// Until the first hits are read, when it was asked.
+    asked: Option<Instant>,
+}
+
+impl Stage {
+    pub async fn next(self) -> Result<Option<(SearchEvent, Stage)>, Error> {
+        let mut answering = match self {
+            Self::Done => return Ok(None),
+            Self::Answering(answering) => answering,
+            Self::Asked(asked) => Box::new(begin(asked.0, asked.1).await?),
+        };
+        if let Some(event) = answering.events.pop_front() {
+            return Ok(Some((event, Self::Answering(answering))));
+        }
+        if !answering.hits.is_empty() {
+            let chunk: Vec<_> = answering.hits.drain(..answering.hits.len().min(CHUNK)).collect();
+            // What is first seen belongs to the question; whoever reads on and on stands in line with others.
+            let asked = answering.asked.take().unwrap_or_else(Instant::now);
+            let hits = read_hits(&answering, chunk, asked).await?;
+            return Ok(Some((SearchEvent::Hits(hits), Self::Answering(answering))));
+        }
+        let took = answering.started.elapsed();
+        let metrics = &answering.searcher.inner.metrics;
+        metrics.searches.add(1);
+        metrics.search_microseconds.add(took.as_micros() as u64);
+        let summary = Summary { took_ms: took.as_secs_f64() * 1000.0, ..answering.summary };
+        Ok(Some((SearchEvent::Done(summary), Self::Done)))
+    }
+}
+
+/// Finds everything but the hits' objects.
+async fn begin(searcher: Searcher, request: SearchRequest) -> Result<Answering, Error> {
+    let (started, bodies) = (Instant::now(), request.bodies);
+    let seq = *searcher.inner.engine.searchable().borrow();
+    let (mut planned, sources) = searcher.planned(&request).await;
+    let skipped = skipped_clusters::skipped(&searcher, &sources.context.rights.lock());
+    let request = TopHitsRequest {
+        sort: planned.sort,
+        after: request.after.clone(),
+        keep: planned.keep,
+        facets: planned.counting.columns(),
+        world: Arc::clone(&planned.world),
+    };
+    let found = find_with_terms(&sources, planned.plan, request, &planned.counting.terms()).await?;
+    let counts = planned.counting.counts(&sources, &planned.world, &found).await?;
+    let Found { top, matches, notices, .. } = found;
+    let nothing = top.total == 0 && !top.incomplete;
+    let (did_you_mean, wider) = match nothing {
+        true => (
+            did_you_mean::near_names(&sources, &planned.query).await?,
+            did_you_mean::wider(&sources, &planned.query, &planned.world).await?,
+        ),
+        false => (Vec::new(), Vec::new()),
+    };
+    planned.remarks.extend(notices.into_iter().chain(counts.notice).map(|message| Remark {
+        start: 0,
+        end: 0,
+        message,
+    }));
+    let facets = SearchEvent::Facets(counts.facets);
+    let mut events = VecDeque::from([SearchEvent::Remarks(planned.remarks), SearchEvent::Skipped(skipped), facets]);
+    events.extend(counts.groups.map(SearchEvent::Groups));
+    let more = top.left > top.hits.len() as u64;
+    let summary = Summary {
+        total: top.total,
+        next: top.hits.last().filter(|_| more).map(|hit| Cursor(hit.place.clone())),
+        incomplete: top.incomplete,
+        seq,
+        behind: searcher.latest().0.saturating_sub(seq.0),
+        took_ms: 0.0,
+        did_you_mean,
+        wider,
+    };
+    let matches = Arc::new(matches);
+    let rights = sources.context.rights;
+    Ok(Answering {
+        searcher,
+        rights,
+        matches,
+        bodies,
+        events,
+        hits: top.hits.into(),
+        summary,
+        started,
+        asked: Some(started),
+    })
+}
+
+/// Reads hits from the store, in their order. Leaves out objects that were deleted or pruned since the search, and objects
+/// that the caller cannot list. Reads manifests only if the answer needs them.
+async fn read_hits(answering: &Answering, hits: Vec<Ranked>, asked: Instant) -> Result<Vec<Hit>, Error> {
+    let Answering { searcher, matches, bodies, .. } = answering;
+    let (bodies, rights) = (*bodies, Arc::clone(&answering.rights));
+    let store = &searcher.inner.store;
+    let ids: Vec<u64> = hits.iter().filter(|hit| hit.past.is_none()).map(|hit| hit.place.id).collect();
+    let ended: Vec<Seq> = hits.iter().filter_map(|hit| hit.past).collect();
+    let explained = |hit: &Ranked| matches.is_one_word() && score::is_by_columns(hit.score);
+    let manifests = match bodies || matches.reads_manifests() && !hits.iter().all(explained) {
+        true => Manifests::Read,
+        false => Manifests::Left,
+    };
+    // Reading takes a core too.
+    let permit = searcher.inner.permits.acquire(asked).await;
+    let objects = store.by_ids(&ids, manifests).await?;
+    let versions = if ended.is_empty() { Vec::new() } else { store.ended(&ended).await? };
+    let matches = Arc::clone(matches);
+    permit
+        .run(move || {
+            let mut shown = Shown::new();
+            for object in objects {
+                let document = Document::of(&object)?;
+                shown.insert((object.record.id, None), (object, None, document));
+            }
+            for version in versions {
+                let document = Document::of_version(&version)?;
+                let was = Was { until: version.ended_at, deleted: version.deleted };
+                shown.insert((version.object.record.id, Some(version.ended)), (version.object, Some(was), document));
+            }
+            let hit = |hit: &Ranked| {
+                let (mut object, was, document) = shown.remove(&(hit.place.id, hit.past))?;
+                let key = &object.record.key;
+                if !permits(&mut rights.lock(), Reading::Listing, &scope_of(key), &key.name) {
+                    return None;
+                }
+                let reasons = Evaluated::new(&document).reasons(&matches);
+                if !bodies {
+                    object.body = Bytes::new();
+                }
+                Some(Hit { object, was, score: hit.score, reasons })
+            };
+            Ok(hits.iter().filter_map(hit).collect())
+        })
+        .await
+}

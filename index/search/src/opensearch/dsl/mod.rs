@@ -1,0 +1,202 @@
+//! Conditions of a plan as queries of an engine.
+//!
+//! Each leaf of a [`Match`] finds the documents that the text index finds ([`crate::tantivy::reader::doc_sets`]) and scores them the
+//! same, by sums of constants ([`crate::plan::score`]). Measured on OpenSearch 2.19.6 and 3.9.0 and on Elasticsearch 7.17.28.
+
+mod leaves;
+pub mod query;
+
+use super::fields::ID;
+use super::model::{Match, Numbers};
+use super::paths::path_query;
+use super::template::MAX_TERMS;
+use query::Query;
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Clauses of a translated condition.
+pub const MAX_CLAUSES: usize = 900;
+/// Clauses of a whole request, with rights and order: OpenSearch takes 1,024, and answers HTTP 500 above (2.19).
+pub const MAX_REQUEST_CLAUSES: usize = 1_000;
+/// `bool` queries inside of each other: Elasticsearch takes 20, and one is left for rights and order.
+pub const MAX_DEPTH: usize = 18;
+
+/// A query that no engine takes.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DslError {
+    #[error("the query has {0} conditions when written out; the search engine takes {MAX_CLAUSES} at most: split it")]
+    Clauses(usize),
+    #[error(
+        "the query, the caller's rights and the order have {0} conditions together; the search engine takes \
+         {MAX_REQUEST_CLAUSES} at most"
+    )]
+    Request(usize),
+    #[error("the query nests {0} levels deep when written out; the search engine takes {MAX_DEPTH} at most")]
+    Depth(usize),
+    #[error("the query needs {0} values at once; the search engine takes {MAX_TERMS} at most: narrow it")]
+    Terms(usize),
+}
+
+/// Facts found by earlier requests, which a translation depends on.
+#[derive(Debug, Clone, Default)]
+pub struct Known {
+    /// Last words of phrases that begin more than [`query::MAX_EXPANSIONS`] terms: see [`phrase_ends`].
+    pub wide: BTreeSet<String>,
+    /// Records of [`Translated::examine`] whose manifests meet the condition, once they were read.
+    pub examined: Option<Numbers>,
+}
+
+/// A translated condition.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Translated {
+    pub query: Query,
+    /// Records whose manifests have to be read, because terms of paths don't say whether they meet the condition. The
+    /// query leaves them out, but those in [`Known::examined`].
+    pub examine: Option<Query>,
+    /// Remarks on the answer: unsupported patterns, phrases that are matched more widely.
+    pub notices: BTreeSet<String>,
+}
+
+/// Translates a condition whose relations and changes have been resolved. Unresolved ones hold everywhere.
+pub fn translate(matches: &Match, known: &Known) -> Result<Translated, DslError> {
+    let mut translator = Translator { known, notices: BTreeSet::new(), largest: 0 };
+    let (query, examine) = translator.with_paths(matches);
+    let checked = [Some(&query), examine.as_ref()];
+    for query in checked.into_iter().flatten() {
+        if query.clauses() > MAX_CLAUSES {
+            return Err(DslError::Clauses(query.clauses()));
+        }
+        if query.depth() > MAX_DEPTH {
+            return Err(DslError::Depth(query.depth()));
+        }
+    }
+    if translator.largest > MAX_TERMS {
+        return Err(DslError::Terms(translator.largest));
+    }
+    Ok(Translated { query, examine, notices: translator.notices })
+}
+
+/// True if terms of paths decide the condition, except for the objects of [`Translated::examine`], and the query is within
+/// the engine's limits.
+pub fn decides_paths(matches: &Match) -> bool {
+    let known = Known { examined: Some(Arc::new(BTreeSet::from([0]))), ..Known::default() };
+    unsure(matches).is_some() && translate(matches, &known).is_ok()
+}
+
+/// Last words of the phrases in a condition, as terms of the field `message`. Those that begin too many terms go into
+/// [`Known::wide`].
+pub fn phrase_ends(matches: &Match) -> BTreeSet<String> {
+    let ends = std::cell::RefCell::new(BTreeSet::new());
+    matches.contains(&|part| {
+        ends.borrow_mut().extend(leaves::phrase_end(part));
+        false
+    });
+    ends.into_inner()
+}
+
+struct Translator<'k> {
+    known: &'k Known,
+    notices: BTreeSet<String>,
+    /// Values of the largest leaf.
+    largest: usize,
+}
+
+impl Translator<'_> {
+    /// The query, and the records that it needs examined. Scores ignore paths, as with engines for which paths are
+    /// resolved in advance.
+    fn with_paths(&mut self, matches: &Match) -> (Query, Option<Query>) {
+        if !matches.needs_bodies() {
+            return (self.query(matches), None);
+        }
+        let loosened = self.query(&matches.loosened());
+        let Some(unsure) = unsure(matches) else {
+            // No term says whether it holds.
+            let found = query::all(vec![loosened.clone(), self.examined()]);
+            return (found, Some(loosened));
+        };
+        let sure = query::all(vec![self.query(matches), query::not(unsure.clone())]);
+        let examine = query::all(vec![loosened.clone(), unsure]);
+        let found = query::unscored(query::any(vec![sure, self.examined()]));
+        match loosened.score_is_zero() {
+            true => (found, Some(examine)),
+            false => (query::all(vec![loosened, found]), Some(examine)),
+        }
+    }
+
+    fn examined(&mut self) -> Query {
+        match &self.known.examined {
+            Some(ids) => self.ids(ID, ids),
+            None => Query::None,
+        }
+    }
+
+    fn query(&mut self, matches: &Match) -> Query {
+        match matches {
+            Match::All => Query::All,
+            Match::None => Query::None,
+            Match::And(parts) => query::all(parts.iter().map(|part| self.query(part)).collect()),
+            Match::Or(parts) => self.any(parts),
+            Match::Not(inner) => query::not(self.query(inner)),
+            Match::Because(_, _, inner) => self.query(inner),
+            // Resolved before. Unresolved ones must not hide anything.
+            Match::Reach(_) | Match::Changed(_) => Query::All,
+            Match::Path(path) => path_query(path).map_or(Query::All, |path| path.query),
+            leaf => self.leaf(leaf),
+        }
+    }
+
+    /// Values of one column are one clause together.
+    fn any(&mut self, parts: &[Match]) -> Query {
+        let mut fields: Vec<(String, Vec<Value>)> = Vec::new();
+        let mut rest = Vec::new();
+        for part in parts {
+            match leaves::value(part) {
+                Some((field, value)) => match fields.iter_mut().find(|(other, _)| *other == field) {
+                    Some((_, values)) => values.push(value.into()),
+                    None => fields.push((field, vec![value.into()])),
+                },
+                None => rest.push(self.query(part)),
+            }
+        }
+        let fields = fields.into_iter().map(|(field, values)| match values.as_slice() {
+            [Value::String(one)] => query::term(&field, one),
+            _ => query::terms(&field, values),
+        });
+        query::any(fields.chain(rest).collect())
+    }
+
+    fn ids(&mut self, field: &str, numbers: &Numbers) -> Query {
+        self.largest = self.largest.max(numbers.len());
+        query::terms(field, numbers.iter().map(|number| signed(*number).into()).collect())
+    }
+}
+
+/// Records and keys as the engine holds them: it has no unsigned numbers (Elasticsearch 7.17 without its licensed modules).
+pub fn signed(number: u64) -> i64 {
+    number.cast_signed()
+}
+
+/// Objects whose terms of paths are incomplete; `None` where no term can decide some path.
+fn unsure(matches: &Match) -> Option<Query> {
+    let (queries, all) = (std::cell::RefCell::new(Vec::new()), std::cell::Cell::new(true));
+    matches.contains(&|part| {
+        if let Match::Path(path) = part {
+            match path_query(path) {
+                Some(path) => queries.borrow_mut().extend(path.unsure),
+                None => all.set(false),
+            }
+        }
+        false
+    });
+    let mut queries = queries.into_inner();
+    let mut seen = Vec::new();
+    queries.retain(|query| {
+        let new = !seen.contains(query);
+        if new {
+            seen.push(query.clone());
+        }
+        new
+    });
+    all.get().then(|| query::any(queries))
+}

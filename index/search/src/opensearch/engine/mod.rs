@@ -1,0 +1,427 @@
+//! OpenSearch or Elasticsearch as an [`Engine`].
+//!
+//! An outage, a deadline and a partial answer of the nodes become an incomplete result with a notice. Rights are a filter of
+//! every request ([`scope::filter`]), so nothing else is counted.
+
+mod failure;
+mod follow;
+mod lag;
+mod lookup;
+mod open;
+mod report;
+mod scan;
+mod serving;
+
+use super::aggregations::{Count, MAX_VALUES, count_ends, count_terms, wide_ends};
+use super::client::{Client, Request};
+use super::dsl::query::{self, Query};
+use super::dsl::{Known, decides_paths, phrase_ends, translate};
+use super::fields;
+use super::order::Order;
+use super::request::Search;
+use super::response::{Partial, SearchResponse, read_buckets};
+use super::scope;
+use super::source::StoreSource;
+use super::writer::{Writer, WriterError};
+use crate::authorization::ScopeTerms;
+use crate::collect::terms::{TermCounts, TermsRequest};
+use crate::collect::{TopHits, TopHitsRequest};
+use crate::document::columns::{Facet, Key, Word};
+use crate::engine::{Backend, Engine, EngineWriter, Lookup, Scan, SearchContext};
+use crate::execute::CUT;
+use crate::execute::examine::{Examined, Examiner};
+use crate::plan::predicate::Match;
+use async_trait::async_trait;
+use bytes::Bytes;
+use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_store::States;
+use crowsnest_store::metrics::Metrics;
+use crowsnest_store::{Error, Seq};
+use failure::Failure;
+use http::Method;
+use lru::LruCache;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use serving::Serving;
+use std::collections::BTreeSet;
+use std::num::NonZero;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::{mpsc, watch};
+use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
+
+/// As the engine of searches.
+pub(crate) const BACKEND: Backend =
+    Backend { name: "opensearch", open: |opening| Box::pin(open::open(opening)), local: None };
+
+/// Terms that are counted in a request for all terms: an engine refuses more than 65,535 buckets.
+const MAX_COUNTED: usize = 10_000;
+/// Scopes of one cluster.
+const MAX_SCOPES: usize = 50_000;
+/// Time for requests that have no deadline of their own.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Searches through the alias of an index that a writer keeps equal to the store.
+#[derive(Debug)]
+struct OpenSearchEngine {
+    client: Arc<Client>,
+    serving: Serving,
+    states: Arc<States>,
+    searchable: watch::Receiver<Seq>,
+    trouble: watch::Receiver<Option<String>>,
+    /// Points in time to close.
+    closing: mpsc::Sender<String>,
+    writer: Arc<Writer<StoreSource>>,
+    /// Bytes of the index, from time to time.
+    size: watch::Receiver<Option<u64>>,
+    metrics: Arc<Metrics>,
+    /// Reads manifests where path terms are incomplete.
+    examiner: Examiner,
+    remembered: Mutex<LruCache<(Instant, u128), Arc<Examined>>>,
+}
+
+/// A condition within the rights of a caller.
+struct Condition {
+    rights: Query,
+    matches: Query,
+    /// A limit was reached, or the index lacks something: hits may be missing.
+    incomplete: bool,
+    notices: BTreeSet<String>,
+}
+
+/// Remark on answers of an index that another version has filled.
+const OUTDATED: &str = "the index of the search engine is being rebuilt for this version: some hits may be missing";
+/// Examinations that are remembered for the further requests of their searches.
+const REMEMBERED: NonZero<usize> = NonZero::new(32).expect("not zero");
+
+impl Condition {
+    /// The condition for requests that need no scores.
+    fn filter(&self) -> Value {
+        query::all(vec![self.rights.clone(), self.matches.clone()]).filter()
+    }
+}
+
+impl OpenSearchEngine {
+    /// Sends a search of the index and returns the body of the answer. `path` stands behind the index.
+    async fn search(&self, path: &str, body: &Value, deadline: Instant) -> Result<Bytes, Failure> {
+        let answering = self.serving.index().await?;
+        match self.exchange(&format!("/{}{path}", answering.index), body, deadline).await {
+            Err(failure) if failure.is_missing_index() => {
+                self.serving.forget(&answering);
+                let answering = self.serving.index().await?;
+                self.exchange(&format!("/{}{path}", answering.index), body, deadline).await
+            }
+            other => other,
+        }
+    }
+
+    async fn exchange(&self, path: &str, body: &Value, deadline: Instant) -> Result<Bytes, Failure> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(Failure::Deadline);
+        }
+        let request = Request::new(Method::POST, path);
+        // Elasticsearch refuses a body where it expects none.
+        let request = if body.is_null() { request } else { request.json(body.to_string()) };
+        let request = Request { deadline: Some(left), ..request };
+        let began = Instant::now();
+        let answer = tokio::time::timeout(left, self.client.send(&request)).await;
+        self.metrics.text_queries.add(1);
+        self.metrics.text_query_microseconds.add(u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX));
+        match answer {
+            Ok(answer) => Ok(answer?.body),
+            Err(_) => Err(Failure::Deadline),
+        }
+    }
+
+    /// Path of searches. Pages of one answer read the same copies of shards: these refresh at different times.
+    fn path(condition: &Value) -> String {
+        format!("/_search?preference={:016x}", xxh3_64(condition.to_string().as_bytes()))
+    }
+
+    fn scope_terms(&self, context: &SearchContext) -> ScopeTerms {
+        let mut rights = context.rights.lock();
+        let mut collections = BTreeSet::new();
+        if !rights.is_unlimited() {
+            self.states.each(|key, _| collections.extend([key.clone()]));
+        }
+        rights.scope_terms(&collections)
+    }
+
+    /// Translates a condition, reads manifests where the engine needs them, and adds the caller's rights.
+    async fn condition(&self, context: &SearchContext, matches: &Match) -> Result<Condition, Failure> {
+        let rights = scope::filter(self.scope_terms(context))?;
+        let mut known = Known::default();
+        for (ends, body) in count_ends(&phrase_ends(matches)) {
+            let answer = self.search("/_search", &body, context.deadline).await?;
+            known.wide.extend(wide_ends(&ends, &serde_json::from_slice(&answer)?));
+        }
+        let mut condition = Condition { rights, matches: Query::None, incomplete: false, notices: BTreeSet::new() };
+        let mut translated = translate(matches, &known)?;
+        if let Some(unsure) = translated.examine.take() {
+            let examined = self.examined(context, matches, unsure, &condition.rights).await?;
+            condition.incomplete = examined.cut;
+            condition.notices.extend(examined.cut.then(|| CUT.to_owned()));
+            known.examined = Some(Arc::clone(&examined.ids));
+            translated = translate(matches, &known)?;
+        }
+        condition.matches = translated.query;
+        condition.notices.extend(translated.notices);
+        if self.serving.index().await?.is_outdated {
+            condition.incomplete = true;
+            condition.notices.insert(OUTDATED.to_owned());
+        }
+        Ok(condition)
+    }
+
+    /// Reads the manifests of candidates that path terms cannot decide. The result is kept for the other requests of the same
+    /// search.
+    async fn examined(
+        &self,
+        context: &SearchContext,
+        matches: &Match,
+        unsure: Query,
+        rights: &Query,
+    ) -> Result<Arc<Examined>, Failure> {
+        let unsure = Condition { rights: rights.clone(), matches: unsure, incomplete: false, notices: BTreeSet::new() };
+        let key = (context.requested_at, xxh3_128(format!("{matches:?}{}", unsure.filter()).as_bytes()));
+        if let Some(known) = self.remembered.lock().get(&key) {
+            return Ok(Arc::clone(known));
+        }
+        let mut candidates = Lookup::default();
+        self.read_all(context, unsure, None, &mut candidates).await?;
+        let examined = self.examiner.examine(candidates.numbers, matches, context.deadline).await;
+        let mut examined = examined.map_err(Failure::Store)?;
+        examined.cut |= candidates.incomplete;
+        let examined = Arc::new(examined);
+        self.remembered.lock().put(key, Arc::clone(&examined));
+        Ok(examined)
+    }
+
+    async fn find(
+        &self,
+        context: &SearchContext,
+        matches: &Match,
+        request: &TopHitsRequest,
+    ) -> Result<TopHits, Failure> {
+        let Condition { rights, matches, incomplete, notices } = self.condition(context, matches).await?;
+        let order = Order::of(&request.sort, &request.world)?;
+        let counts: Vec<Count> = request.facets.iter().map(|facet| Count::Facet(*facet)).collect();
+        let search = Search {
+            matches: &matches,
+            rights: Some(&rights),
+            order: &order,
+            after: request.after.as_ref(),
+            keep: request.keep,
+            counts: &counts,
+            timeout: timeout(context.deadline),
+        };
+        let body = search.body()?;
+        let answer = self.search(&Self::path(&body["query"]), &body, context.deadline).await?;
+        let mut top = top_hits(request, SearchResponse::read(&search, &answer)?, notices);
+        top.incomplete |= incomplete;
+        Ok(top)
+    }
+
+    async fn count(
+        &self,
+        context: &SearchContext,
+        condition: &Condition,
+        aggregation: Value,
+    ) -> Result<Counted, Failure> {
+        let filter = condition.filter();
+        let body = json!({"size": 0, "track_total_hits": false, "query": filter, "aggs": aggregation,
+            "timeout": format!("{}ms", timeout(context.deadline).as_millis().max(1))});
+        let answer = self.search(&Self::path(&filter), &body, context.deadline).await?;
+        let (buckets, partial) = read_buckets(&answer)?;
+        let (terms, incomplete) = buckets.terms();
+        Ok(Counted { terms, incomplete: incomplete || condition.incomplete || !partial.is_empty() })
+    }
+
+    async fn count_terms(
+        &self,
+        context: &SearchContext,
+        matches: &Match,
+        request: &TermsRequest,
+    ) -> Result<TermCounts, Failure> {
+        // Labels with their case are the only exact terms whose values can be read.
+        let exact = format!("{}=", Word::Label.name());
+        let (field, own) = match request.word {
+            Word::Exact => (fields::labels(), exact.as_str()),
+            word => (fields::word(word), ""),
+        };
+        let Some(prefix) = request.prefix.strip_prefix(own) else {
+            return Ok(TermCounts { incomplete: true, ..TermCounts::default() });
+        };
+        let condition = self.condition(context, matches).await?;
+        let size = request.most.unwrap_or(MAX_COUNTED);
+        let Counted { terms, incomplete } =
+            self.count(context, &condition, count_terms(&field, prefix, &request.part, size)).await?;
+        let terms = terms.into_iter().map(|(term, count)| (format!("{own}{term}"), count));
+        let counts = terms.filter(|(term, _)| term.starts_with(&request.prefix) && term.contains(&request.part));
+        // The terms behind the most frequent ones were not wanted.
+        Ok(TermCounts { counts: counts.collect(), incomplete: incomplete && request.most.is_none() })
+    }
+
+    async fn scopes_of(&self, cluster: &ClusterName) -> Result<BTreeSet<String>, Failure> {
+        let deadline = Instant::now() + PATIENCE;
+        let filter = query::terms(fields::SCOPE, vec![cluster.as_str().into()]).filter();
+        let aggregation = count_terms(&fields::facet(Facet::Scope), "", "", MAX_SCOPES);
+        let body = json!({"size": 0, "track_total_hits": false, "query": filter, "aggs": aggregation});
+        let answer = self.search(&Self::path(&filter), &body, deadline).await?;
+        let (buckets, partial) = read_buckets(&answer)?;
+        match partial.into_iter().next() {
+            Some(partial) => Err(Failure::Partial(partial)),
+            None => Ok(buckets.terms().0.into_iter().map(|(scope, _)| scope).collect()),
+        }
+    }
+}
+
+/// Terms of an aggregation.
+struct Counted {
+    terms: Vec<(String, u64)>,
+    incomplete: bool,
+}
+
+/// Time that an engine is given, so that its partial answer arrives before the deadline.
+fn timeout(deadline: Instant) -> Duration {
+    deadline.saturating_duration_since(Instant::now()).mul_f64(0.9)
+}
+
+fn remarks(partial: &[Partial]) -> impl Iterator<Item = String> + '_ {
+    partial.iter().map(|partial| format!("{partial}: some hits may be missing"))
+}
+
+fn top_hits(request: &TopHitsRequest, response: SearchResponse, mut notices: BTreeSet<String>) -> TopHits {
+    let SearchResponse { hits, total, more, counts, partial } = response;
+    notices.extend(remarks(&partial));
+    let mut incomplete = !partial.is_empty();
+    for (facet, counts) in request.facets.iter().zip(&counts) {
+        let field = facet.field();
+        if counts.error > 0 {
+            incomplete = true;
+            notices.insert(format!("counts of {field} may be too low by up to {}", counts.error));
+        }
+        if counts.others > 0 {
+            notices.insert(format!("only the {MAX_VALUES} most frequent values of {field} were counted"));
+        }
+    }
+    let left = hits.len() as u64 + u64::from(more);
+    let facets = counts.into_iter().map(|counts| counts.values).collect();
+    TopHits { hits, total, left, facets, incomplete, notices }
+}
+
+#[async_trait]
+impl Engine for OpenSearchEngine {
+    async fn top_hits(
+        &self,
+        context: &SearchContext,
+        matches: &Match,
+        request: &TopHitsRequest,
+    ) -> Result<TopHits, Error> {
+        self.find(context, matches, request).await.or_else(|failure| {
+            let facets = vec![Vec::new(); request.facets.len()];
+            Ok(TopHits { facets, incomplete: true, notices: [failure.notice()?].into(), ..TopHits::default() })
+        })
+    }
+
+    async fn ids(&self, context: &SearchContext, matches: &Match) -> Result<Lookup, Error> {
+        self.lookup(context, matches, None).await
+    }
+
+    async fn keys(&self, context: &SearchContext, matches: &Match, columns: &[Key]) -> Result<Lookup, Error> {
+        self.lookup(context, matches, Some(columns)).await
+    }
+
+    async fn terms(
+        &self,
+        context: &SearchContext,
+        matches: &Match,
+        request: &TermsRequest,
+    ) -> Result<TermCounts, Error> {
+        self.count_terms(context, matches, request).await.or_else(|failure| {
+            failure.notice()?;
+            Ok(TermCounts { incomplete: true, ..TermCounts::default() })
+        })
+    }
+
+    async fn scan(
+        &self,
+        context: &SearchContext,
+        matches: &Match,
+        request: &TopHitsRequest,
+    ) -> Result<Box<dyn Scan>, Error> {
+        self.begin_scan(context, matches, request).await.map_err(Failure::error)
+    }
+
+    async fn scopes(&self, cluster: &ClusterName) -> Result<BTreeSet<String>, Error> {
+        self.scopes_of(cluster).await.map_err(Failure::error)
+    }
+
+    fn decides_paths(&self, matches: &Match) -> bool {
+        decides_paths(matches)
+    }
+
+    fn searchable(&self) -> watch::Receiver<Seq> {
+        self.searchable.clone()
+    }
+
+    fn trouble(&self) -> Option<String> {
+        self.trouble.borrow().clone()
+    }
+
+    fn writer(&self) -> Option<EngineWriter> {
+        Some(self.writer.report())
+    }
+
+    fn size(&self) -> Option<u64> {
+        *self.size.borrow()
+    }
+
+    async fn rebuild(&self) -> Result<(), Error> {
+        self.writer.rebuild().await.map_err(|error| match error {
+            WriterError::Client(error) => error.into(),
+            error => Error::text("cannot be rebuilt", error),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::opensearch::aggregations::ValueCounts;
+    use rstest::rstest;
+
+    fn response() -> SearchResponse {
+        let counts = vec![ValueCounts { values: vec![("Pod".into(), 3)], error: 0, others: 0 }];
+        SearchResponse { hits: Vec::new(), total: 3, more: true, counts, partial: Vec::new() }
+    }
+
+    #[rstest]
+    #[case::whole(response(), false, None)]
+    #[case::shards(
+        SearchResponse { partial: vec![Partial::Shards { answered: 1, total: 2, reasons: Vec::new() }], ..response() },
+        true,
+        Some("1 of 2 shards of the search engine answered: some hits may be missing")
+    )]
+    #[case::counted_too_low(
+        SearchResponse { counts: vec![ValueCounts { error: 7, ..ValueCounts::default() }], ..response() },
+        true,
+        Some("counts of kind may be too low by up to 7")
+    )]
+    #[case::many_values(
+        SearchResponse { counts: vec![ValueCounts { others: 7, ..ValueCounts::default() }], ..response() },
+        false,
+        Some("only the 1000 most frequent values of kind were counted")
+    )]
+    fn answers_say_what_they_lack(
+        #[case] response: SearchResponse,
+        #[case] incomplete: bool,
+        #[case] notice: Option<&str>,
+    ) {
+        let request = TopHitsRequest { facets: vec![Facet::Kind], ..TopHitsRequest::total() };
+        let found = top_hits(&request, response, BTreeSet::new());
+        assert_eq!((found.total, found.left, found.incomplete), (3, 1, incomplete));
+        assert_eq!(found.notices.into_iter().collect::<Vec<_>>(), notice.into_iter().collect::<Vec<_>>());
+    }
+}

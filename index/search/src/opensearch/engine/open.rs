@@ -1,0 +1,93 @@
+//! Opens the backend: the client, the writer that follows the store, and the engine that searches.
+
+use super::follow::{Follower, close_all};
+use super::serving::Serving;
+use super::{OpenSearchEngine, REMEMBERED};
+use crate::engine::{Opened, Opening};
+use crate::execute::examine::Examiner;
+use crate::opensearch::client::{Client, ClientOptions};
+use crate::opensearch::source::StoreSource;
+use crate::opensearch::template::{IndexSize, template};
+use crate::opensearch::writer::{Writer, WriterOptions};
+use crowsnest_store::{Error, OpenSearchOptions};
+use lru::LruCache;
+use parking_lot::Mutex;
+use serde_json::Value;
+use std::sync::Arc;
+use tokio::sync::{mpsc, watch};
+
+/// Points in time that wait to be closed.
+const CLOSING: usize = 256;
+
+/// Sets up the backend. Sends nothing: the worker waits for an engine that is away.
+pub(super) async fn open(opening: Opening<'_>) -> Result<Opened, Error> {
+    let Opening { options, identity, store, tail, states, metrics, permits, committed, elected, stop, .. } = opening;
+    let client = Arc::new(Client::new(ClientOptions::of(&options.opensearch)?).await?);
+    let alias = options.opensearch.index_prefix.clone();
+    let examiner = Examiner { store: Arc::clone(&store), permits };
+    let source = StoreSource { store, tail: Arc::clone(&tail), identity: identity.to_owned() };
+    let writing = WriterOptions { elected, ..WriterOptions::new(&alias, index_template(&options.opensearch)) };
+    let writer = Arc::new(Writer::new(Arc::clone(&client), source, writing));
+    let (searchable, seen) = watch::channel(crowsnest_store::Seq(0));
+    let (trouble, known) = watch::channel(None);
+    let (size, measured) = watch::channel(None);
+    let (closing, to_close) = mpsc::channel(CLOSING);
+    let follower = Follower {
+        writer: Arc::clone(&writer),
+        client: Arc::clone(&client),
+        alias,
+        tail,
+        metrics: Arc::clone(&metrics),
+        committed,
+        searchable,
+        trouble,
+        size,
+        interval: options.text_commit_interval,
+    };
+    let engine = OpenSearchEngine {
+        client: Arc::clone(&client),
+        serving: Serving::new(Arc::clone(&writer)),
+        states,
+        searchable: seen,
+        trouble: known,
+        closing,
+        writer: Arc::clone(&writer),
+        size: measured,
+        metrics,
+        examiner,
+        remembered: Mutex::new(LruCache::new(REMEMBERED)),
+    };
+    let worker = async move {
+        let closer = close_all(client, to_close, stop.clone());
+        tokio::join!(writer.run(stop.clone()), follower.run(stop), closer);
+        Ok(())
+    };
+    Ok(Opened { engine: Arc::new(engine), worker: Box::pin(worker) })
+}
+
+fn index_template(options: &OpenSearchOptions) -> Value {
+    let size = IndexSize { shards: options.shards, replicas: options.replicas.unwrap_or(0) };
+    let mut template = template(size);
+    if options.replicas.is_none() {
+        template["settings"]["index"]["auto_expand_replicas"] = "0-1".into();
+    }
+    template
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+    use serde_json::json;
+
+    #[rstest]
+    #[case::defaults(1, None, json!([1, 0, "0-1"]))]
+    #[case::chosen(3, Some(2), json!([3, 2, null]))]
+    #[case::no_copies(1, Some(0), json!([1, 0, null]))]
+    fn shards_are_those_of_the_options(#[case] shards: u32, #[case] replicas: Option<u32>, #[case] expected: Value) {
+        let template = index_template(&OpenSearchOptions { shards, replicas, ..OpenSearchOptions::default() });
+        let index = &template["settings"]["index"];
+        let found = json!([index["number_of_shards"], index["number_of_replicas"], index["auto_expand_replicas"]]);
+        assert_eq!(found, expected);
+    }
+}

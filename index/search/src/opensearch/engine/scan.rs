@@ -1,0 +1,174 @@
+//! All hits as of one moment: a point in time of the engine, read page by page.
+
+use super::{Failure, OpenSearchEngine, PATIENCE, timeout};
+use crate::collect::TopHitsRequest;
+use crate::engine::{Scan, SearchContext};
+use crate::opensearch::client::{Client, Distribution, Request};
+use crate::opensearch::order::Order;
+use crate::opensearch::request::{MAX_PAGE, Search};
+use crate::opensearch::response::{Page, ResponseError};
+use crate::plan::predicate::Match;
+use crate::plan::sort::Ranked;
+use async_trait::async_trait;
+use crowsnest_store::{Error, Seq};
+use http::Method;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Instant;
+use tokio::sync::mpsc;
+
+/// Time for which a point in time is kept after its last page, above the time that exports wait for a slow reader.
+const KEEP_ALIVE: &str = "6m";
+
+impl OpenSearchEngine {
+    pub(super) async fn begin_scan(
+        &self,
+        context: &SearchContext,
+        matches: &Match,
+        request: &TopHitsRequest,
+    ) -> Result<Box<dyn Scan>, Failure> {
+        let condition = self.condition(context, matches).await?;
+        if condition.incomplete {
+            return Err(Failure::Incomplete);
+        }
+        let order = Order::of(&request.sort, &request.world)?;
+        let search = Search {
+            matches: &condition.matches,
+            rights: Some(&condition.rights),
+            order: &order,
+            after: request.after.as_ref(),
+            keep: 0,
+            counts: &[],
+            timeout: timeout(context.deadline),
+        };
+        let mut body = search.body()?;
+        body["track_total_hits"] = false.into();
+        // Read first: the point in time has at least these changes.
+        let seq = *self.searchable.borrow();
+        let distribution = match self.client.engine() {
+            Some(engine) => engine.distribution,
+            None => self.client.detect().await?.distribution,
+        };
+        // Elasticsearch adds a last column to the order.
+        let added = usize::from(distribution == Distribution::Elasticsearch);
+        if added > 0
+            && let Some(after) = body.get_mut("search_after").and_then(Value::as_array_mut)
+        {
+            after.push(i64::MAX.into());
+        }
+        let opened = self.search(&open_path(distribution), &Value::Null, context.deadline).await?;
+        let Opened { id } = serde_json::from_slice(&opened)?;
+        let point = PointInTime { id, closing: self.closing.clone() };
+        let client = Arc::clone(&self.client);
+        let reader = Reader { client, point, body, order, added, left: request.keep, ended: false };
+        Ok(Box::new(OpenSearchScan { seq, reader: Some(reader) }))
+    }
+}
+
+fn open_path(distribution: Distribution) -> String {
+    match distribution {
+        Distribution::OpenSearch => format!("/_search/point_in_time?keep_alive={KEEP_ALIVE}"),
+        Distribution::Elasticsearch => format!("/_pit?keep_alive={KEEP_ALIVE}"),
+    }
+}
+
+/// Closes a point in time.
+pub(super) async fn close(client: &Client, id: &str) {
+    let Some(engine) = client.engine() else { return };
+    let (path, body) = match engine.distribution {
+        Distribution::OpenSearch => ("/_search/point_in_time", json!({"pit_id": [id]})),
+        Distribution::Elasticsearch => ("/_pit", json!({ "id": id })),
+    };
+    if let Err(error) = client.send(&Request::new(Method::DELETE, path).json(body.to_string())).await {
+        // The engine closes it after the time to keep it.
+        tracing::debug!(error = error.chain(), "cannot close a point in time of the search engine");
+    }
+}
+
+#[derive(Deserialize)]
+struct Opened {
+    #[serde(alias = "pit_id")]
+    id: String,
+}
+
+/// A point in time; it is closed when dropped.
+#[derive(Debug)]
+struct PointInTime {
+    id: String,
+    closing: mpsc::Sender<String>,
+}
+
+impl Drop for PointInTime {
+    fn drop(&mut self) {
+        // If there are too many to close, the engine closes it after the time to keep it.
+        drop(self.closing.try_send(std::mem::take(&mut self.id)));
+    }
+}
+
+#[derive(Debug)]
+struct Reader {
+    client: Arc<Client>,
+    point: PointInTime,
+    /// The next request, without its size.
+    body: Value,
+    order: Order,
+    /// Sort values that the engine adds.
+    added: usize,
+    left: usize,
+    ended: bool,
+}
+
+#[derive(Debug)]
+struct OpenSearchScan {
+    seq: Seq,
+    /// None while a page is read, and after an error.
+    reader: Option<Reader>,
+}
+
+#[async_trait]
+impl Scan for OpenSearchScan {
+    fn seq(&self) -> Seq {
+        self.seq
+    }
+
+    async fn next(&mut self, most: usize) -> Result<Vec<Ranked>, Error> {
+        let mut reader = self.reader.take().ok_or(Error::Stopped)?;
+        let hits = reader.next(most).await.map_err(Failure::error)?;
+        self.reader = Some(reader);
+        Ok(hits)
+    }
+}
+
+impl Reader {
+    async fn next(&mut self, most: usize) -> Result<Vec<Ranked>, Failure> {
+        let size = most.min(self.left).min(MAX_PAGE);
+        if size == 0 || self.ended {
+            return Ok(Vec::new());
+        }
+        self.body["size"] = size.into();
+        self.body["timeout"] = format!("{}ms", timeout(Instant::now() + PATIENCE).as_millis()).into();
+        self.body["pit"] = json!({"id": self.point.id, "keep_alive": KEEP_ALIVE});
+        let request = Request::new(Method::POST, "/_search").json(self.body.to_string());
+        let answer = self.client.send(&Request { deadline: Some(PATIENCE), ..request }).await?;
+        let page = Page::read(&answer.body)?;
+        if let Some(partial) = page.partial.into_iter().next() {
+            return Err(Failure::Partial(partial));
+        }
+        if let Some(id) = page.point_in_time {
+            self.point.id = id;
+        }
+        self.ended = page.hits.len() < size;
+        if let Some(last) = page.hits.last() {
+            self.body["search_after"] = last.sort.as_slice().into();
+        }
+        let mut hits = Vec::with_capacity(page.hits.len());
+        for hit in &page.hits {
+            let own = hit.sort.len().checked_sub(self.added).and_then(|own| hit.sort.get(..own));
+            let own = own.ok_or(ResponseError::Missing("the sort values of a hit"))?;
+            hits.push(self.order.ranked(hit.score, own)?);
+        }
+        self.left -= hits.len();
+        Ok(hits)
+    }
+}

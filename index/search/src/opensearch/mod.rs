@@ -1,0 +1,34 @@
+//! OpenSearch and Elasticsearch as the search engine.
+//!
+//! [`client`] sends requests to the nodes of an engine and types their errors. [`bulk`] builds and reads bulk requests.
+//! [`writer`] follows a source of changes and keeps an index behind an alias equal to it.
+//!
+//! [`template`] and [`document`] define the index, [`dsl`] translates conditions, [`scope`] the caller's rights, [`order`]
+//! and [`aggregations`] the order of hits and their facets. [`request`] assembles a search, [`response`] reads its answer. All of
+//! these are pure. The engine analyses nothing: terms are made here, for documents and for queries alike.
+//!
+//! [`engine`] puts both together as [`crate::engine::Engine`]: the writer follows the store, searches are translated.
+
+pub mod aggregations;
+pub mod bulk;
+pub mod client;
+pub mod document;
+pub mod dsl;
+mod edits;
+pub(crate) mod engine;
+pub mod fields;
+mod model;
+#[cfg(any(test, feature = "fixtures"))]
+pub mod node;
+pub mod order;
+pub mod paths;
+pub mod regex;
+pub mod request;
+pub mod response;
+pub mod scope;
+mod source;
+pub mod template;
+pub mod terms;
+#[cfg(test)]
+pub(crate) mod tests;
+pub mod writer;

@@ -1,0 +1,86 @@
+//! Real nodes of engines, as `.ci/engines` starts them.
+
+use serde_json::Value;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::Command;
+
+/// A running node; it ends with this process or when it is dropped.
+pub struct Node {
+    port: u16,
+    home: tempfile::TempDir,
+}
+
+fn engines() -> Command {
+    Command::new(PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../.ci/engines"))
+}
+
+impl Node {
+    /// `None` where the engine is not built; on CI that fails.
+    pub fn start(name: &str) -> Option<Self> {
+        let has = engines().args(["has", name]).status().is_ok_and(|status| status.success());
+        if !has {
+            assert!(std::env::var("CI").as_deref() != Ok("true"), "{name} is not built: run .ci/engines build");
+            return None;
+        }
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let home = tempfile::tempdir().unwrap();
+        let mut start = engines();
+        start.args(["start", name, &port.to_string()]).arg(home.path());
+        start.env("CROWSNEST_ENGINE_OWNER", std::process::id().to_string());
+        assert!(start.status().unwrap().success(), "{name} did not start");
+        Some(Self { port, home })
+    }
+
+    pub fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+
+    /// Status and JSON of an answer.
+    pub fn send(&self, method: &str, path: &str, body: &str) -> (u16, Value) {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        let kind = if path.contains("_bulk") { "application/x-ndjson" } else { "application/json" };
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: {kind}\r\nContent-Length: {}\r\n\r\n",
+            body.len()
+        );
+        stream.write_all(head.as_bytes()).unwrap();
+        stream.write_all(body.as_bytes()).unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).unwrap();
+        let answer = String::from_utf8(answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        let body = match head.to_lowercase().contains("transfer-encoding: chunked") {
+            true => unchunked(body),
+            false => body.to_owned(),
+        };
+        (status, serde_json::from_str(&body).unwrap())
+    }
+
+    /// The JSON of an answer that succeeds.
+    pub fn ask(&self, method: &str, path: &str, body: &str) -> Value {
+        let (status, answer) = self.send(method, path, body);
+        assert!(status < 300, "{method} {path}: {status} {answer}\n{}", body.chars().take(2_000).collect::<String>());
+        answer
+    }
+}
+
+/// A body without the lengths of its chunks.
+fn unchunked(mut body: &str) -> String {
+    let mut whole = String::new();
+    while let Some((length, rest)) = body.split_once("\r\n") {
+        let (chunk, rest) = rest.split_at(usize::from_str_radix(length.trim(), 16).unwrap());
+        whole.push_str(chunk);
+        body = rest.trim_start_matches("\r\n");
+    }
+    whole
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        let stopped = engines().arg("stop").arg(self.home.path()).status();
+        drop(stopped);
+    }
+}

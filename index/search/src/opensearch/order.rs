@@ -1,0 +1,389 @@
+//! The order of hits, and cursors into it.
+//!
+//! Regions, zones and providers are no document's own, so hits are sorted by them through the score: each cluster is worth
+//! its place. Beside relevance such places are the higher digits of one number. Scores are 32-bit floats, exact up to
+//! [`MAX_SCORE`].
+
+use super::dsl::query::{self, Query};
+use super::dsl::signed;
+use super::fields::{self, ID};
+use super::model::{Facet, OfCluster, Place, Rank, Ranked, Sort, SortBy, Word, World};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// Whole numbers up to here are exact in a 32-bit float.
+const MAX_SCORE: u64 = 1 << 24;
+/// No sum of the scores of [`super::dsl::MAX_CLAUSES`] clauses reaches this.
+const RELEVANCE: u64 = 1 << 15;
+
+/// An order that an engine does not know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum OrderError {
+    #[error("relevance, region, zone and provider have to follow each other in a sort")]
+    Apart,
+    #[error("there are too many regions, zones and providers to sort by all of these at once")]
+    Places,
+}
+
+/// A hit that an engine returned in another form than was requested.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum HitError {
+    #[error("a hit has {found} sort values, not {expected}")]
+    Length { found: usize, expected: usize },
+    #[error("a hit has {0} as a sort value")]
+    Value(String),
+}
+
+/// A column of the order.
+#[derive(Debug, Clone, PartialEq)]
+enum Column {
+    Relevance { weight: u64 },
+    Cluster { weight: u64, places: Places },
+    Number { field: String, descending: bool },
+    Text { field: String, descending: bool },
+}
+
+/// Regions, zones or providers of clusters, in order.
+#[derive(Debug, Clone, PartialEq)]
+struct Places {
+    /// Clusters by what they have.
+    clusters: BTreeMap<String, Vec<String>>,
+    descending: bool,
+}
+
+impl Places {
+    fn of(of: OfCluster, descending: bool, world: &World) -> Self {
+        let mut clusters: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for cluster in &world.clusters {
+            if let Some(text) = of.of(cluster) {
+                clusters.entry(text.to_owned()).or_default().push(cluster.name.clone());
+            }
+        }
+        Self { clusters, descending }
+    }
+
+    /// Score of a place: the first scores most, no place nothing. A place that no cluster has any more lies between two others.
+    fn digit(&self, text: &str) -> f64 {
+        let before = self.clusters.keys().take_while(|other| other.as_str() < text).count();
+        let worth = if self.descending { before + 1 } else { self.clusters.len() - before };
+        match (self.clusters.contains_key(text), self.descending) {
+            (true, _) => worth as f64,
+            (false, true) => worth as f64 - 0.5,
+            (false, false) => worth as f64 + 0.5,
+        }
+    }
+
+    fn text(&self, digit: u64) -> Option<String> {
+        let digit = usize::try_from(digit).ok()?;
+        let nth = if self.descending { digit.checked_sub(1)? } else { self.clusters.len().checked_sub(digit)? };
+        self.clusters.keys().nth(nth).cloned()
+    }
+
+    fn radix(&self) -> u64 {
+        self.clusters.len() as u64 + 1
+    }
+}
+
+/// An order in the form that an engine takes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Order {
+    columns: Vec<Column>,
+}
+
+impl Order {
+    pub fn of(sort: &[Sort], world: &World) -> Result<Self, OrderError> {
+        let column = |sort: &Sort| match sort.by {
+            SortBy::Relevance => Column::Relevance { weight: 1 },
+            SortBy::Cluster(of) => Column::Cluster { weight: 1, places: Places::of(of, sort.descending, world) },
+            SortBy::Number(number) => {
+                Column::Number { field: fields::sort_number(number), descending: sort.descending }
+            }
+            SortBy::Text(facet) => Column::Text { field: fields::sort_facet(facet), descending: sort.descending },
+        };
+        let mut order = Self { columns: sort.iter().map(column).collect() };
+        order.weigh()?;
+        Ok(order)
+    }
+
+    /// Gives the columns that are scores their places in one number, the last one the lowest.
+    fn weigh(&mut self) -> Result<(), OrderError> {
+        let is_score: Vec<bool> = self.columns.iter().map(Column::is_score).collect();
+        if is_score.chunk_by(|a, b| a == b).filter(|run| run.contains(&true)).count() > 1 {
+            return Err(OrderError::Apart);
+        }
+        let mut next = 1_u64;
+        for column in self.columns.iter_mut().rev() {
+            let (weight, radix) = match column {
+                Column::Relevance { weight } => (weight, RELEVANCE),
+                Column::Cluster { weight, places } => (weight, places.radix()),
+                Column::Number { .. } | Column::Text { .. } => continue,
+            };
+            *weight = next;
+            next = next.saturating_mul(radix);
+        }
+        let by_clusters = self.columns.iter().any(|column| matches!(column, Column::Cluster { .. }));
+        if by_clusters && next > MAX_SCORE { Err(OrderError::Places) } else { Ok(()) }
+    }
+
+    /// Clauses that the order adds to a query.
+    pub fn clauses(&self) -> usize {
+        self.clusters().map(|(_, places)| places.clusters.len()).sum()
+    }
+
+    fn has_relevance(&self) -> bool {
+        self.columns.iter().any(|column| matches!(column, Column::Relevance { .. }))
+    }
+
+    fn clusters(&self) -> impl Iterator<Item = (u64, &Places)> {
+        self.columns.iter().filter_map(|column| match column {
+            Column::Cluster { weight, places } => Some((*weight, places)),
+            _ => None,
+        })
+    }
+
+    /// The condition with scores by which hits are ordered, within rights.
+    pub fn query(&self, matches: &Query, rights: Option<&Query>) -> Value {
+        let mut filter: Vec<Value> = rights.map(Query::filter).into_iter().collect();
+        let relevance = self.columns.iter().find_map(|column| match column {
+            Column::Relevance { weight } => Some(*weight),
+            _ => None,
+        });
+        let by_clusters = self.clusters().next().is_some();
+        let mut scored = Vec::new();
+        match relevance {
+            _ if matches.score_is_zero() => filter.push(matches.filter()),
+            // Places alone: the score of a word would come between them and the next column.
+            None if by_clusters => filter.push(matches.filter()),
+            None | Some(1) => scored.push(matches.scored()),
+            Some(weight) => scored.push(json!({"bool": {"must": [matches.scored()], "boost": weight}})),
+        }
+        let mut parts = json!({"filter": filter});
+        if !scored.is_empty() {
+            parts["must"] = scored.into();
+        }
+        if by_clusters {
+            parts["should"] = self.clusters().flat_map(|(weight, places)| worth(weight, places)).collect();
+        }
+        json!({"bool": parts})
+    }
+
+    /// The columns, then names and ids: these leave nothing open.
+    pub fn sort(&self) -> Value {
+        let mut sort = Vec::new();
+        for column in &self.columns {
+            match column {
+                Column::Relevance { .. } | Column::Cluster { .. } => {
+                    let by_score = json!({"_score": {"order": "desc"}});
+                    if sort.last() != Some(&by_score) {
+                        sort.push(by_score);
+                    }
+                }
+                Column::Number { field, descending } | Column::Text { field, descending } => {
+                    let order = if *descending { "desc" } else { "asc" };
+                    sort.push(json!({field: {"order": order, "missing": "_last"}}));
+                }
+            }
+        }
+        sort.push(json!({fields::facet(Facet::Name): {"order": "asc", "missing": "_last"}}));
+        sort.push(json!({ID: {"order": "asc"}}));
+        sort.into()
+    }
+
+    /// The sort values of a cursor: the next page begins behind them.
+    pub fn search_after(&self, place: &Place) -> Value {
+        let mut values = Vec::new();
+        let mut score: Option<(usize, f64)> = None;
+        for (nth, column) in self.columns.iter().enumerate() {
+            let rank = place.ranks.get(nth);
+            let worth = match (column, rank) {
+                (Column::Relevance { weight }, Some(Rank::Score(score))) => f64::from(*score) * *weight as f64,
+                (Column::Cluster { weight, places }, Some(Rank::Text(Some(text)))) => {
+                    places.digit(text) * *weight as f64
+                }
+                (Column::Relevance { .. } | Column::Cluster { .. }, _) => 0.0,
+                (Column::Number { .. }, Some(Rank::Number(Some(number)))) => {
+                    values.push((*number).into());
+                    continue;
+                }
+                (Column::Number { descending, .. }, _) => {
+                    values.push(missing(*descending).into());
+                    continue;
+                }
+                (Column::Text { .. }, Some(Rank::Text(Some(text)))) => {
+                    values.push(text.as_str().into());
+                    continue;
+                }
+                (Column::Text { .. }, _) => {
+                    values.push(Value::Null);
+                    continue;
+                }
+            };
+            match &mut score {
+                Some((_, sum)) => *sum += worth,
+                None => {
+                    score = Some((values.len(), worth));
+                    values.push(Value::Null);
+                }
+            }
+        }
+        if let Some((at, sum)) = score
+            && let Some(value) = values.get_mut(at)
+        {
+            *value = sum.into();
+        }
+        values.push(if place.name.is_empty() { Value::Null } else { place.name.as_str().into() });
+        values.push(signed(place.id).into());
+        values.into()
+    }
+
+    /// A hit by its score and its sort values.
+    pub fn ranked(&self, score: Option<f32>, values: &[Value]) -> Result<Ranked, HitError> {
+        let scores = usize::from(self.columns.iter().any(Column::is_score));
+        let others = self.columns.iter().filter(|column| !column.is_score()).count();
+        let [columns @ .., name, id] = values else {
+            return Err(HitError::Length { found: values.len(), expected: scores + others + 2 });
+        };
+        if columns.len() != scores + others {
+            return Err(HitError::Length { found: values.len(), expected: scores + others + 2 });
+        }
+        let (mut ranks, mut rest, mut sum) = (Vec::new(), columns.iter(), None);
+        for column in &self.columns {
+            let value = match (column.is_score(), sum) {
+                (true, Some(sum)) => sum,
+                _ => rest.next().unwrap_or(&Value::Null),
+            };
+            if column.is_score() {
+                sum = Some(value);
+            }
+            ranks.push(column.rank(value)?);
+        }
+        let id = id.as_i64().ok_or_else(|| HitError::Value(id.to_string()))?;
+        let by_relevance = ranks.iter().find_map(|rank| match rank {
+            Rank::Score(score) => Some(*score),
+            _ => None,
+        });
+        let score = match by_relevance {
+            Some(score) => score,
+            None if self.clusters().next().is_some() => 0.0,
+            None => score.unwrap_or_default(),
+        };
+        let name = name.as_str().unwrap_or_default().to_owned();
+        Ok(Ranked { place: Place { ranks, name, id: id.cast_unsigned() }, score, past: None })
+    }
+
+    /// True if hits carry what their words are worth; else their scores are 0 and have to be computed when they are shown.
+    pub fn tells_scores(&self) -> bool {
+        self.has_relevance() || self.clusters().next().is_none()
+    }
+}
+
+impl Column {
+    fn is_score(&self) -> bool {
+        matches!(self, Self::Relevance { .. } | Self::Cluster { .. })
+    }
+
+    fn rank(&self, value: &Value) -> Result<Rank, HitError> {
+        let wrong = || HitError::Value(value.to_string());
+        let digits = || value.as_f64().map(|score| score.round() as u64).ok_or_else(wrong);
+        Ok(match self {
+            Self::Relevance { weight } => Rank::Score((digits()? / weight % RELEVANCE) as f32),
+            Self::Cluster { weight, places } => Rank::Text(places.text(digits()? / weight % places.radix())),
+            Self::Number { descending, .. } => {
+                let number = value.as_i64().ok_or_else(wrong)?;
+                Rank::Number((number != missing(*descending)).then_some(number))
+            }
+            Self::Text { .. } if value.is_null() => Rank::Text(None),
+            Self::Text { .. } => Rank::Text(Some(value.as_str().ok_or_else(wrong)?.to_owned())),
+        })
+    }
+}
+
+/// Sort value of a missing number, in answers and in cursors.
+fn missing(descending: bool) -> i64 {
+    if descending { i64::MIN } else { i64::MAX }
+}
+
+fn worth(weight: u64, places: &Places) -> Vec<Value> {
+    let worth = |(text, clusters): (&String, &Vec<String>)| {
+        let names = clusters.iter().map(|name| super::terms::whole(name).into()).collect();
+        let score = places.digit(text) * weight as f64;
+        query::worth(query::terms(&fields::word(Word::Cluster), names), score as f32).scored()
+    };
+    places.clusters.iter().map(worth).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::opensearch::model::Number;
+    use crate::plan::ClusterFacts;
+    use rstest::rstest;
+
+    fn world() -> World {
+        let regions = [("m1", "eu"), ("m2", "us"), ("m3", "eu"), ("m4", ""), ("m5", "asia")];
+        let cluster = |(name, region): (&str, &str)| ClusterFacts {
+            name: name.into(),
+            region: region.into(),
+            provider: "acme".into(),
+            ..ClusterFacts::default()
+        };
+        World { clusters: regions.map(cluster).into(), ..World::default() }
+    }
+
+    fn sort(text: &str) -> Vec<Sort> {
+        let named = |column: &str| match column.strip_prefix('-') {
+            Some(column) => Sort::named(column, true).unwrap(),
+            None => Sort::named(column, false).unwrap(),
+        };
+        text.split_whitespace().map(named).collect()
+    }
+
+    #[rstest]
+    #[case::relevance("relevance", vec![json!(154.0)], vec![Rank::Score(154.0)])]
+    #[case::missing_number("restarts", vec![json!(i64::MAX)], vec![Rank::Number(None)])]
+    #[case::missing_number_down("-restarts image", vec![json!(i64::MIN), json!(null)], vec![Rank::Number(None), Rank::Text(None)])]
+    #[case::region("region", vec![json!(2.0)], vec![Rank::Text(Some("eu".into()))])]
+    #[case::region_down("-region", vec![json!(3.0)], vec![Rank::Text(Some("us".into()))])]
+    #[case::no_region("region name", vec![json!(0.0), json!("a")], vec![Rank::Text(None), Rank::Text(Some("a".into()))])]
+    #[case::region_and_relevance("region relevance ready", vec![json!(3.0 * 32_768.0 + 41.0), json!(7)],
+        vec![Rank::Text(Some("asia".into())), Rank::Score(41.0), Rank::Number(Some(7))])]
+    #[case::relevance_and_region("relevance -region", vec![json!(41.0 * 4.0 + 1.0)], vec![Rank::Score(41.0), Rank::Text(Some("asia".into()))])]
+    fn places_go_there_and_back(#[case] columns: &str, #[case] values: Vec<Value>, #[case] ranks: Vec<Rank>) {
+        let order = Order::of(&sort(columns), &world()).unwrap();
+        let values = [values, vec![json!("web"), json!(-1)]].concat();
+        let hit = order.ranked(Some(1.5), &values).unwrap();
+        assert_eq!(hit.place, Place { ranks, name: "web".into(), id: u64::MAX });
+        assert_eq!(order.search_after(&hit.place), Value::from(values.clone()));
+        assert_eq!(order.sort().as_array().unwrap().len(), values.len());
+        assert!(matches!(order.ranked(None, &values[1..]), Err(HitError::Length { .. })));
+    }
+
+    #[test]
+    fn a_region_that_is_gone_lies_between_two_others() {
+        for (columns, expected) in [("region", 1.5), ("-region", 2.5)] {
+            let order = Order::of(&sort(columns), &world()).unwrap();
+            let place = Place { ranks: vec![Rank::Text(Some("mars".into()))], name: "web".into(), id: 1 };
+            assert_eq!(order.search_after(&place)[0], expected);
+        }
+    }
+
+    #[test]
+    fn places_are_worth_scores() {
+        let order = Order::of(&sort("region relevance"), &world()).unwrap();
+        let word = query::worth(query::term("w.name", "web"), 100.0);
+        insta::assert_yaml_snapshot!("by_region_and_relevance", order.query(&word, Some(&query::term("scope", "m1"))));
+        let order = Order::of(&sort("-region restarts"), &world()).unwrap();
+        insta::assert_yaml_snapshot!("by_region", (order.query(&word, None), order.sort(), order.tells_scores()));
+    }
+
+    #[test]
+    fn some_orders_are_refused() {
+        assert_eq!(Order::of(&sort("region name relevance"), &world()), Err(OrderError::Apart));
+        let cluster =
+            |nth: usize| ClusterFacts { name: format!("m{nth}"), region: format!("r{nth}"), ..ClusterFacts::default() };
+        let many = World { clusters: (0..600).map(cluster).collect(), ..World::default() };
+        assert_eq!(Order::of(&sort("region relevance"), &many), Err(OrderError::Places));
+        assert!(Order::of(&sort("region"), &many).is_ok());
+        assert!(Order::of(&[Sort { by: SortBy::Number(Number::Exit), descending: false }], &many).is_ok());
+    }
+}

@@ -1,0 +1,91 @@
+//! The store as the source of a writer's changes.
+
+use super::bulk::DocumentChange;
+use super::document::EngineDocument;
+use super::writer::{BatchBounds, ChangeBatch, ChangeSource, Since, SourceError};
+use crate::document::Document;
+use async_trait::async_trait;
+use bytes::Bytes;
+use crowsnest_store::Seq;
+use crowsnest_store::tail::Tail;
+use crowsnest_store::{Replayed, Store};
+use std::sync::Arc;
+
+/// Changes read from the store at once.
+const REPLAY: usize = 200;
+
+/// Reads changes from the store; the tail announces them.
+pub(super) struct StoreSource {
+    pub store: Arc<dyn Store>,
+    pub tail: Arc<Tail>,
+    /// Identity of the store.
+    pub identity: String,
+}
+
+impl std::fmt::Debug for StoreSource {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("StoreSource")
+    }
+}
+
+#[async_trait]
+impl ChangeSource for StoreSource {
+    fn identity(&self) -> String {
+        self.identity.clone()
+    }
+
+    fn latest(&self) -> u64 {
+        self.tail.latest().0
+    }
+
+    async fn changes(&self, since: Since, bounds: BatchBounds) -> Result<ChangeBatch, SourceError> {
+        // Read first: the tail announces newer ones.
+        let announced = self.tail.latest().0;
+        let mut batch = ChangeBatch { changes: Vec::new(), position: since.position };
+        let mut bytes = 0;
+        while batch.changes.len() < bounds.changes && bytes < bounds.bytes {
+            let limit = REPLAY.min(bounds.changes - batch.changes.len());
+            let replayed = self.store.replay(Seq(batch.position), limit).await.map_err(failed)?;
+            // Read afterwards: a pruning during the replay is noticed.
+            let pruned = self.store.pruned().await.map_err(failed)?;
+            if pruned.0 > batch.position.max(since.empty_at) {
+                return Err(SourceError::Pruned);
+            }
+            if replayed.is_empty() {
+                batch.position = batch.position.max(announced);
+                break;
+            }
+            let documents = tokio::task::spawn_blocking(move || replayed.iter().map(document_change).collect());
+            let documents: Result<Vec<DocumentChange>, SourceError> = documents.await.map_err(failed)?;
+            for change in documents? {
+                if bytes >= bounds.bytes {
+                    break;
+                }
+                bytes += change.document.as_ref().map_or(0, Bytes::len);
+                batch.position = change.seq;
+                batch.changes.push(change);
+            }
+        }
+        Ok(batch)
+    }
+
+    async fn changed(&self, after: u64) {
+        self.tail.follow(Seq(after)).wait().await;
+    }
+}
+
+fn document_change(change: &Replayed) -> Result<DocumentChange, SourceError> {
+    let (seq, id, document) = match change {
+        Replayed::Deleted { id, seq } => (seq.0, *id, None),
+        Replayed::Put(object) => {
+            let document = EngineDocument::of(&Document::of(object).map_err(failed)?);
+            let json = serde_json::to_vec(&document).map_err(failed)?;
+            (object.record.seq.0, object.record.id, Some(Bytes::from(json)))
+        }
+    };
+    Ok(DocumentChange { seq, id: id.to_string(), document })
+}
+
+fn failed(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> SourceError {
+    SourceError::Failed(error.into())
+}

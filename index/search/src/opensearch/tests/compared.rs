@@ -1,0 +1,66 @@
+//! A query's translation held against the direct evaluation of each object, without an engine: the
+//! interpreter replaces it.
+
+use super::interpreter::score;
+use super::samples::{object, query};
+use crate::document::Document;
+use crate::execute::evaluate::Evaluated;
+use crate::opensearch::document::EngineDocument;
+use crate::opensearch::dsl::{Known, translate};
+use crate::opensearch::model::Match;
+use crate::plan::plan;
+use crate::plan::relations::resolve;
+use crate::tests::Readable;
+use crate::tests::corpus::world;
+use crowsnest_query::{Limits, parse};
+use crowsnest_store::fixtures::stored;
+use futures::executor::block_on;
+use proptest::prelude::*;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Objects that an engine finds, with their scores.
+fn found(matches: &Match, documents: &[(Document, Value)]) -> BTreeMap<u64, f32> {
+    let all = |query: &Value| {
+        let found = documents.iter().filter_map(|(document, engine)| Some((document.id, score(query, engine)?)));
+        found.collect::<BTreeMap<u64, f32>>()
+    };
+    let first = translate(matches, &Known::default()).unwrap();
+    let to_read = first.examine.map(|examine| all(&examine.filter())).unwrap_or_default();
+    let read = documents.iter().filter(|(document, _)| to_read.contains_key(&document.id));
+    let examined =
+        read.filter(|(document, _)| Evaluated::new(document).holds(matches)).map(|(document, _)| document.id);
+    let known = Known { examined: Some(Arc::new(examined.collect())), ..Known::default() };
+    all(&translate(matches, &known).unwrap().query.scored())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    #[test]
+    fn queries_find_and_score_what_direct_evaluation_does(
+        objects in prop::collection::vec(object(), 1..12),
+        queries in prop::collection::vec(query(), 8),
+    ) {
+        let documents = objects.iter().enumerate().map(|(nth, object)| {
+            let document = Document::of(&stored("member1", nth as u64, object)).unwrap();
+            let engine = serde_json::to_value(EngineDocument::of(&document)).unwrap();
+            (document, engine)
+        });
+        let documents: Vec<_> = documents.collect();
+        for query in queries {
+            let mut readable = Readable(documents.iter().map(|(document, _)| document).collect());
+            let planned = plan(&parse(&query, &Limits::default()).unwrap(), &world());
+            let matches = block_on(resolve(planned.matches, &mut readable)).unwrap();
+            let expected = documents.iter().filter(|(document, _)| Evaluated::new(document).holds(&matches));
+            // Scores are those of the condition without its paths.
+            let scored = matches.loosened();
+            let expected: BTreeMap<u64, f32> =
+                expected.map(|(document, _)| (document.id, Evaluated::new(document).score(&scored))).collect();
+            let found = found(&matches, &documents);
+            prop_assert!(found.keys().eq(expected.keys()), "{} finds {:?}, not {:?}: {:?}", query, found, expected, matches);
+            prop_assert!(found == expected, "{} scores {:?}, not {:?}: {:?}", query, found, expected, matches);
+        }
+    }
+}

@@ -1,0 +1,321 @@
+//! Answers of real engines held against those of the text index: hits, order, scores, totals, facets and pages.
+
+use super::documents;
+use super::samples::{self, generate};
+use crate::authorization::Rights;
+use crate::collect::TopHitsRequest;
+use crate::execute::evaluate::Evaluated;
+use crate::opensearch::aggregations::{Count, count_ends, wide_ends};
+use crate::opensearch::document::EngineDocument;
+use crate::opensearch::dsl::query::Query;
+use crate::opensearch::dsl::{Known, phrase_ends, translate};
+use crate::opensearch::model::{Facet, Match, Rank, Ranked, Sort};
+use crate::opensearch::node::Node;
+use crate::opensearch::order::Order;
+use crate::opensearch::request::Search;
+use crate::opensearch::response::SearchResponse;
+use crate::opensearch::scope;
+use crate::opensearch::template::{IndexSize, template};
+use crate::plan::relations::resolve;
+use crate::plan::{Asked, plan};
+use crate::tests::corpus::{fixture, world};
+use crate::tests::properties::{self, granted};
+use crate::tests::{Corpus, Readable, fleet};
+use crowsnest_apimachinery::user::UserInfo;
+use crowsnest_query::{Limits, parse};
+use crowsnest_store::CollectionKey;
+use crowsnest_store::fixtures::{cluster, resource_of};
+use futures::executor::block_on;
+use rstest::rstest;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+const FACETS: [Facet; 5] = [Facet::Kind, Facet::Namespace, Facet::Image, Facet::Reason, Facet::LabelKey];
+const SORTS: [&str; 12] = [
+    "relevance",
+    "name",
+    "-name",
+    "restarts name",
+    "-restarts",
+    "image",
+    "-image kind",
+    "region",
+    "-region relevance",
+    "exit",
+    "relevance -zone",
+    "-label created",
+];
+/// Hits that are compared.
+const KEEP: usize = 3_000;
+
+#[derive(Deserialize)]
+struct Entry {
+    cluster: String,
+    object: Option<Value>,
+}
+
+#[derive(Deserialize)]
+struct Question {
+    query: String,
+}
+
+/// A number that an environment variable sets.
+fn setting(name: &str, default: usize) -> usize {
+    std::env::var(name).map_or(default, |number| number.parse().unwrap())
+}
+
+/// Objects of all fixtures, and as many generated ones as `CROWSNEST_ENGINE_OBJECTS` says, in eight clusters.
+fn objects() -> Vec<(&'static str, Value)> {
+    let clusters = ["member1", "member2", "member3", "m4", "m5", "m6", "m7", "karmada"];
+    let entries: Vec<Entry> = serde_saphyr::from_str(&fixture("objects")).unwrap();
+    let known = |name: &str| clusters.into_iter().find(|known| *known == name).unwrap_or("member1");
+    let mut objects: Vec<(&'static str, Value)> =
+        entries.into_iter().filter_map(|entry| Some((known(&entry.cluster), entry.object?))).collect();
+    objects.extend(fleet());
+    objects.extend(documents::objects().into_iter().map(|(_, object)| ("member2", object)));
+    let generated = generate(samples::object(), setting("CROWSNEST_ENGINE_OBJECTS", 600)).into_iter().enumerate();
+    objects.extend(generated.map(|(nth, object)| (clusters[nth % 7], object)));
+    objects.extend(generate(properties::some_fleet(), 20).into_iter().flatten());
+    objects
+}
+
+/// Queries of all fixtures, and as many generated ones as `CROWSNEST_ENGINE_QUERIES` says.
+fn queries() -> Vec<String> {
+    let count = setting("CROWSNEST_ENGINE_QUERIES", 100);
+    let questions: Vec<Question> = serde_saphyr::from_str(&fixture("queries")).unwrap();
+    let mut queries: Vec<String> = questions.into_iter().map(|question| question.query).collect();
+    queries.extend(extremes());
+    queries.extend(generate(samples::query(), count));
+    queries.extend(generate(properties::query(), count / 3));
+    queries.extend(generate(properties::relation(), count / 10));
+    queries
+}
+
+/// Queries near the limits of the language, which an engine must take.
+fn extremes() -> Vec<String> {
+    let word = "crashloopbackoffofeverythingandmore-of-all-the-deployments-there-are";
+    // A repeated character would be refused: determinizing such a pattern takes quadratic effort.
+    let long = (0..700).map(|nth| nth.to_string()).collect::<Vec<_>>().join("-");
+    let bare = (0..170).map(|nth| format!("web-{nth}")).collect::<Vec<_>>().join(" OR ");
+    vec![
+        format!("{word}~2"),
+        format!("name:{word}~2"),
+        format!("name:*{long}*"),
+        format!("image:{long}"),
+        "c".repeat(2_000),
+        "name:/a.{16}/".to_owned(),
+        "name:/(\\w{2}[-.]){3}/".to_owned(),
+        format!("content:{}", "*a".repeat(20)),
+        format!("name:{}", ["a", "b", "c"].map(|part| part.repeat(300)).join(",")),
+        bare,
+    ]
+}
+
+struct Fleet {
+    node: Node,
+    corpus: Corpus,
+    collections: BTreeSet<CollectionKey>,
+}
+
+impl Fleet {
+    fn new(node: Node, objects: &[(&str, Value)], shards: u32) -> Self {
+        let corpus = Corpus::new(objects);
+        node.ask("PUT", "/ix", &template(IndexSize { shards, replicas: 0 }).to_string());
+        let mut bulk = String::new();
+        for (_, document) in &corpus.documents {
+            bulk.push_str(&format!("{}\n", json!({"index": {"_id": document.id.to_string()}})));
+            bulk.push_str(&format!("{}\n", serde_json::to_string(&EngineDocument::of(document)).unwrap()));
+        }
+        let written = node.ask("POST", "/ix/_bulk?refresh=true", &bulk);
+        let failed: Vec<&Value> =
+            written["items"].as_array().unwrap().iter().filter(|item| item["index"]["status"] != 201).collect();
+        assert!(failed.is_empty(), "{failed:?}");
+        let of = |(name, object): &(&str, Value)| CollectionKey::new(cluster(name), resource_of(object));
+        Self { node, corpus, collections: objects.iter().map(of).collect() }
+    }
+
+    fn readable(&self) -> Readable<'_> {
+        Readable(self.corpus.documents.iter().map(|(_, document)| document).collect())
+    }
+
+    /// Ids of objects whose manifests meet the condition, among some.
+    fn examined(&self, matches: &Match, among: &BTreeSet<u64>) -> BTreeSet<u64> {
+        let some = self.corpus.documents.iter().filter(|(_, document)| among.contains(&document.id));
+        some.filter(|(_, document)| Evaluated::new(document).holds(matches)).map(|(_, document)| document.id).collect()
+    }
+
+    /// The condition for the text index, with paths looked up in manifests.
+    fn askable(&self, matches: &Match) -> Match {
+        let all = self.corpus.documents.iter().map(|(_, document)| document.id).collect();
+        match matches.needs_bodies() {
+            true => matches.loosened().and(Match::Ids(Arc::new(self.examined(matches, &all)))),
+            false => matches.clone(),
+        }
+    }
+
+    /// Score of a hit by direct evaluation.
+    fn score(&self, hit: &Ranked, matches: &Match) -> f32 {
+        let document = &self.corpus.documents[hit.place.id as usize - 1].1;
+        Evaluated::new(document).score(matches)
+    }
+
+    fn search(&self, search: &Search<'_>) -> SearchResponse {
+        let answer = self.node.ask("POST", "/ix/_search", &search.body().unwrap().to_string());
+        let read = SearchResponse::read(search, answer.to_string().as_bytes()).unwrap();
+        assert_eq!(read.partial, []);
+        read
+    }
+
+    /// The translated condition, after manifests and the ends of phrases were checked.
+    fn translated(&self, matches: &Match, rights: &Query) -> (Query, BTreeSet<String>) {
+        let mut known = Known::default();
+        for (ends, body) in count_ends(&phrase_ends(matches)) {
+            known.wide.extend(wide_ends(&ends, &self.node.ask("POST", "/ix/_search", &body.to_string())));
+        }
+        let first = translate(matches, &known).unwrap();
+        let Some(examine) = first.examine else { return (first.query, first.notices) };
+        let order = Order::of(&[], &world()).unwrap();
+        let search = Search {
+            matches: &examine,
+            rights: Some(rights),
+            order: &order,
+            after: None,
+            keep: KEEP,
+            counts: &[],
+            timeout: Duration::from_secs(60),
+        };
+        let ids = self.pages(&search, KEEP, usize::MAX).iter().map(|hit| hit.place.id).collect();
+        known.examined = Some(Arc::new(self.examined(matches, &ids)));
+        let second = translate(matches, &known).unwrap();
+        (second.query, second.notices)
+    }
+
+    /// The first hits of a search, page by page.
+    fn pages(&self, search: &Search<'_>, size: usize, limit: usize) -> Vec<Ranked> {
+        let mut hits: Vec<Ranked> = Vec::new();
+        loop {
+            let after = hits.last().map(|hit| hit.place.clone());
+            let page = self.search(&Search { after: after.as_ref(), keep: size, counts: &[], ..*search });
+            hits.extend(page.hits);
+            if !page.more || hits.len() >= limit {
+                hits.truncate(limit);
+                return hits;
+            }
+        }
+    }
+}
+
+/// Facets in one order.
+fn counted(values: &[(Arc<str>, u64)]) -> BTreeMap<String, u64> {
+    values.iter().map(|(value, count)| (value.to_string(), *count)).collect()
+}
+
+/// Places of hits in the order.
+fn places(hits: &[Ranked]) -> Vec<(Vec<Rank>, String, u64)> {
+    hits.iter().map(|hit| (hit.place.ranks.clone(), hit.place.name.clone(), hit.place.id)).collect()
+}
+
+/// Differences between both answers to one query.
+fn differences(
+    fleet: &Fleet,
+    text: &str,
+    sort: &str,
+    rights: &Arc<Rights>,
+    caller: &UserInfo,
+    page: Option<usize>,
+) -> Vec<String> {
+    let query = parse(text, &Limits::default()).unwrap();
+    let planned = plan(&query, &world());
+    let has_changes = planned.matches.contains(&|part| matches!(part, Match::Changed(_)));
+    if planned.asked != Asked::Now || has_changes {
+        return Vec::new();
+    }
+    let matches = block_on(resolve(planned.matches, &mut fleet.readable())).unwrap();
+    let column = |name: &str| Sort::named(name.trim_start_matches('-'), name.starts_with('-')).unwrap();
+    let sort: Vec<Sort> = sort.split(' ').map(column).collect();
+    let request = TopHitsRequest {
+        sort: sort.clone(),
+        after: None,
+        keep: KEEP,
+        facets: FACETS.to_vec(),
+        world: Arc::new(world()),
+    };
+    let expected = fleet.corpus.answer(fleet.askable(&matches), rights, caller, &request);
+    let notices = &expected.notices;
+    let readable = scope::filter(rights.of(caller).scope_terms(&fleet.collections)).unwrap();
+    let (translated, remarks) = fleet.translated(&matches, &readable);
+    let order = Order::of(&sort, &world()).unwrap();
+    let counts = FACETS.map(Count::Facet);
+    let search = Search {
+        matches: &translated,
+        rights: Some(&readable),
+        order: &order,
+        after: None,
+        keep: KEEP,
+        counts: &counts,
+        timeout: Duration::from_secs(60),
+    };
+    let answer = fleet.search(&search);
+    let mut wrong = Vec::new();
+    let ids = |hits: &[Ranked]| hits.iter().map(|hit| hit.place.id).collect::<BTreeSet<_>>();
+    if ids(&answer.hits) != ids(&expected.hits) || answer.total != expected.total {
+        let (has, lacks) = (ids(&answer.hits), ids(&expected.hits));
+        let name = |id: &u64| fleet.corpus.documents[*id as usize - 1].0.clone();
+        let more: Vec<String> = has.difference(&lacks).take(3).map(name).collect();
+        let less: Vec<String> = lacks.difference(&has).take(3).map(name).collect();
+        wrong.push(format!("{} hits, not {}: {more:?} more, {less:?} less", answer.total, expected.total));
+    } else if places(&answer.hits) != places(&expected.hits) {
+        let differ = places(&answer.hits).into_iter().zip(places(&expected.hits)).find(|(a, b)| a != b);
+        wrong.push(format!("another order: {differ:?}"));
+    }
+    if order.tells_scores() && wrong.is_empty() {
+        let loosened = matches.loosened();
+        let scored = |hit: &&Ranked| hit.score != fleet.score(hit, &loosened);
+        wrong.extend(answer.hits.iter().find(scored).map(|hit| format!("another score: {hit:?}")));
+    }
+    for (nth, facet) in FACETS.iter().enumerate() {
+        let expected = expected.facets.get(nth).map(|values| counted(values)).unwrap_or_default();
+        if counted(&answer.counts[nth].values) != expected {
+            wrong.push(format!("{facet:?}: {:?}, not {expected:?}", answer.counts[nth]));
+        }
+    }
+    if remarks.len() != notices.len() {
+        wrong.push(format!("remarks {remarks:?}, not {notices:?}"));
+    }
+    if let Some(page) = page
+        && places(&fleet.pages(&search, page, KEEP)) != places(&answer.hits)
+    {
+        wrong.push("other hits page by page".to_owned());
+    }
+    wrong.into_iter().map(|what| format!("{text} sort:{:?}\n    {what}\n    {}", sort, translated.filter())).collect()
+}
+
+#[rstest]
+#[case::opensearch_2("opensearch-2", 1)]
+#[case::opensearch_3("opensearch-3", 3)]
+#[case::elasticsearch_7("elasticsearch-7", 1)]
+#[case::elasticsearch_8("elasticsearch-8", 2)]
+#[case::elasticsearch_9("elasticsearch-9", 1)]
+#[ignore = "starts search engines: run .ci/engines test"]
+fn engines_answer_as_the_text_index(#[case] name: &str, #[case] shards: u32) {
+    let Some(node) = Node::start(name) else { return };
+    let fleet = Fleet::new(node, &objects(), shards);
+    let everyone = Arc::new(Rights::default());
+    let mut wrong = Vec::new();
+    let queries = queries();
+    for (nth, query) in queries.iter().enumerate() {
+        let page = (nth % 10 == 0).then_some(97);
+        wrong.extend(differences(&fleet, query, SORTS[nth % SORTS.len()], &everyone, &UserInfo::system(), page));
+    }
+    let ann = UserInfo::new("ann", ["system:authenticated"]);
+    for (nth, allowed) in generate(properties::some_rights(), 20).iter().enumerate() {
+        let rights = Arc::new(granted(allowed));
+        for query in queries.iter().skip(nth).step_by(80) {
+            wrong.extend(differences(&fleet, query, SORTS[nth % SORTS.len()], &rights, &ann, None));
+        }
+    }
+    assert!(wrong.is_empty(), "{} of {} differ:\n{}", wrong.len(), queries.len(), wrong.join("\n"));
+}

@@ -1,0 +1,147 @@
+//! Queries of an engine evaluated on one document: what the engine is documented to do with the fields of the template.
+
+use crate::opensearch::terms::is_java_blank;
+use crate::plan::patterns::near;
+use serde_json::Value;
+
+/// The score of a document, if the query finds it.
+pub fn score(query: &Value, document: &Value) -> Option<f32> {
+    let (kind, body) = query.as_object().unwrap().iter().next().unwrap();
+    match kind.as_str() {
+        "match_all" => Some(1.0),
+        "match_none" => None,
+        "constant_score" => score(&body["filter"], document).map(|_| body["boost"].as_f64().unwrap() as f32),
+        "bool" => boolean(body, document),
+        leaf => holds(leaf, body, document).then_some(1.0),
+    }
+}
+
+fn boolean(body: &Value, document: &Value) -> Option<f32> {
+    let parts = |name: &str| body[name].as_array().cloned().unwrap_or_default();
+    let boost = body["boost"].as_f64().unwrap_or(1.0) as f32;
+    let (must, filter, should) = (parts("must"), parts("filter"), parts("should"));
+    if parts("must_not").iter().any(|part| score(part, document).is_some()) {
+        return None;
+    }
+    filter.iter().try_for_each(|part| score(part, document).map(drop))?;
+    let mut sum = 0.0;
+    for part in &must {
+        sum += score(part, document)?;
+    }
+    let found: Vec<f32> = should.iter().filter_map(|part| score(part, document)).collect();
+    if found.is_empty() && !should.is_empty() && must.is_empty() && filter.is_empty() {
+        return None;
+    }
+    Some((sum + found.iter().sum::<f32>()) * boost)
+}
+
+/// Values of a field as the engine keeps them.
+fn values(field: &str, document: &Value) -> Vec<Value> {
+    match &document[field.split('.').next().unwrap()] {
+        Value::Object(group) => match group.get(field.split_once('.').unwrap().1) {
+            Some(Value::Array(values)) => values.clone(),
+            other => other.into_iter().cloned().collect(),
+        },
+        Value::Array(values) => values.clone(),
+        Value::Null => Vec::new(),
+        one => vec![one.clone()],
+    }
+}
+
+/// Terms of a field: those of texts by place.
+fn terms(field: &str, document: &Value) -> Vec<Vec<Vec<String>>> {
+    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let words = |text: &str| -> Vec<Vec<String>> {
+        text.split(is_java_blank).filter(|word| !word.is_empty()).map(|word| vec![word.to_owned()]).collect()
+    };
+    let lines = |text: &str| -> Vec<Vec<String>> {
+        text.split('\n').map(|line| line.split('\t').map(str::to_owned).collect()).collect()
+    };
+    let of = |value: &Value| match field {
+        "content" | "grams" => words(&text(value)),
+        "said" => lines(&text(value)),
+        _ => vec![vec![text(value)]],
+    };
+    values(field, document).iter().map(of).collect()
+}
+
+fn holds(leaf: &str, body: &Value, document: &Value) -> bool {
+    let (field, of) = body.as_object().unwrap().iter().next().unwrap();
+    let terms = terms(field, document);
+    let any = |passes: &dyn Fn(&str) -> bool| terms.iter().flatten().flatten().any(|term| passes(term));
+    let wanted = of.as_str().or_else(|| of["value"].as_str()).unwrap_or_default();
+    match leaf {
+        "term" => any(&|term| term == wanted),
+        "terms" => {
+            let values = values(field, document);
+            of.as_array().unwrap().iter().any(|value| values.contains(value))
+        }
+        "prefix" => any(&|term| term.starts_with(wanted)),
+        "wildcard" => {
+            let regex = regex::Regex::new(&format!("^(?s:{})$", wildcard(wanted))).unwrap();
+            any(&|term| regex.is_match(term))
+        }
+        "regexp" => {
+            let regex = regex::Regex::new(&format!("^(?s:{})$", read_lucene(wanted))).unwrap();
+            any(&|term| regex.is_match(term))
+        }
+        "fuzzy" => {
+            let distance = of["fuzziness"].as_u64().unwrap() as u8;
+            any(&|term| near(term, wanted, distance, false))
+        }
+        "range" => terms.iter().flatten().flatten().any(|term| in_range(term, of)),
+        "match_phrase" => phrase(&analysed(field, of.as_str().unwrap()), &terms, false),
+        "match_phrase_prefix" => phrase(&analysed(field, of["query"].as_str().unwrap()), &terms, true),
+        other => panic!("{other} is not interpreted"),
+    }
+}
+
+/// A pattern of Lucene in our dialect, where these two signs are boundaries of words when they are escaped.
+pub fn read_lucene(pattern: &str) -> String {
+    pattern.replace("\\<", "<").replace("\\>", ">")
+}
+
+fn wildcard(pattern: &str) -> String {
+    let (mut regex, mut escaped) = (String::new(), false);
+    for c in pattern.chars() {
+        match c {
+            _ if std::mem::take(&mut escaped) => regex.push_str(&regex::escape(&c.to_string())),
+            '\\' => escaped = true,
+            '*' => regex.push_str(".*"),
+            '?' => regex.push('.'),
+            other => regex.push_str(&regex::escape(&other.to_string())),
+        }
+    }
+    regex
+}
+
+fn in_range(term: &str, range: &Value) -> bool {
+    range.as_object().unwrap().iter().all(|(end, bound)| {
+        let order = match bound {
+            Value::Number(number) => term.parse::<i64>().unwrap().cmp(&number.as_i64().unwrap()),
+            text => term.cmp(text.as_str().unwrap()),
+        };
+        match end.as_str() {
+            "gte" => order.is_ge(),
+            "gt" => order.is_gt(),
+            "lte" => order.is_le(),
+            _ => order.is_lt(),
+        }
+    })
+}
+
+fn analysed(field: &str, text: &str) -> Vec<String> {
+    match field {
+        "said" => text.split('\n').map(str::to_owned).collect(),
+        _ => text.split(is_java_blank).filter(|word| !word.is_empty()).map(str::to_owned).collect(),
+    }
+}
+
+fn phrase(words: &[String], texts: &[Vec<Vec<String>>], begins: bool) -> bool {
+    let fits = |nth: usize, term: &String| {
+        if begins && nth + 1 == words.len() { term.starts_with(&words[nth]) } else { *term == words[nth] }
+    };
+    let at =
+        |window: &[Vec<String>]| window.iter().enumerate().all(|(nth, place)| place.iter().any(|term| fits(nth, term)));
+    !words.is_empty() && texts.iter().any(|text| text.windows(words.len()).any(at))
+}

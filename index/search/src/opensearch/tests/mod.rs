@@ -1,0 +1,18 @@
+//! Goldens, properties over the parts together, and comparisons with real engines.
+
+mod compared;
+mod documents;
+mod engines;
+pub mod interpreter;
+mod queries;
+pub mod samples;
+
+use super::document::EngineDocument;
+use crate::document::Document;
+use crowsnest_store::fixtures::stored;
+use serde_json::Value;
+
+/// The engine's document of an object.
+fn engine_document(cluster: &str, id: u64, object: &Value) -> EngineDocument {
+    EngineDocument::of(&Document::of(&stored(cluster, id, object)).unwrap())
+}

@@ -1,0 +1,364 @@
+//! Keeps an index behind an alias equal to a source of changes.
+//!
+//! A batch of changes is read from the source, sent in bulk requests, and when every document is acknowledged, superseded or
+//! refused, a progress document takes the batch's position as its version. After a crash on either side the writer resumes
+//! there; what is sent twice is refused by its external version. One batch is in memory, however long the engine is
+//! away. A document that the engine refuses becomes a dead letter; an older state of it stays in the index. A lost index is
+//! created and filled again; one with another template, source or history is built beside the old one, which answers until
+//! then.
+//!
+//! One of the processes that share an index is elected to write. The others read its position.
+
+mod index;
+mod plan;
+pub mod progress;
+pub mod send;
+mod source;
+mod turn;
+
+pub use plan::Foreign;
+pub use progress::{DeadLetter, Progress, State};
+pub use source::{BatchBounds, ChangeBatch, ChangeSource, Since, SourceError};
+
+use crate::opensearch::bulk::{BulkLimits, Marker};
+use crate::opensearch::client::{Client, ClientError, Fault, Pauses};
+use index::{Indices, Put, Target};
+use parking_lot::Mutex;
+use plan::{Behind, Origin};
+use progress::DeadLetters;
+use send::{Account, Round, Sender};
+use serde_json::Value;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use turn::Turn;
+use xxhash_rust::xxh3::xxh3_128;
+
+/// Id of the document whose version is the position.
+const PROGRESS: &str = "crowsnest-progress";
+
+/// Settings of a writer.
+#[derive(Debug, Clone)]
+pub struct WriterOptions {
+    /// Alias that searches use. Indices are called `ALIAS-NUMBER`.
+    pub alias: String,
+    /// Settings and mappings of the index.
+    pub template: Value,
+    pub limits: BulkLimits,
+    /// Maximum number of bulk requests at the same time.
+    pub at_once: usize,
+    pub batch: BatchBounds,
+    pub pauses: Pauses,
+    /// The index behind the alias is checked again after this time.
+    pub check_every: Duration,
+    /// Maximum number of dead letters kept.
+    pub dead_letters: usize,
+    /// False while another process writes to the index. Two that write at the same time do no harm: external versions
+    /// decide.
+    pub elected: watch::Receiver<bool>,
+    /// Interval at which a writer that is not elected reads the position.
+    pub read_every: Duration,
+    /// Time without progress after which a writer writes that is not elected.
+    pub take_over_after: Duration,
+}
+
+impl WriterOptions {
+    /// Options with defaults for everything else.
+    pub fn new(alias: impl Into<String>, template: Value) -> Self {
+        Self {
+            alias: alias.into(),
+            template,
+            limits: BulkLimits { bytes: 5 << 20, items: 500 },
+            at_once: 2,
+            batch: BatchBounds { changes: 2000, bytes: 32 << 20 },
+            pauses: Pauses { first: Duration::from_millis(200), longest: Duration::from_secs(30) },
+            check_every: Duration::from_secs(30),
+            dead_letters: 100,
+            elected: watch::channel(true).1,
+            read_every: Duration::from_millis(500),
+            take_over_after: Duration::from_secs(30),
+        }
+    }
+}
+
+/// Reason for which a writer waits.
+#[derive(Debug, thiserror::Error)]
+pub enum WriterError {
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    #[error(transparent)]
+    Foreign(#[from] Foreign),
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    #[error("the index cannot be written to: {0}")]
+    Index(Fault),
+    #[error("another index stands behind the alias")]
+    Replaced,
+    #[error("the engine takes no documents: {0}")]
+    NothingTaken(String),
+    #[error("the index behind the alias changes all the time")]
+    Unsettled,
+    #[error("there is no index behind the alias yet")]
+    NoIndex,
+    #[error("the index behind the alias was filled from another cache and is being replaced")]
+    OtherSource,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Writer<S> {
+    client: Arc<Client>,
+    source: S,
+    options: WriterOptions,
+    progress: watch::Sender<Progress>,
+    dead_letters: Mutex<DeadLetters>,
+}
+
+/// The index that answers searches.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Answering {
+    pub index: String,
+    /// It has another template than this version's, so searches may miss hits until it is rebuilt.
+    pub is_outdated: bool,
+}
+
+/// Why following an index ended without an error.
+enum End {
+    /// The index is checked again.
+    Check,
+    /// A rebuilt index is put in place of another one.
+    Caught(Target),
+    /// The source has forgotten deletions that the index may hold.
+    Pruned(Target),
+}
+
+impl<S: ChangeSource> Writer<S> {
+    pub fn new(client: Arc<Client>, source: S, options: WriterOptions) -> Self {
+        let dead_letters = Mutex::new(DeadLetters::new(options.dead_letters));
+        Self { client, source, options, progress: watch::Sender::default(), dead_letters }
+    }
+
+    /// State and counters, with the source's newest sequence number of now.
+    pub fn progress(&self) -> Progress {
+        Progress { latest: self.source.latest(), ..self.progress.borrow().clone() }
+    }
+
+    /// Changes of the progress. Its `latest` is of the time of the change.
+    pub fn watch(&self) -> watch::Receiver<Progress> {
+        self.progress.subscribe()
+    }
+
+    /// The last documents that the engine refused. A document whose newer state was written is left out.
+    pub fn dead_letters(&self) -> Vec<DeadLetter> {
+        self.dead_letters.lock().list()
+    }
+
+    /// Writes until stopped. Errors are waited out and shown in the progress.
+    pub async fn run(&self, stop: CancellationToken) {
+        let mut failures = 0;
+        let options = &self.options;
+        let mut turn = Turn::new(options.elected.clone(), options.take_over_after, Instant::now());
+        while let Some(end) = stop.run_until_cancelled(self.take_turn(&mut turn, &mut failures)).await {
+            let Err(error) = end else { continue };
+            turn.wait(Instant::now());
+            let (reason, retried) = match &error {
+                WriterError::Client(error) => (error.chain(), error.is_retried()),
+                error => (error.to_string(), !matches!(error, WriterError::Foreign(_))),
+            };
+            if self.change(|progress| progress.state = State::Waiting { reason: reason.clone() }) {
+                tracing::warn!(reason, "cannot write to the search engine, or read how far it is");
+            }
+            // A retry alone does not help: the configuration has to change.
+            let pause = self.pause(if retried { failures } else { u32::MAX });
+            failures += 1;
+            let pause = async {
+                tokio::select! {
+                    () = tokio::time::sleep(pause) => {}
+                    () = turn.changed() => {}
+                }
+            };
+            stop.run_until_cancelled(pause).await;
+        }
+    }
+
+    /// Creates an index that is filled beside the one that answers and takes its place. The writer begins with it at its next
+    /// check. A rebuild that is under way continues.
+    pub async fn rebuild(&self) -> Result<(), WriterError> {
+        self.client.detect().await?;
+        self.indices().create_rebuild().await
+    }
+
+    /// Writes if it is this process's turn. Otherwise reads the position once and waits until it has to be read again.
+    async fn take_turn(&self, turn: &mut Turn, failures: &mut u32) -> Result<(), WriterError> {
+        if turn.writes() {
+            return tokio::select! {
+                end = self.follow(failures) => end,
+                () = turn.changed() => Ok(()),
+            };
+        }
+        let Answering { index, .. } = self.answering().await?;
+        let position = self.indices().version_in(&index, PROGRESS).await?.unwrap_or(0);
+        self.change(|progress| {
+            progress.state = State::Standby;
+            progress.position = position;
+            progress.index = index;
+        });
+        *failures = 0;
+        turn.read(position, self.source.latest(), Instant::now());
+        drop(tokio::time::timeout(self.options.read_every, turn.changed()).await);
+        Ok(())
+    }
+
+    /// Finds the index behind the alias. Fails unless it was filled from this source, because only then do its record ids
+    /// mean objects of this store.
+    pub(super) async fn answering(&self) -> Result<Answering, WriterError> {
+        let indices = self.indices();
+        match indices.behind(&self.options.alias).await? {
+            Behind::Nothing => Err(WriterError::NoIndex),
+            Behind::Other(foreign) => Err(foreign.into()),
+            Behind::Ours { origin, .. } if origin.source != indices.origin.source => Err(WriterError::OtherSource),
+            Behind::Ours { index, origin } => {
+                Ok(Answering { index, is_outdated: origin.template != indices.origin.template })
+            }
+        }
+    }
+
+    fn indices(&self) -> Indices<'_> {
+        Indices {
+            client: &self.client,
+            alias: &self.options.alias,
+            template: &self.options.template,
+            origin: Origin {
+                template: format!("{:032x}", xxh3_128(self.options.template.to_string().as_bytes())),
+                source: self.source.identity(),
+            },
+        }
+    }
+
+    /// Finds the index to write to and writes to it until something else is to be done. `failures` begins again at 0 once the
+    /// engine has taken something.
+    async fn follow(&self, failures: &mut u32) -> Result<(), WriterError> {
+        self.client.detect().await?;
+        let indices = self.indices();
+        let target = indices.prepare().await?;
+        match self.fill(&indices, target, failures).await? {
+            End::Check => Ok(()),
+            End::Caught(target) => {
+                indices.swap(&target.index, target.replaces.as_deref()).await?;
+                self.change(|progress| progress.rebuilds += 1);
+                Ok(())
+            }
+            End::Pruned(Target { index, replaces: Some(_), .. }) => indices.delete(&index).await,
+            End::Pruned(_) => indices.create_rebuild().await,
+        }
+    }
+
+    async fn fill(&self, indices: &Indices<'_>, target: Target, failures: &mut u32) -> Result<End, WriterError> {
+        let marker = Marker::Document(format!("crowsnest-marker-{}", target.index));
+        let Some(empty_at) = self.empty_at(indices, &target, &marker).await? else { return Ok(End::Pruned(target)) };
+        let mut position = indices.version(&target, PROGRESS).await?.unwrap_or(0);
+        let state = if target.replaces.is_some() { State::Rebuilding } else { State::Following };
+        self.change(|progress| {
+            progress.state = state.clone();
+            progress.position = position;
+            progress.index.clone_from(&target.index);
+        });
+        let sender = Sender {
+            client: &self.client,
+            alias: &target.alias,
+            marker: &marker,
+            limits: self.options.limits,
+            at_once: self.options.at_once,
+        };
+        let check_at = Instant::now() + self.options.check_every;
+        while Instant::now() < check_at {
+            let batch = match self.source.changes(Since { position, empty_at }, self.options.batch).await {
+                Err(SourceError::Pruned) => return Ok(End::Pruned(target)),
+                other => other?,
+            };
+            if batch.position <= position {
+                *failures = 0;
+                if target.replaces.is_some() {
+                    return Ok(End::Caught(target));
+                }
+                if tokio::time::timeout_at(check_at, self.source.changed(position)).await.is_err() {
+                    return Ok(End::Check);
+                }
+                continue;
+            }
+            sender.deliver(batch.changes, failures, self).await?;
+            indices.put_version(&target, PROGRESS, batch.position).await?;
+            *failures = 0;
+            position = batch.position;
+            self.change(|progress| {
+                progress.state = state.clone();
+                progress.position = position;
+            });
+        }
+        Ok(End::Check)
+    }
+
+    /// Newest change when the index was empty: the version of its marker, which is written before anything else. None if two
+    /// writers began at the same time with different ones.
+    async fn empty_at(
+        &self,
+        indices: &Indices<'_>,
+        target: &Target,
+        marker: &Marker,
+    ) -> Result<Option<u64>, WriterError> {
+        if let Some(version) = indices.version(target, marker.id()).await? {
+            return Ok(Some(version));
+        }
+        let latest = self.source.latest().max(1);
+        match indices.put_version(target, marker.id(), latest).await? {
+            Put::Created => Ok(Some(latest)),
+            Put::Updated => Ok(None),
+            Put::Superseded => indices.version(target, marker.id()).await,
+        }
+    }
+
+    /// Changes the progress. Returns true if its state is another one now.
+    fn change(&self, change: impl FnOnce(&mut Progress)) -> bool {
+        let mut other_state = false;
+        let latest = self.source.latest();
+        self.progress.send_modify(|progress| {
+            let before = progress.state.clone();
+            change(progress);
+            progress.latest = latest;
+            other_state = progress.state != before;
+        });
+        other_state
+    }
+}
+
+impl<S: ChangeSource> Account for Writer<S> {
+    fn count(&self, round: &Round) {
+        let mut letters = self.dead_letters.lock();
+        for id in &round.written {
+            letters.remove(id);
+        }
+        for (change, fault) in &round.poisoned {
+            tracing::warn!(id = change.id, seq = change.seq, %fault, "the search engine refuses a document");
+            letters.add(DeadLetter::new(change.id.clone(), change.seq, fault));
+        }
+        drop(letters);
+        self.change(|progress| {
+            progress.rounds += 1;
+            progress.round_microseconds += u64::try_from(round.took.as_micros()).unwrap_or(u64::MAX);
+            progress.written += round.written.len() as u64;
+            progress.superseded += round.superseded;
+            progress.dead_letters += round.poisoned.len() as u64;
+            progress.retried += round.pending.len() as u64;
+        });
+    }
+
+    fn waits(&self, reason: &str) {
+        self.change(|progress| progress.state = State::Waiting { reason: reason.to_owned() });
+    }
+
+    fn pause(&self, failures: u32) -> Duration {
+        self.options.pauses.after(failures, rand::random())
+    }
+}

@@ -1,0 +1,114 @@
+//! State and counters of a writer.
+
+use crate::opensearch::client::Fault;
+use std::collections::VecDeque;
+
+/// Position and counters of a writer. Counters begin at 0 with the process.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Progress {
+    pub state: State,
+    /// Name of the index behind the alias that is written to.
+    pub index: String,
+    /// All changes up to this sequence number are acknowledged by the engine and committed there. Of the new index while
+    /// rebuilding.
+    pub position: u64,
+    /// Newest sequence number of the source.
+    pub latest: u64,
+    /// Documents written or deleted.
+    pub written: u64,
+    /// Documents of which the engine had the same or a newer version.
+    pub superseded: u64,
+    /// Documents sent again.
+    pub retried: u64,
+    /// Documents that the engine refused.
+    pub dead_letters: u64,
+    /// Indices built beside the one that answers.
+    pub rebuilds: u64,
+    /// Rounds of bulk requests, and the time they took together.
+    pub rounds: u64,
+    pub round_microseconds: u64,
+}
+
+/// Current activity of a writer.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum State {
+    #[default]
+    Connecting,
+    Following,
+    /// A new index is filled while the old one, if there is one, answers.
+    Rebuilding,
+    /// Another process writes; the position is the one that it committed.
+    Standby,
+    /// The engine or the index cannot be written to now; the writer tries again.
+    Waiting {
+        reason: String,
+    },
+}
+
+impl Progress {
+    /// Number of sequence numbers that the index is behind.
+    pub fn lag(&self) -> u64 {
+        self.latest.saturating_sub(self.position)
+    }
+}
+
+/// A document that the engine refuses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeadLetter {
+    pub id: String,
+    pub seq: u64,
+    pub reason: String,
+}
+
+/// The last dead letters, one for each document.
+#[derive(Debug)]
+pub struct DeadLetters {
+    letters: VecDeque<DeadLetter>,
+    limit: usize,
+}
+
+impl DeadLetters {
+    pub fn new(limit: usize) -> Self {
+        Self { letters: VecDeque::new(), limit: limit.max(1) }
+    }
+
+    pub fn add(&mut self, letter: DeadLetter) {
+        self.remove(&letter.id);
+        if self.letters.len() == self.limit {
+            self.letters.pop_front();
+        }
+        self.letters.push_back(letter);
+    }
+
+    /// The engine took a newer state of the document.
+    pub fn remove(&mut self, id: &str) {
+        self.letters.retain(|letter| letter.id != id);
+    }
+
+    pub fn list(&self) -> Vec<DeadLetter> {
+        self.letters.iter().cloned().collect()
+    }
+}
+
+impl DeadLetter {
+    pub fn new(id: String, seq: u64, fault: &Fault) -> Self {
+        Self { id, seq, reason: fault.to_string() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keeps_the_last_letters_one_for_each_document() {
+        let letter = |id: &str, seq| DeadLetter { id: id.to_owned(), seq, reason: String::new() };
+        let mut letters = DeadLetters::new(2);
+        for (id, seq) in [("a", 1), ("b", 2), ("a", 3), ("c", 4)] {
+            letters.add(letter(id, seq));
+        }
+        assert_eq!(letters.list(), [letter("a", 3), letter("c", 4)]);
+        letters.remove("a");
+        assert_eq!(letters.list(), [letter("c", 4)]);
+    }
+}

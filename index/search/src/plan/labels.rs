@@ -1,0 +1,50 @@
+//! Label requirements, of objects and of clusters.
+
+use crate::document::columns::Word;
+use crate::plan::ClusterFacts;
+use crate::plan::patterns::{literal_word, piece};
+use crate::plan::predicate::{Match, Test};
+use crowsnest_query::{LabelMatch, LabelOp, Pattern};
+
+/// The clusters whose labels meet a requirement.
+pub fn cluster_label(label: &LabelMatch, clusters: &[ClusterFacts]) -> Match {
+    let key = Test::Regex(piece(&label.key, "."));
+    let key_regex = key.regex();
+    let has = |cluster: &ClusterFacts, values: &[Pattern]| {
+        cluster.labels.iter().any(|(name, value)| {
+            let right_key = key.passes(&name.to_lowercase(), key_regex.as_ref());
+            right_key
+                && (values.is_empty()
+                    || values.iter().any(|pattern| {
+                        let wanted = Test::Regex(piece(pattern, "."));
+                        wanted.passes(&value.to_lowercase(), wanted.regex().as_ref())
+                    }))
+        })
+    };
+    let holds = |cluster: &&ClusterFacts| match &label.op {
+        LabelOp::Exists => has(cluster, &[]),
+        LabelOp::Absent => !has(cluster, &[]),
+        LabelOp::In(values) => has(cluster, values),
+        LabelOp::NotIn(values) => !has(cluster, values),
+    };
+    Match::Clusters(clusters.iter().filter(holds).map(|cluster| cluster.name.clone()).collect())
+}
+
+/// Objects whose labels (or annotations) meet a requirement.
+pub fn label_match(label: &LabelMatch, pair: Word, key: Word, exact: bool) -> Match {
+    let has_key = || match literal_word(&label.key) {
+        Some(word) => Match::Word(key, Test::Equals(word.to_lowercase())),
+        None => Match::Word(key, Test::Regex(piece(&label.key, "."))),
+    };
+    let has_value = |value: &Pattern| match (literal_word(&label.key), literal_word(value)) {
+        (Some(name), Some(value)) if exact => Match::Exact(pair, format!("{name}={value}")),
+        (Some(name), Some(value)) => Match::Word(pair, Test::Equals(format!("{name}={value}").to_lowercase())),
+        _ => Match::Word(pair, Test::Regex(format!("{}={}", piece(&label.key, "[^=]"), piece(value, ".")))),
+    };
+    match &label.op {
+        LabelOp::Exists => has_key(),
+        LabelOp::Absent => has_key().negated(),
+        LabelOp::In(values) => Match::any_of(values.iter().map(has_value).collect()),
+        LabelOp::NotIn(values) => Match::any_of(values.iter().map(has_value).collect()).negated(),
+    }
+}

@@ -1,0 +1,491 @@
+//! From the query's tree to a [`Match`], and to which objects it is asked of: those of now, deleted ones too, or those of
+//! another time.
+//!
+//! Pure. What needs the fleet (kinds, regions, cluster labels) is looked up through [`World`]. Terms that are not served
+//! are left out with a notice instead of blanking the answer.
+
+pub(crate) mod explain;
+pub(crate) mod labels;
+pub(crate) mod paths;
+pub(crate) mod patterns;
+pub(crate) mod predicate;
+pub(crate) mod propagation;
+pub(crate) mod ranges;
+pub(crate) mod relations;
+pub(crate) mod retention;
+pub mod saved_search;
+pub(crate) mod score;
+pub(crate) mod sort;
+
+use crate::document::DELETED;
+use crate::document::columns::Word;
+use crate::plan::labels::{cluster_label, label_match};
+use crate::plan::patterns::{glob_regex, literal_word, test, unanchored};
+use crate::plan::predicate::{Match, PathTest, Test};
+use crate::plan::propagation::{governed, propagated, with_subjects};
+use crate::plan::relations::{MOST_STEPS, Reach};
+use crowsnest_query::{
+    Expr, Field, FieldKind, KnownField, LabelMatch, Moment, Notice, Pattern, Query, Span, Term, TermKind, Value, Values,
+};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Lower-case kinds by every name they go by.
+pub type Kinds = BTreeMap<String, BTreeSet<String>>;
+
+/// What a plan has to know about the fleet.
+#[derive(Debug, Clone, Default)]
+pub struct World {
+    pub clusters: Vec<ClusterFacts>,
+    /// Lower-case name, plural or short name → lower-case kinds.
+    pub kinds: Arc<Kinds>,
+    /// Unix seconds.
+    pub now: i64,
+}
+
+/// What queries ask of a cluster itself.
+#[derive(Debug, Clone, Default)]
+pub struct ClusterFacts {
+    pub name: String,
+    pub region: String,
+    pub zones: Vec<String>,
+    pub provider: String,
+    pub labels: BTreeMap<String, String>,
+    /// Its records are known to be behind.
+    pub stale: bool,
+}
+
+/// A planned query.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Plan {
+    pub matches: Match,
+    pub asked: Asked,
+    pub notices: Vec<Notice>,
+}
+
+/// Of which objects a query is asked. Times are Unix seconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Asked {
+    /// Those that are there.
+    #[default]
+    Now,
+    /// And those that were deleted, as they were last.
+    Deleted,
+    /// As they were at a time.
+    At(i64),
+    /// As they were at any moment between, and are.
+    During(i64, i64),
+}
+
+/// Kinds `kind:workload` stands for.
+const WORKLOADS: [&str; 8] =
+    ["deployment", "statefulset", "daemonset", "replicaset", "replicationcontroller", "job", "cronjob", "pod"];
+const NOT_THEN: &str = "relations are those of now";
+
+/// Plans a query.
+pub fn plan(query: &Query, world: &World) -> Plan {
+    let output = &query.output;
+    let at = output.at.as_ref().map(|moment| moment.seconds(world.clock()) as i64);
+    let bound = |moment: &Option<Moment>, open: i64| {
+        moment.as_ref().map_or(open, |moment| moment.seconds(world.clock()) as i64)
+    };
+    let during = output.during.as_ref().map(|(from, to)| {
+        let (from, until) = (bound(from, i64::MIN), bound(to, i64::MAX));
+        // Of two times of day the later one comes after the earlier one, also over midnight.
+        let is_next_day = until < from && matches!(to, Some(Moment::Daily(_)));
+        (from, if is_next_day { until.saturating_add(24 * 3600) } else { until })
+    });
+    let then = World { now: at.unwrap_or(world.now), ..world.clone() };
+    let depth = output.depth.unwrap_or(1).clamp(1, MOST_STEPS);
+    let mut planner = Planner { world: &then, depth, deleted: false, notices: Vec::new() };
+    let mut matches = planner.expr(&query.filter).unwrap_or(Match::All);
+    if let Some(kind) = &output.select {
+        let kind = planner.kind(&Pattern::Word(kind.clone()));
+        matches = Match::Reach(Box::new(Reach::Family { of: matches, kind, said: String::new() }));
+    }
+    let asked = match (at, during) {
+        (Some(at), _) => Asked::At(at),
+        (None, Some((from, to))) => Asked::During(from, to),
+        (None, None) if planner.deleted => Asked::Deleted,
+        (None, None) => Asked::Now,
+    };
+    let then = matches!(asked, Asked::At(_) | Asked::During(..));
+    if then && matches.contains(&|part| matches!(part, Match::Reach(_))) {
+        planner.notice(Span::default(), NOT_THEN);
+    }
+    if at.is_some() && during.is_some() {
+        planner.notice(Span::default(), "at: and during: exclude each other; during: was left out");
+    }
+    if output.depth.is_some_and(|depth| depth > MOST_STEPS) {
+        planner.notice(Span::default(), format!("relations are followed over {MOST_STEPS} steps at most"));
+    }
+    Plan { matches, asked, notices: planner.notices }
+}
+
+impl World {
+    fn clock(&self) -> jiff::Timestamp {
+        jiff::Timestamp::from_second(self.now).unwrap_or_default()
+    }
+}
+
+struct Planner<'w> {
+    world: &'w World,
+    /// Steps of relations.
+    depth: u8,
+    /// Deleted objects were asked about.
+    deleted: bool,
+    notices: Vec<Notice>,
+}
+
+impl Planner<'_> {
+    fn notice(&mut self, span: Span, message: impl Into<String>) {
+        self.notices.push(Notice { span, message: message.into() });
+    }
+
+    /// None: the term steers nothing here and is left out.
+    fn expr(&mut self, expr: &Expr) -> Option<Match> {
+        match expr {
+            Expr::All => Some(Match::All),
+            Expr::Not(inner) => self.expr(inner).map(Match::negated),
+            Expr::And(parts) => {
+                let parts: Vec<_> = parts.iter().filter_map(|part| self.expr(part)).collect();
+                (!parts.is_empty()).then_some(Match::And(parts))
+            }
+            Expr::Or(parts) => {
+                let parts: Vec<_> = parts.iter().filter_map(|part| self.expr(part)).collect();
+                (!parts.is_empty()).then_some(Match::Or(parts))
+            }
+            Expr::Term(term) => self.term(term),
+        }
+    }
+
+    fn term(&mut self, term: &Term) -> Option<Match> {
+        match &term.kind {
+            TermKind::Text(pattern) => Some(match pattern {
+                Pattern::Word(word) | Pattern::Phrase(word) => Match::Bare(word.to_lowercase()),
+                Pattern::Glob(glob) => Match::BareRegex(glob_regex(glob, ".")),
+                Pattern::Regex { source, .. } => Match::BareRegex(unanchored(source)),
+                Pattern::Fuzzy { word, distance } => Match::Fuzzy(word.to_lowercase(), *distance),
+            }),
+            TermKind::Has { what, inner } => Some(self.has(what, inner)),
+            TermKind::Field { field: Field::Path(path), exact, values } => self.path(term.span, path, *exact, values),
+            TermKind::Field { field: Field::Known(field), exact, values } => {
+                let mut found = Vec::new();
+                for value in &values.any {
+                    found.push(self.value(term.span, field, *exact, value)?);
+                }
+                let found = Match::any_of(found);
+                Some(if values.negated { found.negated() } else { found })
+            }
+        }
+    }
+
+    fn value(&mut self, span: Span, field: &'static KnownField, exact: bool, value: &Value) -> Option<Match> {
+        match field.kind {
+            FieldKind::Label => return Some(self.label(field.name, exact, value)),
+            FieldKind::Number | FieldKind::Quantity | FieldKind::Age | FieldKind::Time => {
+                self.deleted |= field.name == "deleted";
+                return Some(ranges::number(field, value, self.world.now));
+            }
+            _ => {}
+        }
+        if let Some(governed) = governed(field.name, exact, value) {
+            return Some(governed);
+        }
+        if matches!(value, Value::Exists)
+            && let Some(word) = column(field.name)
+        {
+            return Some(Match::has(word.name()));
+        }
+        if matches!((value, field.name), (Value::Exists, "changed.field")) {
+            return Some(Match::Changed("*".to_owned()));
+        }
+        if matches!((value, field.name), (Value::Exists, "region" | "zone" | "provider")) {
+            return Some(self.clusters_where(field.name, &|value| !value.is_empty()));
+        }
+        let Value::Pattern(pattern) = value else {
+            self.notice(span, format!("{} takes words; it was left out", field.name));
+            return None;
+        };
+        match field.name {
+            "kind" => Some(self.kind(pattern)),
+            "region" | "zone" | "provider" => {
+                let wanted = test(pattern, false);
+                let regex = wanted.regex();
+                let passes = |value: &str| wanted.passes(&value.to_lowercase(), regex.as_ref());
+                Some(self.clusters_where(field.name, &passes))
+            }
+            "is" => self.state(span, pattern),
+            "content" => Some(text_match(pattern, Match::Content)),
+            "message" => Some(text_match(pattern, Match::Message)),
+            "about" => Some(self.reference(Word::About, pattern)),
+            "cause" => Some(self.reference(Word::Cause, pattern)),
+            "owner" | "uses" | "usedby" | "related" => Some(self.relation(field.name, pattern)),
+            "changed.field" => self.changed(span, pattern),
+            "on" => Some(propagated(Word::On, pattern)),
+            "evicting" => Some(propagated(Word::Evicting, pattern)),
+            "health" => Some(propagated(Word::Health, pattern)),
+            "condition" => Some(condition(pattern)),
+            name => match column(name) {
+                Some(word) => Some(match (exact, literal_word(pattern)) {
+                    (true, Some(text)) => Match::Exact(word, text.to_owned()),
+                    _ if word == Word::Image => image(pattern),
+                    _ => Match::Word(word, test(pattern, false)),
+                }),
+                None => {
+                    self.notice(span, format!("{name}: is not served yet; it was left out"));
+                    None
+                }
+            },
+        }
+    }
+
+    /// Names, plurals, short names and groups of kinds.
+    fn kind(&self, pattern: &Pattern) -> Match {
+        let Some(word) = literal_word(pattern) else { return Match::Word(Word::Kind, test(pattern, false)) };
+        let word = word.to_lowercase();
+        if matches!(word.as_str(), "workload" | "workloads") {
+            return Match::any_of(
+                WORKLOADS.map(|kind| Match::Word(Word::Kind, Test::Equals(kind.to_owned()))).to_vec(),
+            );
+        }
+        let kinds = self.kinds_named(&word);
+        Match::any_of(kinds.into_iter().map(|kind| Match::Word(Word::Kind, Test::Equals(kind))).collect())
+    }
+
+    fn kinds_named(&self, word: &str) -> BTreeSet<String> {
+        match self.world.kinds.get(word) {
+            Some(kinds) => kinds.clone(),
+            None => BTreeSet::from([word.to_owned()]),
+        }
+    }
+
+    /// The clusters one of whose values of a field passes.
+    fn clusters_where(&self, field: &str, passes: &dyn Fn(&str) -> bool) -> Match {
+        let has = |cluster: &&ClusterFacts| match field {
+            "region" => passes(&cluster.region),
+            "provider" => passes(&cluster.provider),
+            _ => cluster.zones.iter().any(|zone| passes(zone)),
+        };
+        Match::Clusters(self.world.clusters.iter().filter(has).map(|cluster| cluster.name.clone()).collect())
+    }
+
+    fn state(&mut self, span: Span, pattern: &Pattern) -> Option<Match> {
+        let word = literal_word(pattern).unwrap_or_default().to_lowercase();
+        match word.as_str() {
+            "unscheduled" | "evicting" | "drifted" | "conflicting" | "failover" => {
+                let of = Match::Word(Word::Is, Test::Equals(word.clone()));
+                Some(with_subjects(of, format!("is:{word}")))
+            }
+            "terminating" | "unhealthy" | "managed" | "suspended" => Some(Match::Word(Word::Is, Test::Equals(word))),
+            DELETED => {
+                self.deleted = true;
+                Some(Match::Word(Word::Is, Test::Equals(word)))
+            }
+            "stale" => {
+                let stale = self.world.clusters.iter().filter(|cluster| cluster.stale);
+                Some(Match::Clusters(stale.map(|cluster| cluster.name.clone()).collect()))
+            }
+            "orphan" => Some(Match::has(Word::Owner.name()).negated()),
+            _ => {
+                self.notice(span, format!("is:{word} is no state; it was left out"));
+                None
+            }
+        }
+    }
+
+    /// Kind, namespace and name of `web`, `deploy/web`, `deploy/shop/web`, each as a regular expression.
+    fn parts(&self, text: &str, is_glob: bool) -> Option<(Option<String>, Option<String>, String)> {
+        let part = |text: &str| if is_glob { glob_regex(text, "[^/]") } else { regex::escape(text) };
+        let kinds = |kind: &str| match is_glob && kind.contains(['*', '?']) {
+            true => part(kind),
+            false => {
+                let kinds: Vec<_> = self.kinds_named(kind).iter().map(|kind| regex::escape(kind)).collect();
+                format!("(?:{})", kinds.join("|"))
+            }
+        };
+        match text.split('/').collect::<Vec<_>>().as_slice() {
+            [name] => Some((None, None, part(name))),
+            [kind, name] => Some((Some(kinds(kind)), None, part(name))),
+            [kind, namespace, name] => Some((Some(kinds(kind)), Some(part(namespace)), part(name))),
+            _ => None,
+        }
+    }
+
+    /// Objects that hold a reference in a column.
+    fn reference(&self, word: Word, pattern: &Pattern) -> Match {
+        let (text, is_glob) = match pattern {
+            Pattern::Word(text) | Pattern::Phrase(text) | Pattern::Fuzzy { word: text, .. } => {
+                (text.to_lowercase(), false)
+            }
+            Pattern::Glob(glob) => (glob.to_lowercase(), true),
+            Pattern::Regex { source, .. } => return Match::Word(word, Test::Regex(unanchored(source))),
+        };
+        let Some((kind, namespace, name)) = self.parts(&text, is_glob) else {
+            return Match::Word(word, Test::Equals(text));
+        };
+        let kind = kind.unwrap_or_else(|| "[^/]*".to_owned());
+        match (word, namespace) {
+            (Word::About | Word::Cause, Some(namespace)) => {
+                Match::Word(word, Test::Regex(format!("{kind}/{namespace}/{name}")))
+            }
+            (_, Some(namespace)) => Match::And(vec![
+                Match::Word(Word::Namespace, Test::Regex(namespace)),
+                Match::Word(word, Test::Regex(format!("{kind}/{name}"))),
+            ]),
+            (_, None) => Match::Word(word, Test::Regex(format!("{kind}/{name}"))),
+        }
+    }
+
+    /// The objects themselves that a reference names.
+    fn named(&self, pattern: &Pattern) -> Match {
+        let (text, is_glob) = match pattern {
+            Pattern::Word(text) | Pattern::Phrase(text) | Pattern::Fuzzy { word: text, .. } => {
+                (text.to_lowercase(), false)
+            }
+            Pattern::Glob(glob) => (glob.to_lowercase(), true),
+            Pattern::Regex { source, .. } => return Match::Word(Word::Name, Test::Regex(unanchored(source))),
+        };
+        let Some((kind, namespace, name)) = self.parts(&text, is_glob) else { return Match::None };
+        let mut all = vec![Match::Word(Word::Name, Test::Regex(name))];
+        all.extend(kind.map(|kind| Match::Word(Word::Kind, Test::Regex(kind))));
+        all.extend(namespace.map(|namespace| Match::Word(Word::Namespace, Test::Regex(namespace))));
+        Match::And(all)
+    }
+
+    fn relation(&self, field: &str, pattern: &Pattern) -> Match {
+        let (depth, said) = (self.depth, pattern.to_string());
+        Match::Reach(Box::new(match field {
+            "owner" | "uses" if depth == 1 => {
+                return self.reference(if field == "owner" { Word::Owner } else { Word::Uses }, pattern);
+            }
+            "owner" => Reach::Owned { by: self.reference(Word::Owner, pattern), depth, said },
+            "uses" => Reach::Using { first: self.reference(Word::Uses, pattern), depth, said },
+            "usedby" => Reach::Used { by: self.named(pattern), depth, said },
+            _ => Reach::Near { to: self.named(pattern), depth, said },
+        }))
+    }
+
+    /// `has.event(…)`, `has.pod(…)`
+    fn has(&mut self, what: &str, inner: &Expr) -> Match {
+        let kind = self.kind(&Pattern::Word(what.to_owned()));
+        let of = kind.and(self.expr(inner).unwrap_or(Match::All));
+        let said = format!("{what}({inner})");
+        let event = what.eq_ignore_ascii_case("event") || what.eq_ignore_ascii_case("events");
+        Match::Reach(Box::new(if event { Reach::Subjects { of, said } } else { Reach::Holders { of, said } }))
+    }
+
+    fn path(&mut self, span: Span, path: &str, exact: bool, values: &Values) -> Option<Match> {
+        let tests = values.any.iter().map(|value| PathTest::new(path, exact, value, self.world.now).map(Match::Path));
+        let Some(tests) = tests.collect::<Option<Vec<_>>>() else {
+            self.notice(span, format!(".{path} is no path into a manifest; it was left out"));
+            return None;
+        };
+        let found = Match::any_of(tests);
+        Some(if values.negated { found.negated() } else { found })
+    }
+
+    fn changed(&mut self, span: Span, pattern: &Pattern) -> Option<Match> {
+        match pattern {
+            Pattern::Word(path) | Pattern::Phrase(path) | Pattern::Glob(path) => {
+                Some(Match::Changed(path.trim_start_matches('.').to_owned()))
+            }
+            Pattern::Regex { .. } | Pattern::Fuzzy { .. } => {
+                self.notice(span, "changed.field takes a path such as spec.replicas; it was left out");
+                None
+            }
+        }
+    }
+
+    fn label(&self, field: &str, exact: bool, value: &Value) -> Match {
+        let one = |label: &LabelMatch| match field {
+            "cluster.label" => cluster_label(label, &self.world.clusters),
+            "ann" => label_match(label, Word::Annotation, Word::AnnotationKey, exact),
+            _ => label_match(label, Word::Label, Word::LabelKey, exact),
+        };
+        match value {
+            Value::Label(label) => one(label),
+            Value::Selector(all) => match all.as_slice() {
+                [] => Match::All,
+                all => Match::And(all.iter().map(one).collect()),
+            },
+            _ if field == "cluster.label" => {
+                let labelled = self.world.clusters.iter().filter(|cluster| !cluster.labels.is_empty());
+                Match::Clusters(labelled.map(|cluster| cluster.name.clone()).collect())
+            }
+            _ => Match::has(if field == "ann" { Word::AnnotationKey } else { Word::LabelKey }.name()),
+        }
+    }
+}
+
+/// Columns a field of words asks directly.
+pub(crate) fn column(field: &str) -> Option<Word> {
+    Some(match field {
+        "kind" => Word::Kind,
+        "group" => Word::Group,
+        "apiVersion" => Word::ApiVersion,
+        "name" => Word::Name,
+        "namespace" => Word::Namespace,
+        "uid" => Word::Uid,
+        "cluster" => Word::Cluster,
+        "owner" => Word::Owner,
+        "node" => Word::Node,
+        "ip" => Word::Ip,
+        "status" => Word::Status,
+        "reason" => Word::Reason,
+        "phase" => Word::Phase,
+        "condition" => Word::Condition,
+        "image" => Word::Image,
+        "image.tag" => Word::ImageTag,
+        "digest" => Word::Digest,
+        "type" => Word::Type,
+        "about" => Word::About,
+        "cause" => Word::Cause,
+        "uses" => Word::Uses,
+        "policy" => Word::Policy,
+        "binding" => Word::Binding,
+        "work" => Word::Work,
+        "override" => Word::Override,
+        "is" => Word::Is,
+        "on" => Word::On,
+        "evicting" => Word::Evicting,
+        "health" => Word::Health,
+        _ => return None,
+    })
+}
+
+/// `image:nginx` is any part; a glob may begin at any path segment and leave the tag open.
+fn image(pattern: &Pattern) -> Match {
+    let test = match pattern {
+        Pattern::Glob(glob) => Test::Regex(format!("(?:.*/)?{}(?:[:@].*)?", glob_regex(glob, "."))),
+        other => test(other, true),
+    };
+    Match::Word(Word::Image, test)
+}
+
+/// `Ready=False`, or any status of `Ready`.
+fn condition(pattern: &Pattern) -> Match {
+    let text = match pattern {
+        Pattern::Word(text) | Pattern::Phrase(text) | Pattern::Glob(text) | Pattern::Fuzzy { word: text, .. } => text,
+        Pattern::Regex { source, .. } => return Match::Word(Word::Condition, Test::Regex(unanchored(source))),
+    };
+    let part = |text: &str| {
+        if matches!(pattern, Pattern::Glob(_)) { glob_regex(text, ".") } else { regex::escape(&text.to_lowercase()) }
+    };
+    let regex = match text.split_once('=') {
+        Some((type_, status)) => format!("{}={}", part(type_), part(status)),
+        None => format!("{}=.*", part(text)),
+    };
+    Match::Word(Word::Condition, Test::Regex(regex))
+}
+
+fn text_match(pattern: &Pattern, make: fn(Vec<String>) -> Match) -> Match {
+    match pattern {
+        Pattern::Word(text) | Pattern::Phrase(text) => {
+            make(crate::document::tokens::chunks(&text.to_lowercase()).map(str::to_owned).collect())
+        }
+        Pattern::Fuzzy { word, distance } => Match::Fuzzy(word.to_lowercase(), *distance),
+        Pattern::Glob(glob) => Match::BareRegex(glob_regex(glob, ".")),
+        Pattern::Regex { source, .. } => Match::BareRegex(unanchored(source)),
+    }
+}

@@ -1,0 +1,263 @@
+//! Paths into manifests: `.spec.containers[0].image`, `.metadata.labels[app.kubernetes.io/name]`.
+//!
+//! Lists are stepped through. Read from bodies, which only those objects are asked for that may match: the manifest's text
+//! holds the path's last field and the wanted word.
+
+use crate::plan::patterns::{Test, test};
+use crowsnest_apimachinery::quantity::Quantity;
+use crowsnest_query::{Compare, Literal, Pattern, Scalar, Value as Wanted};
+use serde_json::Value;
+
+/// Longer ones are no terms of the text index.
+const MAX_WORD: usize = 100;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Step {
+    Field(String),
+    Nth(usize),
+    Any,
+}
+
+/// A path, and what a value there has to be.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PathTest {
+    text: String,
+    pub(crate) steps: Vec<Step>,
+    pub(crate) wanted: Want,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Want {
+    Exists,
+    /// In lower case.
+    Test(Test),
+    Exactly(String),
+    Compare(Compare, f64),
+    Between(Option<f64>, Option<f64>),
+}
+
+/// A path by itself: what manifests have there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ManifestPath(Vec<Step>);
+
+impl ManifestPath {
+    /// Of `.spec.replicas`; None where that is no path.
+    pub fn new(text: &str) -> Option<Self> {
+        steps(text.strip_prefix('.')?).map(Self)
+    }
+
+    /// The values it leads to, as they are written; objects and lists are none.
+    pub fn values(&self, manifest: &Value) -> Vec<String> {
+        let mut values = Vec::new();
+        walk(manifest, &self.0, &mut |value| {
+            if !matches!(value, Value::Object(_) | Value::Array(_) | Value::Null) {
+                values.push(written(value));
+            }
+        });
+        values
+    }
+}
+
+fn steps(path: &str) -> Option<Vec<Step>> {
+    let mut steps = Vec::new();
+    let mut rest = path;
+    while !rest.is_empty() {
+        if let Some(inner) = rest.strip_prefix('[') {
+            let (inside, after) = inner.split_once(']')?;
+            steps.push(match inside.parse() {
+                _ if inside == "*" => Step::Any,
+                Ok(nth) => Step::Nth(nth),
+                Err(_) => Step::Field(inside.trim_matches(['"', '\'']).to_owned()),
+            });
+            rest = after.strip_prefix('.').unwrap_or(after);
+            continue;
+        }
+        let end = rest.find(['.', '[']).unwrap_or(rest.len());
+        if end == 0 {
+            return None;
+        }
+        steps.push(Step::Field(rest[..end].to_owned()));
+        rest = rest[end..].strip_prefix('.').unwrap_or(&rest[end..]);
+    }
+    (!steps.is_empty()).then_some(steps)
+}
+
+/// A literal as a number: quantities in base units, durations and moments in seconds.
+fn number(literal: &Literal, now: i64) -> f64 {
+    match &literal.value {
+        Scalar::Number(number) | Scalar::Duration(number) => *number,
+        Scalar::Moment(moment) => moment.seconds(jiff::Timestamp::from_second(now).unwrap_or_default()),
+    }
+}
+
+impl PathTest {
+    /// None where the path is none, or the value cannot be asked of a path.
+    pub fn new(path: &str, exact: bool, wanted: &Wanted, now: i64) -> Option<Self> {
+        let wanted = match wanted {
+            Wanted::Exists => Want::Exists,
+            Wanted::Pattern(Pattern::Word(word) | Pattern::Phrase(word)) if exact => Want::Exactly(word.clone()),
+            Wanted::Pattern(pattern) => Want::Test(test(pattern, false)),
+            Wanted::Compare(compare, literal) => Want::Compare(*compare, number(literal, now)),
+            Wanted::Range(from, to) => {
+                Want::Between(from.as_ref().map(|l| number(l, now)), to.as_ref().map(|l| number(l, now)))
+            }
+            Wanted::Label(_) | Wanted::Selector(_) => return None,
+        };
+        Some(Self { text: path.to_owned(), steps: steps(path)?, wanted })
+    }
+
+    pub fn path(&self) -> &str {
+        &self.text
+    }
+
+    /// Words that stand in the manifest's text wherever this holds.
+    pub fn words(&self) -> Vec<String> {
+        let field = self.steps.iter().rev().find_map(|step| match step {
+            Step::Field(field) => Some(field.to_lowercase()),
+            _ => None,
+        });
+        let value = match &self.wanted {
+            // Booleans are not in it, and numbers may be written otherwise.
+            Want::Test(Test::Equals(word)) if !matches!(word.as_str(), "true" | "false") => Some(word.clone()),
+            _ => None,
+        };
+        let value = value.filter(|word| word.parse::<f64>().is_err());
+        field.into_iter().chain(value).filter(|word| word.len() <= MAX_WORD).collect()
+    }
+
+    /// The first value that passes, as it is written.
+    pub fn finds(&self, manifest: &Value) -> Option<String> {
+        let regex = match &self.wanted {
+            Want::Test(test) => test.regex(),
+            _ => None,
+        };
+        let mut found = None;
+        walk(manifest, &self.steps, &mut |value| {
+            if found.is_none() && self.passes(value, regex.as_ref()) {
+                found = Some(written(value));
+            }
+        });
+        found
+    }
+
+    fn passes(&self, value: &Value, regex: Option<&regex::Regex>) -> bool {
+        let scalar = !matches!(value, Value::Object(_) | Value::Array(_) | Value::Null);
+        match &self.wanted {
+            Want::Exists => !value.is_null(),
+            Want::Test(test) => scalar && test.passes(&written(value).to_lowercase(), regex),
+            Want::Exactly(wanted) => scalar && written(value) == *wanted,
+            Want::Compare(compare, wanted) => amount(value).is_some_and(|number| match compare {
+                Compare::Less => number < *wanted,
+                Compare::LessOrEqual => number <= *wanted,
+                Compare::Greater => number > *wanted,
+                Compare::GreaterOrEqual => number >= *wanted,
+                Compare::Equal => number == *wanted,
+                Compare::NotEqual => number != *wanted,
+            }),
+            Want::Between(from, to) => amount(value)
+                .is_some_and(|number| from.is_none_or(|from| number >= from) && to.is_none_or(|to| number <= to)),
+        }
+    }
+}
+
+/// Shows each value the steps lead to; lists are stepped into where they do not say which.
+fn walk(value: &Value, steps: &[Step], see: &mut dyn FnMut(&Value)) {
+    match (steps, value) {
+        ([Step::Nth(nth), rest @ ..], Value::Array(items)) => {
+            if let Some(item) = items.get(*nth) {
+                walk(item, rest, see);
+            }
+        }
+        ([Step::Any, rest @ ..], Value::Array(items)) => items.iter().for_each(|item| walk(item, rest, see)),
+        ([Step::Any, rest @ ..], Value::Object(fields)) => fields.values().for_each(|item| walk(item, rest, see)),
+        ([], Value::Array(items)) => {
+            see(value);
+            items.iter().for_each(|item| walk(item, &[], see));
+        }
+        (steps, Value::Array(items)) => items.iter().for_each(|item| walk(item, steps, see)),
+        ([], value) => see(value),
+        ([Step::Field(field), rest @ ..], Value::Object(fields)) => {
+            let exact = fields.get(field);
+            let found = exact.or_else(|| fields.iter().find(|(name, _)| name.eq_ignore_ascii_case(field)).map(|f| f.1));
+            if let Some(inner) = found {
+                walk(inner, rest, see);
+            }
+        }
+        _ => {}
+    }
+}
+
+pub(crate) fn written(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Object(_) | Value::Array(_) => String::new(),
+        other => other.to_string(),
+    }
+}
+
+/// Numbers, quantities and times (in seconds).
+pub(crate) fn amount(value: &Value) -> Option<f64> {
+    match value {
+        Value::Number(number) => number.as_f64(),
+        Value::String(text) => {
+            let quantity = text.parse::<Quantity>().ok().map(|quantity| quantity.as_f64());
+            quantity.or_else(|| text.parse::<jiff::Timestamp>().ok().map(|time| time.as_second() as f64))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crowsnest_query::{Expr, Limits, TermKind, parse};
+    use rstest::rstest;
+    use serde_json::json;
+
+    #[rstest]
+    #[case(".spec.replicas:>2", Some("3"))]
+    #[case(".spec.replicas:3", Some("3"))]
+    #[case(".spec.replicas:1..2", None)]
+    #[case(".spec.Paused:TRUE", Some("true"))]
+    #[case(".spec.none:*", None)]
+    #[case(".spec.nothing:*", None)]
+    #[case(".spec.template.containers.image:nginx*", Some("nginx:1"))]
+    #[case(".spec.template.containers[1].image:nginx*", None)]
+    #[case(".spec.template.containers[*].image:/redis/", Some("redis:7"))]
+    #[case(".spec.template.containers.memory:>=1Gi", Some("2Gi"))]
+    #[case(".metadata.labels[app.kubernetes.io/name]:web", Some("Web"))]
+    #[case(".metadata.labels[app.kubernetes.io/name]:=web", None)]
+    #[case(".metadata.finalizers:b", Some("b"))]
+    #[case(".metadata.created:<2026-02-01", Some("2026-01-01T00:00:00Z"))]
+    fn paths_lead_to_values(#[case] query: &str, #[case] expected: Option<&str>) {
+        let manifest = json!({"spec": {"replicas": 3, "paused": true, "nothing": null, "template": {"containers":
+            [{"image": "nginx:1", "memory": "64Mi"}, {"image": "redis:7", "memory": "2Gi"}]}},
+            "metadata": {"labels": {"app.kubernetes.io/name": "Web"}, "finalizers": ["a", "b"], "created": "2026-01-01T00:00:00Z"}});
+        let parsed = parse(query, &Limits::default()).unwrap();
+        let Expr::Term(term) = parsed.filter else { panic!("{query} is no term") };
+        let TermKind::Field { field: crowsnest_query::Field::Path(path), exact, values } = term.kind else {
+            panic!("{query} is no path")
+        };
+        let path = PathTest::new(&path, exact, &values.any[0], 0).unwrap();
+        assert_eq!(path.finds(&manifest).as_deref(), expected, "{query}");
+    }
+
+    #[rstest]
+    #[case(".spec.replicas", Some(&["3"][..]))]
+    #[case(".spec.containers.image", Some(&["nginx:1", "redis:7"][..]))]
+    #[case(".spec.containers[1].image", Some(&["redis:7"][..]))]
+    #[case(".metadata.labels[app.kubernetes.io/name]", Some(&["web"][..]))]
+    #[case(".metadata.finalizers", Some(&["a", "b"][..]))]
+    #[case(".spec", Some(&[][..]))]
+    #[case(".nothing", Some(&[][..]))]
+    #[case("spec", None)]
+    #[case(".", None)]
+    #[case(".spec[", None)]
+    fn paths_have_values(#[case] path: &str, #[case] expected: Option<&[&str]>) {
+        let manifest = json!({"spec": {"replicas": 3, "containers": [{"image": "nginx:1"}, {"image": "redis:7"}]},
+            "metadata": {"labels": {"app.kubernetes.io/name": "web"}, "finalizers": ["a", "b"]}});
+        let values = ManifestPath::new(path).map(|path| path.values(&manifest));
+        let expected = expected.map(|expected| expected.iter().map(|value| value.to_string()).collect::<Vec<_>>());
+        assert_eq!(values, expected, "{path}");
+    }
+}

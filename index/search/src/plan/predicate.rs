@@ -1,0 +1,171 @@
+//! What a query asks of documents, the same for every engine and for the direct evaluation that explains hits.
+//!
+//! Made by [`crate::plan`]. Relations and paths are resolved ([`crate::plan::relations`], [`crate::execute`]) before an engine
+//! sees what is left.
+
+use crate::document::CUT;
+use crate::document::columns::{Key, Number, Word};
+use crate::document::tokens::chunks;
+pub use crate::plan::paths::PathTest;
+pub use crate::plan::patterns::Test;
+use crate::plan::relations::Reach;
+use std::cell::Cell;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Sets of ids or keys, small beside the documents.
+pub type Numbers = Arc<BTreeSet<u64>>;
+
+/// A condition on documents.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Match {
+    All,
+    None,
+    And(Vec<Match>),
+    Or(Vec<Match>),
+    Not(Box<Match>),
+    /// Some value of the column passes.
+    Word(Word, Test),
+    /// Some value of the column is exactly this, case and all.
+    Exact(Word, String),
+    /// Some value of the column lies between, ends included.
+    Number(Number, Option<i64>, Option<i64>),
+    /// Every chunk begins a term of the manifest.
+    Content(Vec<String>),
+    /// Some message has the chunks one behind the other, the last as the beginning of a word.
+    Message(Vec<String>),
+    /// A bare word: anywhere, ranked.
+    Bare(String),
+    /// A bare glob or regex: on whole strings, or on terms of the manifest.
+    BareRegex(String),
+    Fuzzy(String, u8),
+    Clusters(BTreeSet<String>),
+    /// Some value passes at a path of the manifest.
+    Path(PathTest),
+    /// Stands in a relation to others.
+    Reach(Box<Reach>),
+    /// A kept change changed something at a path (dotted, globs) or below it.
+    Changed(String),
+    /// One of the columns holds one of the keys.
+    Keys(Vec<Key>, Numbers),
+    /// One of the records.
+    Ids(Numbers),
+    /// What holds because of something that has been looked up: (field, value) is the reason that is shown.
+    Because(String, String, Box<Match>),
+}
+
+impl Match {
+    /// One of them; what there is none of holds nowhere.
+    pub fn any_of(mut matches: Vec<Match>) -> Self {
+        match matches.len() {
+            0 => Match::None,
+            1 => matches.remove(0),
+            _ => Match::Or(matches),
+        }
+    }
+
+    pub fn negated(self) -> Self {
+        Match::Not(Box::new(self))
+    }
+
+    pub fn and(self, other: Match) -> Self {
+        match self {
+            Match::All => other,
+            this => Match::And(vec![this, other]),
+        }
+    }
+
+    /// The object has something in the column.
+    pub fn has(column: &str) -> Self {
+        Match::Word(Word::Has, Test::Equals(column.to_lowercase()))
+    }
+
+    pub fn keys(columns: &[Key], keys: BTreeSet<u64>) -> Self {
+        if keys.is_empty() { Match::None } else { Match::Keys(columns.to_vec(), Arc::new(keys)) }
+    }
+
+    /// Whether some part is so.
+    pub fn contains(&self, is: &dyn Fn(&Match) -> bool) -> bool {
+        is(self)
+            || match self {
+                Match::And(parts) | Match::Or(parts) => parts.iter().any(|part| part.contains(is)),
+                Match::Not(inner) | Match::Because(_, _, inner) => inner.contains(is),
+                Match::Reach(reach) => reach.inner().contains(is),
+                _ => false,
+            }
+    }
+
+    /// What holds wherever this holds, and can be asked of an engine that knows no paths.
+    pub fn loosened(&self) -> Match {
+        match self {
+            Match::And(parts) => Match::And(parts.iter().map(Match::loosened).collect()),
+            Match::Or(parts) => Match::Or(parts.iter().map(Match::loosened).collect()),
+            Match::Not(inner) if inner.needs_bodies() => Match::All,
+            Match::Because(field, value, inner) => {
+                Match::Because(field.clone(), value.clone(), Box::new(inner.loosened()))
+            }
+            Match::Path(path) => {
+                let words: Vec<String> = path.words().iter().flat_map(|word| chunks(word)).map(str::to_owned).collect();
+                match words.is_empty() {
+                    true => Match::All,
+                    false => Match::Or(vec![Match::Content(words), Match::has(CUT)]),
+                }
+            }
+            other => other.clone(),
+        }
+    }
+
+    /// Whether more than what is printed of an object says why it matches.
+    pub fn reads_manifests(&self) -> bool {
+        let printed = |word: &Word| {
+            matches!(
+                word,
+                Word::Kind
+                    | Word::Group
+                    | Word::ApiVersion
+                    | Word::Name
+                    | Word::Namespace
+                    | Word::Qualified
+                    | Word::Uid
+                    | Word::Cluster
+                    | Word::Owner
+                    | Word::Node
+                    | Word::Status
+                    | Word::Phase
+                    | Word::Type
+                    | Word::Ip
+                    | Word::Reason
+                    | Word::Condition
+                    | Word::Image
+                    | Word::ImageTag
+                    | Word::Digest
+                    | Word::Label
+                    | Word::LabelKey
+            )
+        };
+        self.contains(&|part| match part {
+            Match::Word(word, _) | Match::Exact(word, _) => !printed(word),
+            Match::Content(_) | Match::Message(_) | Match::Bare(_) | Match::BareRegex(_) | Match::Fuzzy(..) => true,
+            Match::Path(_) | Match::Reach(_) | Match::Changed(_) | Match::Keys(..) | Match::Because(..) => true,
+            Match::All | Match::None | Match::And(_) | Match::Or(_) | Match::Not(_) => false,
+            Match::Number(..) | Match::Clusters(_) | Match::Ids(_) => false,
+        })
+    }
+
+    /// Whether one bare word is all that scores, and all that manifests are read for.
+    pub fn is_one_word(&self) -> bool {
+        let words = Cell::new(0);
+        let more = self.contains(&|part| match part {
+            Match::Bare(_) => words.replace(words.get() + 1) > 0,
+            Match::And(_) | Match::Or(_) => false,
+            // Inside nothing scores.
+            Match::Not(_) => true,
+            leaf => leaf.reads_manifests(),
+        });
+        !more && words.get() == 1
+    }
+
+    pub fn needs_bodies(&self) -> bool {
+        self.contains(&|part| matches!(part, Match::Path(_)))
+    }
+}

@@ -1,0 +1,68 @@
+//! Fields and states that bindings, works and quotas are asked for: what they say holds for the objects they are about
+//! too, which are their templates and what they make in members.
+
+use crate::document::columns::Word;
+use crate::plan::patterns::{literal_word, test};
+use crate::plan::predicate::{Match, Test};
+use crate::plan::relations::Reach;
+use crowsnest_query::{Pattern, Value};
+
+/// Bindings and works with a value, and what they are about.
+pub fn propagated(word: Word, pattern: &Pattern) -> Match {
+    let (of, said) = (Match::Word(word, test(pattern, false)), format!("{}:{pattern}", word.name()));
+    match word {
+        // Works are as many as what they make, and all of that is where it is said to be: cluster: finds it for less.
+        Word::On => Match::Or(vec![of.clone(), subjects(of.and(bindings()), said)]),
+        _ => with_subjects(of, said),
+    }
+}
+
+fn bindings() -> Match {
+    Match::any_of(vec![kind("resourcebinding"), kind("clusterresourcebinding")])
+}
+
+fn kind(kind: &str) -> Match {
+    Match::Word(Word::Kind, Test::Equals(kind.to_owned()))
+}
+
+pub fn with_subjects(of: Match, said: String) -> Match {
+    Match::Or(vec![of.clone(), subjects(of, said)])
+}
+
+fn subjects(of: Match, said: String) -> Match {
+    Match::Reach(Box::new(Reach::Subjects { of, said }))
+}
+
+/// `override:` and `quota:`, with any value or a certain one; None of other fields and values.
+pub fn governed(field: &str, exact: bool, value: &Value) -> Option<Match> {
+    let said = format!("{field}:{value}");
+    let pattern = match value {
+        Value::Exists => None,
+        Value::Pattern(pattern) => Some(pattern),
+        _ => return None,
+    };
+    match field {
+        "override" => {
+            let of = match (pattern, pattern.and_then(literal_word)) {
+                (None, _) => Match::has(Word::Override.name()),
+                (_, Some(text)) if exact => Match::Exact(Word::Override, text.to_owned()),
+                (Some(pattern), _) => Match::Word(Word::Override, test(pattern, false)),
+            };
+            Some(with_subjects(of, said))
+        }
+        "quota" => Some(limited(pattern, said)),
+        _ => None,
+    }
+}
+
+/// What federated quotas limit: the bindings of their namespaces, with their templates, and the quotas made in members.
+fn limited(pattern: Option<&Pattern>, said: String) -> Match {
+    let name = pattern.map(|pattern| {
+        let column = if pattern.to_string().contains('/') { Word::Qualified } else { Word::Name };
+        Match::Word(column, test(pattern, false))
+    });
+    let quotas = Match::And([kind("federatedresourcequota")].into_iter().chain(name).collect());
+    let limited = subjects(quotas, said.clone());
+    let bindings = Match::And(vec![kind("resourcebinding"), limited.clone()]);
+    Match::Or(vec![limited, subjects(bindings, said)])
+}

@@ -1,0 +1,87 @@
+//! Numbers, quantities, ages and times as ranges of whole numbers.
+
+use crate::document::columns::Number;
+use crate::plan::predicate::Match;
+use crowsnest_query::{Compare, FieldKind, KnownField, Literal, Scalar, Value};
+
+/// The column of a field.
+pub fn number_named(field: &str) -> Option<Number> {
+    let name = match field {
+        "age" | "created" => "created",
+        other => other,
+    };
+    Number::ALL.iter().copied().find(|number| number.name() == name)
+}
+
+/// The condition a value is on a field of numbers.
+pub fn number(field: &'static KnownField, value: &Value, now: i64) -> Match {
+    let Some(column) = number_named(field.name) else { return Match::None };
+    // Cores are counted in thousandths.
+    let scale = if matches!(column, Number::CpuRequest | Number::CpuLimit) { 1000.0 } else { 1.0 };
+    let since = field.kind == FieldKind::Age;
+    let scalar = |literal: &Literal| scalar(literal, scale, since, now);
+    match value {
+        Value::Exists => Match::has(column.name()),
+        Value::Compare(compare, literal) => {
+            let (number, turned) = scalar(literal);
+            compared(column, if turned { turn(*compare) } else { *compare }, number)
+        }
+        Value::Range(low, high) => {
+            let (mut from, mut to) = (None, None);
+            if let Some((number, turned)) = low.as_ref().map(scalar) {
+                if turned { to = Some(number.floor() as i64) } else { from = Some(number.ceil() as i64) }
+            }
+            if let Some((number, turned)) = high.as_ref().map(scalar) {
+                if turned { from = Some(number.ceil() as i64) } else { to = Some(number.floor() as i64) }
+            }
+            Match::Number(column, from, to)
+        }
+        Value::Pattern(_) | Value::Label(_) | Value::Selector(_) => Match::None,
+    }
+}
+
+/// A literal in the column's unit; true when more of the literal means less of the column (ages).
+fn scalar(literal: &Literal, scale: f64, since: bool, unix: i64) -> (f64, bool) {
+    let now = unix as f64;
+    match &literal.value {
+        Scalar::Number(number) if since => (now - number, true),
+        Scalar::Number(number) => (number * scale, false),
+        Scalar::Duration(seconds) => (now - seconds, true),
+        Scalar::Moment(moment) => (moment.seconds(clock(unix)), false),
+    }
+}
+
+fn clock(unix: i64) -> jiff::Timestamp {
+    jiff::Timestamp::from_second(unix).unwrap_or_default()
+}
+
+fn turn(compare: Compare) -> Compare {
+    match compare {
+        Compare::Less => Compare::Greater,
+        Compare::LessOrEqual => Compare::GreaterOrEqual,
+        Compare::Greater => Compare::Less,
+        Compare::GreaterOrEqual => Compare::LessOrEqual,
+        same => same,
+    }
+}
+
+/// Whole numbers that compare so with a number that may have a fraction.
+fn compared(column: Number, compare: Compare, number: f64) -> Match {
+    let whole = number.fract() == 0.0;
+    let (floor, ceil) = (number.floor() as i64, number.ceil() as i64);
+    match compare {
+        Compare::Less => match floor.checked_sub(i64::from(whole)) {
+            Some(most) => Match::Number(column, None, Some(most)),
+            None => Match::None,
+        },
+        Compare::LessOrEqual => Match::Number(column, None, Some(floor)),
+        Compare::Greater => match ceil.checked_add(i64::from(whole)) {
+            Some(least) => Match::Number(column, Some(least), None),
+            None => Match::None,
+        },
+        Compare::GreaterOrEqual => Match::Number(column, Some(ceil), None),
+        Compare::Equal if whole => Match::Number(column, Some(floor), Some(floor)),
+        Compare::Equal => Match::None,
+        Compare::NotEqual => Match::Number(column, Some(ceil), Some(floor)).negated(),
+    }
+}

@@ -1,0 +1,210 @@
+//! Relations between the objects of a cluster: owner, uses, about. Followed step by step, each step within what the
+//! caller may read (invariant I9).
+//!
+//! Pure but for [`Objects`], which answers what keys the objects that match hold: an engine does, one step of all objects at
+//! a time, and so does a plain list of documents in tests.
+
+use crate::document::columns::Key;
+use crate::plan::predicate::Match;
+use async_trait::async_trait;
+use crowsnest_store::Error;
+use std::collections::BTreeSet;
+use std::pin::Pin;
+
+/// Steps followed at most, whatever a query says.
+pub const MOST_STEPS: u8 = 5;
+const EDGES: [Key; 3] = [Key::Owner, Key::Uses, Key::About];
+
+/// Objects that stand in a relation to those that match inside.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Reach {
+    /// What events are about.
+    Subjects { of: Match, said: String },
+    /// What owns, over any number of steps, or uses an object.
+    Holders { of: Match, said: String },
+    /// Itself, and what is owned by it.
+    Owned { by: Match, depth: u8, said: String },
+    /// Itself, and what uses it.
+    Using { first: Match, depth: u8, said: String },
+    /// What it uses.
+    Used { by: Match, depth: u8, said: String },
+    /// Neighbours in any direction.
+    Near { to: Match, depth: u8, said: String },
+    /// What belongs to it, of one kind.
+    Family { of: Match, kind: Match, said: String },
+}
+
+impl Reach {
+    pub fn inner(&self) -> &Match {
+        match self {
+            Self::Subjects { of, .. } | Self::Holders { of, .. } | Self::Family { of, .. } => of,
+            Self::Owned { by, .. } | Self::Used { by, .. } => by,
+            Self::Using { first, .. } => first,
+            Self::Near { to, .. } => to,
+        }
+    }
+
+    /// The same relation to others.
+    pub fn with_inner(mut self, inner: Match) -> Self {
+        match &mut self {
+            Self::Subjects { of, .. } | Self::Holders { of, .. } | Self::Family { of, .. } => *of = inner,
+            Self::Owned { by, .. } | Self::Used { by, .. } => *by = inner,
+            Self::Using { first, .. } => *first = inner,
+            Self::Near { to, .. } => *to = inner,
+        }
+        self
+    }
+
+    pub fn said(&self) -> (&'static str, &str) {
+        match self {
+            Self::Subjects { said, .. } | Self::Holders { said, .. } => ("has", said),
+            Self::Owned { said, .. } => ("owner", said),
+            Self::Using { said, .. } => ("uses", said),
+            Self::Used { said, .. } => ("usedby", said),
+            Self::Near { said, .. } => ("related", said),
+            Self::Family { said, .. } => ("select", said),
+        }
+    }
+}
+
+/// Objects in which relations are followed.
+#[async_trait]
+pub trait Objects: Send {
+    /// Keys that the readable objects which match hold in the columns.
+    async fn keys(&mut self, matches: &Match, columns: &[Key]) -> Result<BTreeSet<u64>, Error>;
+}
+
+type Resolved<'o> = Pin<Box<dyn Future<Output = Result<Match, Error>> + Send + 'o>>;
+
+/// Looks up every relation of a plan; none is left in it.
+pub fn resolve<'o>(matches: Match, objects: &'o mut dyn Objects) -> Resolved<'o> {
+    Box::pin(async move {
+        Ok(match matches {
+            Match::And(parts) => Match::And(resolve_all(parts, objects).await?),
+            Match::Or(parts) => Match::Or(resolve_all(parts, objects).await?),
+            Match::Not(inner) => resolve(*inner, objects).await?.negated(),
+            Match::Because(field, value, inner) => {
+                Match::Because(field, value, Box::new(resolve(*inner, objects).await?))
+            }
+            Match::Reach(reach) => follow(*reach, objects).await?,
+            leaf => leaf,
+        })
+    })
+}
+
+async fn resolve_all(parts: Vec<Match>, objects: &mut dyn Objects) -> Result<Vec<Match>, Error> {
+    let mut resolved = Vec::with_capacity(parts.len());
+    for part in parts {
+        resolved.push(resolve(part, objects).await?);
+    }
+    Ok(resolved)
+}
+
+async fn follow(reach: Reach, objects: &mut dyn Objects) -> Result<Match, Error> {
+    let (field, said) = reach.said();
+    let (field, said) = (field.to_owned(), said.to_owned());
+    let mut steps = Steps { objects };
+    let found = match reach {
+        Reach::Subjects { of, .. } => {
+            let events = steps.inside(of).await?;
+            steps.out(&events, &[Key::About]).await?
+        }
+        Reach::Holders { of, .. } => {
+            let held = steps.inside(of).await?;
+            let owners = steps.again(&held, MOST_STEPS, Step::Out(&[Key::Owner])).await?;
+            Match::Or(vec![owners, steps.back(&held, &[Key::Uses]).await?])
+        }
+        Reach::Owned { by, depth, .. } => {
+            let first = steps.inside(by).await?;
+            let more = steps.again(&first, depth - 1, Step::Back(&[Key::Owner])).await?;
+            Match::Or(vec![first, more])
+        }
+        Reach::Using { first, depth, .. } => {
+            let first = steps.inside(first).await?;
+            let more = steps.again(&first, depth - 1, Step::Back(&[Key::Uses])).await?;
+            Match::Or(vec![first, more])
+        }
+        Reach::Used { by, depth, .. } => {
+            let by = steps.inside(by).await?;
+            steps.again(&by, depth, Step::Out(&[Key::Uses])).await?
+        }
+        Reach::Near { to, depth, .. } => {
+            let to = steps.inside(to).await?;
+            let near = steps.again(&to, depth, Step::Both(&EDGES)).await?;
+            near.and(to.negated())
+        }
+        Reach::Family { of, kind, .. } => {
+            let of = steps.inside(of).await?;
+            kind.and(steps.family(of).await?)
+        }
+    };
+    Ok(Match::Because(field, said, Box::new(found)))
+}
+
+/// A step from objects to others, over edges of these kinds.
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    /// To those they point to.
+    Out(&'static [Key]),
+    /// To those that point to them.
+    Back(&'static [Key]),
+    Both(&'static [Key]),
+}
+
+struct Steps<'o> {
+    objects: &'o mut dyn Objects,
+}
+
+impl Steps<'_> {
+    /// Relations inside a relation.
+    async fn inside(&mut self, matches: Match) -> Result<Match, Error> {
+        resolve(matches, self.objects).await
+    }
+
+    /// What they point to.
+    async fn out(&mut self, from: &Match, edges: &[Key]) -> Result<Match, Error> {
+        Ok(Match::keys(&[Key::Own], self.objects.keys(from, edges).await?))
+    }
+
+    /// What points to them.
+    async fn back(&mut self, from: &Match, edges: &[Key]) -> Result<Match, Error> {
+        Ok(Match::keys(edges, self.objects.keys(from, &[Key::Own]).await?))
+    }
+
+    async fn take(&mut self, step: Step, from: &Match) -> Result<Match, Error> {
+        match step {
+            Step::Out(edges) => self.out(from, edges).await,
+            Step::Back(edges) => self.back(from, edges).await,
+            Step::Both(edges) => Ok(Match::Or(vec![self.out(from, edges).await?, self.back(from, edges).await?])),
+        }
+    }
+
+    /// All that is met in up to `depth` steps; ends early when a step leads nowhere new.
+    async fn again(&mut self, from: &Match, depth: u8, step: Step) -> Result<Match, Error> {
+        let mut met = Vec::new();
+        let mut here = from.clone();
+        for _ in 0..depth {
+            let next = self.take(step, &here).await?;
+            if !next.contains(&|part| matches!(part, Match::Keys(..))) || met.contains(&next) {
+                break;
+            }
+            met.push(next.clone());
+            here = next;
+        }
+        Ok(Match::any_of(met))
+    }
+
+    /// What belongs to objects: see `select:` in docs/QUERY.md.
+    async fn family(&mut self, of: Match) -> Result<Match, Error> {
+        let subjects = self.out(&of, &[Key::About]).await?;
+        let all = Match::Or(vec![of, subjects]);
+        let owners = self.again(&all, MOST_STEPS, Step::Out(&[Key::Owner])).await?;
+        let owned = self.again(&all, MOST_STEPS, Step::Back(&[Key::Owner])).await?;
+        let family = Match::Or(vec![all, owners, owned]);
+        let used = self.out(&family, &[Key::Uses]).await?;
+        let users = self.back(&family, &[Key::Uses, Key::About]).await?;
+        let around = Match::Or(vec![used, users]);
+        let their_owners = self.again(&around, MOST_STEPS, Step::Out(&[Key::Owner])).await?;
+        Ok(Match::Or(vec![family, around, their_owners]))
+    }
+}

@@ -1,0 +1,170 @@
+//! The [`Searcher`]: everything that answers read, opened once with the cache.
+
+use crate::authorization::{Reviews, Rights, RulesFollower};
+use crate::engine::{self, Engine, Opened, Opening};
+use crate::execute::permits::SearchPermits;
+use crate::plan::Kinds;
+use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_members::Fleet;
+use crowsnest_store::metrics::Metrics;
+use crowsnest_store::tail::Tail;
+use crowsnest_store::{Error, IndexOptions, Seq, States, Store};
+use futures::future::BoxFuture;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// Answers searches and decides who may read what. Cheap to clone.
+#[derive(Clone)]
+pub struct Searcher {
+    pub(crate) inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    pub fleet: Fleet,
+    pub store: Arc<dyn Store>,
+    pub tail: Arc<Tail>,
+    pub states: Arc<States>,
+    pub metrics: Arc<Metrics>,
+    pub discovery: Arc<dyn Discovery>,
+    pub engine: Arc<dyn Engine>,
+    pub permits: Arc<SearchPermits>,
+    pub rights: Arc<Rights>,
+    pub reviews: Reviews,
+    /// Time since which the store is filled, Unix milliseconds.
+    pub began: i64,
+    /// Time for which earlier versions are kept.
+    pub kept_for: Duration,
+    pub now_ms: fn() -> i64,
+    stop: CancellationToken,
+    tasks: TaskTracker,
+}
+
+/// Results of API discovery that searches use.
+pub trait Discovery: Send + Sync {
+    /// Names of all kinds that any cluster serves.
+    fn kinds(&self) -> Arc<Kinds>;
+
+    /// True if this process collects the cluster and does not know yet what it serves.
+    fn is_unexplored(&self, cluster: &ClusterName) -> bool;
+}
+
+/// Parts of the cache that a [`Searcher`] reads.
+pub struct SearcherParts<'o> {
+    pub options: &'o IndexOptions,
+    /// Identity of the store: a text index of another store is rebuilt.
+    pub identity: &'o str,
+    /// Time since which the store is filled, Unix milliseconds.
+    pub began: i64,
+    pub fleet: Fleet,
+    pub store: Arc<dyn Store>,
+    pub tail: Arc<Tail>,
+    pub states: Arc<States>,
+    pub metrics: Arc<Metrics>,
+    pub discovery: Arc<dyn Discovery>,
+    /// The newest change that is durable in the text index; written by the engine.
+    pub committed: Arc<AtomicU64>,
+    /// True while this process writes to an index that several processes share.
+    pub elected: watch::Receiver<bool>,
+    /// Cancelled when the cache stops.
+    pub stop: CancellationToken,
+    /// Tasks of searches that outlive a request run here.
+    pub tasks: TaskTracker,
+}
+
+/// A task that runs as long as the cache, with its name.
+pub type Worker = (&'static str, BoxFuture<'static, Result<(), Error>>);
+
+impl Searcher {
+    /// Opens the engine that the options name. The workers follow the store; the caller runs them until the cache stops.
+    pub async fn open(parts: SearcherParts<'_>) -> Result<(Self, [Worker; 2]), Error> {
+        let SearcherParts { options, store, tail, states, metrics, stop, .. } = parts;
+        let backend = engine::backend(&options.index_backend)?;
+        let (rights, permits) = (Arc::new(Rights::new(Arc::clone(&metrics))), SearchPermits::for_cores());
+        let opening = Opening {
+            options,
+            identity: parts.identity,
+            store: Arc::clone(&store),
+            tail: Arc::clone(&tail),
+            states: Arc::clone(&states),
+            rights: Arc::clone(&rights),
+            metrics: Arc::clone(&metrics),
+            permits: Arc::clone(&permits),
+            committed: parts.committed,
+            elected: parts.elected,
+            stop: stop.clone(),
+        };
+        let Opened { engine, worker } = (backend.open)(opening).await?;
+        let follower = RulesFollower {
+            rights: Arc::clone(&rights),
+            store: Arc::clone(&store),
+            tail: Arc::clone(&tail),
+            states: Arc::clone(&states),
+            outlives_outages: options.store.outlives_outages(),
+        };
+        let workers: [Worker; 2] = [("text index", worker), ("rights", Box::pin(follower.run(stop.clone())))];
+        let inner = Inner {
+            fleet: parts.fleet,
+            store,
+            tail,
+            states,
+            metrics,
+            discovery: parts.discovery,
+            engine,
+            permits,
+            rights,
+            reviews: Reviews::default(),
+            began: parts.began,
+            kept_for: options.history.kept_for,
+            now_ms: options.clock,
+            stop,
+            tasks: parts.tasks,
+        };
+        Ok((Self { inner: Arc::new(inner) }, workers))
+    }
+
+    /// The text engine.
+    pub fn engine(&self) -> &dyn Engine {
+        self.inner.engine.as_ref()
+    }
+
+    /// The newest change a search can find.
+    pub fn searchable(&self) -> watch::Receiver<Seq> {
+        self.inner.engine.searchable()
+    }
+
+    /// Number of changes that a search cannot find yet.
+    pub fn lag(&self) -> u64 {
+        self.latest().0.saturating_sub(self.inner.engine.searchable().borrow().0)
+    }
+
+    /// Starts to fill a new text index beside the one that answers meanwhile. Fails with [`Error::NotRebuilt`] for an engine
+    /// inside of this process.
+    pub async fn rebuild_text(&self) -> Result<(), Error> {
+        self.inner.engine.rebuild().await
+    }
+
+    /// A receiver that is notified whenever the access rules of any cluster change.
+    pub fn rules(&self) -> watch::Receiver<u64> {
+        self.inner.rights.changed()
+    }
+
+    /// The newest change of access rules that searches obey.
+    pub fn obeyed(&self) -> watch::Receiver<Seq> {
+        self.inner.rights.obeyed()
+    }
+
+    /// The newest change in the tail.
+    pub(crate) fn latest(&self) -> Seq {
+        self.inner.tail.latest()
+    }
+
+    /// Runs a task that ends with the cache, at the latest.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let stop = self.inner.stop.clone();
+        self.inner.tasks.spawn(async move { stop.run_until_cancelled(task).await });
+    }
+}

@@ -1,0 +1,159 @@
+//! The text index as an [`Engine`]: blocking work on segments, within search permits.
+
+use super::TextIndex;
+use super::reader::collector;
+use super::reader::lookup::Looking;
+use super::reader::scan::Pass;
+use super::reader::warm_up;
+use super::writer::TextFollower;
+use crate::collect::terms::{TermCounts, TermsRequest};
+use crate::collect::{TopHits, TopHitsRequest};
+use crate::document::columns::{Facet, Key, SCOPE_SEPARATOR};
+use crate::engine::{Engine, Lookup, Opened, Opening, Scan, SearchContext};
+use crate::execute::permits::SearchPermits;
+use crate::plan::predicate::Match;
+use crate::plan::sort::Ranked;
+use async_trait::async_trait;
+use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_store::error::joined;
+use crowsnest_store::{Error, Seq};
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Instant;
+use tokio::sync::watch;
+
+/// Opens the text index and prepares its writer.
+pub fn open(opening: Opening<'_>) -> Result<Opened, Error> {
+    let Opening { options, store, tail, rights, metrics, permits, committed, stop, .. } = opening;
+    let opened = TextIndex::open(options, opening.identity)?;
+    let text = Arc::clone(&opened.0);
+    let (follower, searchable) =
+        TextFollower::new(opened, store, tail, metrics, committed, options, warm_up::prepare(rights));
+    let engine = Arc::new(TantivyEngine::new(text, permits, searchable));
+    Ok(Opened { engine, worker: Box::pin(follower.run(stop)) })
+}
+
+/// Searches in the text index of this process.
+#[derive(Debug)]
+pub struct TantivyEngine {
+    text: Arc<TextIndex>,
+    permits: Arc<SearchPermits>,
+    searchable: watch::Receiver<Seq>,
+}
+
+impl TantivyEngine {
+    pub fn new(text: Arc<TextIndex>, permits: Arc<SearchPermits>, searchable: watch::Receiver<Seq>) -> Self {
+        Self { text, permits, searchable }
+    }
+
+    /// Runs blocking work on the index in the request's turn.
+    async fn run<T: Send + 'static>(
+        &self,
+        context: &SearchContext,
+        work: impl FnOnce(&TextIndex, SearchContext) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        let (text, context) = (Arc::clone(&self.text), context.clone());
+        self.permits.run(context.requested_at, move || work(&text, context)).await
+    }
+}
+
+#[async_trait]
+impl Engine for TantivyEngine {
+    async fn top_hits(
+        &self,
+        context: &SearchContext,
+        matches: &Match,
+        request: &TopHitsRequest,
+    ) -> Result<TopHits, Error> {
+        let (matches, request) = (matches.clone(), request.clone());
+        self.run(context, move |text, context| collector::top_hits(text, &context, &matches, &request)).await
+    }
+
+    async fn ids(&self, context: &SearchContext, matches: &Match) -> Result<Lookup, Error> {
+        let matches = matches.clone();
+        self.run(context, move |text, context| Looking::new(text, &context).ids(&matches)).await
+    }
+
+    async fn keys(&self, context: &SearchContext, matches: &Match, columns: &[Key]) -> Result<Lookup, Error> {
+        let (matches, columns) = (matches.clone(), columns.to_vec());
+        self.run(context, move |text, context| Looking::new(text, &context).keys(&matches, &columns)).await
+    }
+
+    async fn terms(
+        &self,
+        context: &SearchContext,
+        matches: &Match,
+        request: &TermsRequest,
+    ) -> Result<TermCounts, Error> {
+        let (matches, request) = (matches.clone(), request.clone());
+        self.run(context, move |text, context| Looking::new(text, &context).terms(&matches, &request)).await
+    }
+
+    async fn scan(
+        &self,
+        context: &SearchContext,
+        matches: &Match,
+        request: &TopHitsRequest,
+    ) -> Result<Box<dyn Scan>, Error> {
+        let (matches, request) = (matches.clone(), request.clone());
+        let pass = self.run(context, move |text, context| Pass::begin(text, &context, &matches, request)).await?;
+        Ok(Box::new(TantivyScan { seq: pass.seq(), permits: Arc::clone(&self.permits), pass: Some(pass) }))
+    }
+
+    async fn scopes(&self, cluster: &ClusterName) -> Result<BTreeSet<String>, Error> {
+        let (text, cluster) = (Arc::clone(&self.text), cluster.clone());
+        joined(tokio::task::spawn_blocking(move || scopes(&text, &cluster)).await)
+    }
+
+    fn searchable(&self) -> watch::Receiver<Seq> {
+        self.searchable.clone()
+    }
+}
+
+fn scopes(text: &TextIndex, cluster: &ClusterName) -> Result<BTreeSet<String>, Error> {
+    let prefix = format!("{cluster}{SCOPE_SEPARATOR}");
+    let fail = |error| Error::text("cannot be read", error);
+    let mut scopes = BTreeSet::new();
+    for segment in text.searcher().segment_readers() {
+        let Some(column) = segment.fast_fields().str(Facet::Scope.column()).map_err(fail)? else { continue };
+        let terms = column.dictionary().prefix_range(&prefix).into_stream();
+        let mut terms = terms.map_err(|error| fail(error.into()))?;
+        while terms.advance() {
+            scopes.extend(std::str::from_utf8(terms.key()).ok().map(str::to_owned));
+        }
+    }
+    Ok(scopes)
+}
+
+/// A pass over one snapshot. Each page takes a permit of its own: a reader of everything waits in line with others.
+struct TantivyScan {
+    seq: Seq,
+    permits: Arc<SearchPermits>,
+    /// None while a page is read.
+    pass: Option<Pass>,
+}
+
+impl fmt::Debug for TantivyScan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TantivyScan").field("seq", &self.seq).finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl Scan for TantivyScan {
+    fn seq(&self) -> Seq {
+        self.seq
+    }
+
+    async fn next(&mut self, most: usize) -> Result<Vec<Ranked>, Error> {
+        let mut pass = self.pass.take().ok_or(Error::Stopped)?;
+        let work = move || {
+            let hits = pass.next(most)?;
+            Ok((pass, hits))
+        };
+        let (pass, hits) = self.permits.run(Instant::now(), work).await?;
+        self.pass = Some(pass);
+        Ok(hits)
+    }
+}

@@ -1,0 +1,362 @@
+//! The text index: follows the store, answers searches, can always be rebuilt (invariant I3).
+//!
+//! Written by one long-lived tantivy writer that follows the tail (or the store, when it fell behind) and commits in
+//! batches with the seq it reached as payload. Read by [`crate`].
+
+pub(crate) mod doc_set;
+pub(crate) mod engine;
+pub(crate) mod names;
+pub(crate) mod reader;
+pub(crate) mod schema;
+pub(crate) mod segments;
+pub(crate) mod terms;
+mod throttle;
+mod tokenizer;
+pub(crate) mod values;
+pub(crate) mod writer;
+
+use crate::engine::{Backend, Inspection, LocalIndex};
+use arc_swap::ArcSwap;
+use crowsnest_store::{Error, IndexOptions, Seq};
+use reader::memory::PermittedMemory;
+use schema::Columns;
+use segments::{KEPT, Segment, Snapshot};
+use std::collections::BTreeSet;
+use std::num::NonZero;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tantivy::directory::MmapDirectory;
+use tantivy::indexer::{IndexWriterOptions, LogMergePolicy, MergePolicy};
+use tantivy::{
+    Executor, Index as TantivyIndex, IndexReader, IndexSettings, IndexWriter, ReloadPolicy, Searcher, SegmentReader,
+};
+use terms::Remembered;
+
+/// As the engine of searches.
+pub(crate) const BACKEND: Backend = Backend {
+    name: "tantivy",
+    open: |opening| Box::pin(async move { engine::open(opening) }),
+    local: Some(LocalIndex { folders: &FOLDERS, inspect: TextIndex::inspect }),
+};
+
+/// Changes with the schema or the tokens: an index of another version is rebuilt.
+const VERSION: u32 = 8;
+
+/// Makes what will be asked of the next snapshot quick before searches see it, from what was asked of the one before.
+pub type Prepare = dyn Fn(&TextIndex, &Snapshot, &Snapshot) + Send + Sync;
+
+/// Threads that look into an index's segments, at most; together they answer all searches.
+const MOST_SEARCHING: usize = 8;
+
+/// Threads that merge segments, at most.
+const MOST_MERGING: usize = 4;
+
+/// Documents that one thread looks through sooner than it finds others to help.
+const SEEN_BY_ONE: u64 = 100_000;
+
+/// The index's folders in the data directory. While it is built anew in one of them, searches read the other.
+pub const FOLDERS: [&str; 2] = ["text", "text.anew"];
+
+/// What searches read.
+pub struct TextIndex {
+    pub columns: Columns,
+    /// What searches found in segments.
+    pub remembered: Remembered,
+    /// What of segments callers may read.
+    pub permitted: PermittedMemory,
+    /// What looks into segments: begun once, by whoever opens the index and not by its writer, who stands back.
+    threads: Executor,
+    data_dir: PathBuf,
+    built: ArcSwap<Built>,
+}
+
+/// One index, whole or being built.
+pub struct Built {
+    folder: &'static str,
+    index: TantivyIndex,
+    reader: IndexReader,
+    snapshot: ArcSwap<Snapshot>,
+}
+
+impl std::fmt::Debug for TextIndex {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("TextIndex")
+    }
+}
+
+/// What a commit carries: whose changes, up to where.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Payload {
+    pub version: u32,
+    /// Of the store.
+    pub identity: String,
+    pub seq: u64,
+}
+
+impl TextIndex {
+    /// Opens the index of this store, or begins an empty one.
+    pub fn open(options: &IndexOptions, identity: &str) -> Result<(Arc<Self>, Payload), Error> {
+        let data_dir = &options.data_dir;
+        let found = Self::existing(data_dir)?
+            .filter(|(_, _, payload)| payload.version == VERSION && payload.identity == identity);
+        for folder in FOLDERS {
+            let path = data_dir.join(folder);
+            if found.as_ref().is_none_or(|(kept, ..)| *kept != folder) && path.exists() {
+                tracing::info!(path = %path.display(), "the text index is built from the store");
+                remove(&path)?;
+            }
+        }
+        let threads = searching()?;
+        let (built, payload) = match found {
+            Some((folder, index, payload)) => (Built::with(folder, index, Seq(payload.seq))?, payload),
+            None => {
+                let payload = Payload { version: VERSION, identity: identity.to_owned(), seq: 0 };
+                (Built::empty(data_dir, FOLDERS[0])?, payload)
+            }
+        };
+        let columns = Columns::of(&built.index.schema()).map_err(|e| Error::text("has another schema", e))?;
+        let remembered = Remembered::new(options.text_remembered_bytes);
+        let (data_dir, built) = (data_dir.clone(), ArcSwap::from_pointee(built));
+        let permitted = PermittedMemory::default();
+        let text = Self { columns, remembered, permitted, threads, data_dir, built };
+        Ok((Arc::new(text), payload))
+    }
+
+    /// Reads an index without using it; None where there is none that can be used.
+    pub(crate) fn inspect(data_dir: &Path) -> Result<Option<Inspection>, Error> {
+        let Some((_, index, payload)) = Self::existing(data_dir)? else { return Ok(None) };
+        if payload.version != VERSION {
+            return Ok(None);
+        }
+        let fail = |e| Error::text("cannot be checked", e);
+        let damaged = index.validate_checksum().map_err(fail)?;
+        let documents = if damaged.is_empty() { index.reader().map_err(fail)?.searcher().num_docs() } else { 0 };
+        let Payload { identity, seq, .. } = payload;
+        Ok(Some(Inspection { identity, seq: Seq(seq), documents, damaged: damaged.into_iter().collect() }))
+    }
+
+    /// Whoever was stopped while an index was built anew has two of them: the one that got further is the better one.
+    fn existing(data_dir: &Path) -> Result<Option<(&'static str, TantivyIndex, Payload)>, Error> {
+        let mut best: Option<(&'static str, TantivyIndex, Payload)> = None;
+        for folder in FOLDERS {
+            let path = data_dir.join(folder);
+            if !path.join("meta.json").exists() {
+                continue;
+            }
+            // Damage is no reason to stop: everything in it can be made again.
+            let Ok(index) = TantivyIndex::open_in_dir(path) else { continue };
+            let Ok(meta) = index.load_metas() else { continue };
+            let payload = meta.payload.and_then(|payload| serde_json::from_str::<Payload>(&payload).ok());
+            let Some(payload) = payload else { continue };
+            if best.as_ref().is_none_or(|(_, _, other)| payload.seq > other.seq) {
+                best = Some((folder, index, payload));
+            }
+        }
+        Ok(best)
+    }
+
+    /// In memory, for tests.
+    #[cfg(test)]
+    pub fn in_memory() -> Result<Arc<Self>, Error> {
+        let threads = searching()?;
+        let built = Built::with(FOLDERS[0], TantivyIndex::create_in_ram(Columns::schema()), Seq(0))?;
+        let columns = Columns::of(&built.index.schema()).map_err(|e| Error::text("has another schema", e))?;
+        let remembered = Remembered::new(1 << 20);
+        let built = ArcSwap::from_pointee(built);
+        let (permitted, data_dir) = (PermittedMemory::default(), PathBuf::new());
+        Ok(Arc::new(Self { columns, remembered, permitted, threads, data_dir, built }))
+    }
+
+    pub fn searcher(&self) -> Searcher {
+        self.snapshot().searcher.clone()
+    }
+
+    /// What searches see.
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        self.built.load().snapshot.load_full()
+    }
+
+    /// Whether its segments are others than those that searches see.
+    pub fn is_merged(&self) -> Result<bool, Error> {
+        let built = self.built.load();
+        let ids = built.index.searchable_segment_ids().map_err(|e| Error::text("cannot be read again", e))?;
+        let seen: BTreeSet<_> =
+            built.snapshot.load().searcher.segment_readers().iter().map(SegmentReader::segment_id).collect();
+        Ok(seen != ids.into_iter().collect())
+    }
+
+    /// Asks each segment. Where there is little to see, one thread is faster than several.
+    pub fn each<T: Send>(
+        &self,
+        snapshot: &Snapshot,
+        ask: impl Fn(&Segment) -> tantivy::Result<T> + Sync,
+    ) -> tantivy::Result<Vec<T>> {
+        match snapshot.docs() < SEEN_BY_ONE {
+            true => snapshot.segments.iter().map(ask).collect(),
+            false => self.threads.map(ask, snapshot.segments.iter()),
+        }
+    }
+
+    /// The same of parts that a search has chosen.
+    pub fn map<P: Send, T: Send>(
+        &self,
+        parts: impl Iterator<Item = P>,
+        ask: impl Fn(P) -> tantivy::Result<T> + Sync,
+    ) -> tantivy::Result<Vec<T>> {
+        self.threads.map(ask, parts)
+    }
+
+    /// Shows searches what was committed, which is all changes up to `seq`, once that is prepared.
+    pub fn reload(&self, seq: Seq, prepare: &Prepare) -> Result<(), Error> {
+        self.built.load().reload(seq, |before, next| prepare(self, before, next))
+    }
+
+    /// The one writer of what searches read.
+    pub fn writer(&self, heap_bytes: usize) -> Result<IndexWriter, Error> {
+        self.built.load().writer(heap_bytes)
+    }
+
+    /// An empty index beside this one.
+    pub fn anew(&self) -> Result<Built, Error> {
+        let current = self.built.load().folder;
+        let folder = FOLDERS.into_iter().find(|folder| *folder != current).unwrap_or(FOLDERS[0]);
+        Built::empty(&self.data_dir, folder)
+    }
+
+    /// Searches read `built` from now on, which has all changes up to `seq`; what they read before goes.
+    pub fn replace(&self, built: Built, seq: Seq) -> Result<(), Error> {
+        built.reload(seq, |_, _| {})?;
+        let old = self.built.swap(Arc::new(built));
+        // Searches that are still reading it have its files open.
+        remove(&self.data_dir.join(old.folder))
+    }
+}
+
+fn remove(folder: &Path) -> Result<(), Error> {
+    std::fs::remove_dir_all(folder).map_err(|source| Error::Io { path: folder.display().to_string(), source })
+}
+
+impl Built {
+    fn empty(data_dir: &Path, folder: &'static str) -> Result<Self, Error> {
+        let path = data_dir.join(folder);
+        if path.exists() {
+            remove(&path)?;
+        }
+        std::fs::create_dir_all(&path).map_err(|source| Error::Io { path: path.display().to_string(), source })?;
+        let directory = MmapDirectory::open(&path).map_err(|e| Error::text("cannot open its directory", e))?;
+        let settings = IndexSettings { docstore_compress_dedicated_thread: false, ..IndexSettings::default() };
+        let index = TantivyIndex::create(directory, Columns::schema(), settings);
+        Self::with(folder, index.map_err(|e| Error::text("cannot be created", e))?, Seq(0))
+    }
+
+    fn with(folder: &'static str, index: TantivyIndex, seq: Seq) -> Result<Self, Error> {
+        tokenizer::register(index.tokenizers());
+        let fail = |error| Error::text("cannot be read", error);
+        let reader: IndexReader =
+            index.reader_builder().reload_policy(ReloadPolicy::Manual).try_into().map_err(fail)?;
+        let snapshot = ArcSwap::from_pointee(Snapshot::new((reader.searcher(), seq), None, KEPT).map_err(fail)?);
+        Ok(Self { folder, index, reader, snapshot })
+    }
+
+    fn reload(&self, seq: Seq, prepare: impl FnOnce(&Snapshot, &Snapshot)) -> Result<(), Error> {
+        let fail = |error| Error::text("cannot be read again", error);
+        self.reader.reload().map_err(fail)?;
+        let before = self.snapshot.load();
+        let next = Snapshot::new((self.reader.searcher(), seq), Some(&before), KEPT).map_err(fail)?;
+        prepare(&before, &next);
+        self.snapshot.store(Arc::new(next));
+        Ok(())
+    }
+
+    pub fn writer(&self, heap_bytes: usize) -> Result<IndexWriter, Error> {
+        let options = IndexWriterOptions::builder()
+            .num_worker_threads(1)
+            .memory_budget_per_thread(heap_bytes.max(15_000_000))
+            // Each takes as much of a core as a search does, however nice: several of them take it from all.
+            .num_merge_threads(cores().div_ceil(2).min(MOST_MERGING))
+            .build();
+        let writer = self.index.writer_with_options(options);
+        let writer = writer.map_err(|e| Error::text("cannot be written: is another process using it?", e))?;
+        writer.set_merge_policy(merges(Pace::Following));
+        // Whoever was killed during a commit left files of it; made again under the same names they would be refused.
+        writer.garbage_collect_files().wait().map_err(|e| Error::text("cannot be tidied", e))?;
+        Ok(writer)
+    }
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, NonZero::get)
+}
+
+fn searching() -> Result<Executor, Error> {
+    let threads = Executor::multi_thread(cores().min(MOST_SEARCHING), "text-search-");
+    threads.map_err(|e| Error::text("cannot start the threads that search it", e))
+}
+
+/// How fast changes come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Pace {
+    Following,
+    /// Far behind the store.
+    Filling,
+}
+
+/// Few segments make searches fast; merging fewer at a time makes everything be merged more often.
+fn merges(pace: Pace) -> Box<dyn MergePolicy> {
+    let mut policy = LogMergePolicy::default();
+    policy.set_min_num_segments(if pace == Pace::Filling { 12 } else { 6 });
+    policy.set_min_layer_size(5_000);
+    // Every update is a delete and an add: without this, segments of deleted documents stay for ever.
+    policy.set_del_docs_ratio_before_merge(0.4);
+    Box::new(policy)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::document::Document;
+    use crowsnest_store::fixtures::stored;
+    use serde_json::json;
+    use tantivy::Term;
+
+    fn change(text: &TextIndex, change: impl FnOnce(&IndexWriter)) {
+        let mut writer = text.writer(0).unwrap();
+        change(&writer);
+        let mut prepared = writer.prepare_commit().unwrap();
+        prepared
+            .set_payload(&serde_json::to_string(&Payload { version: VERSION, identity: "x".into(), seq: 1 }).unwrap());
+        prepared.commit().unwrap();
+        writer.wait_merging_threads().unwrap();
+    }
+
+    #[test]
+    fn a_commit_cut_short_is_made_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let options = IndexOptions::new(directory.path());
+        let meta = directory.path().join("text/meta.json");
+        let delete = |text: &TextIndex| {
+            change(text, |writer| {
+                writer.delete_term(Term::from_field_u64(text.columns.id, 1));
+            });
+        };
+        let (text, _) = TextIndex::open(&options, "x").unwrap();
+        change(&text, |writer| {
+            // Enough that one of them is no reason to merge.
+            for id in 1..=20 {
+                let pod = json!({"kind": "Pod", "metadata": {"name": format!("pod-{id}"), "namespace": "a"}});
+                let document = Document::of(&stored("member1", id, &pod)).unwrap();
+                writer.add_document(document.to_tantivy(&text.columns)).unwrap();
+            }
+        });
+        let before = std::fs::read(&meta).unwrap();
+        delete(&text);
+        // Killed before the last file of the commit was written.
+        drop(text);
+        std::fs::write(&meta, before).unwrap();
+        let (text, payload) = TextIndex::open(&options, "x").unwrap();
+        assert_eq!((payload.seq, text.searcher().num_docs()), (1, 20));
+        delete(&text);
+        text.reload(crowsnest_store::Seq(0), &|_, _, _| {}).unwrap();
+        assert_eq!(text.searcher().num_docs(), 19);
+    }
+}

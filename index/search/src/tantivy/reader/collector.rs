@@ -1,0 +1,77 @@
+//! Top hits, total and facet counts of all segments.
+//!
+//! Rights come first (invariant I9): a document the caller may not read is not counted anywhere.
+
+use super::doc_sets::{Matching, Question};
+use super::facet_counts::{Tally, Tallying, summed};
+use super::top_hits::Best;
+use crate::collect::{TopHits, TopHitsRequest};
+use crate::document::columns::Facet;
+use crate::engine::SearchContext;
+use crate::plan::predicate::Match;
+use crate::tantivy::TextIndex;
+use crate::tantivy::segments::Segment;
+use crate::tantivy::terms::Unfound;
+use crate::tantivy::values::Values;
+use crowsnest_store::Error;
+
+/// Collects from all segments.
+pub fn top_hits(
+    text: &TextIndex,
+    context: &SearchContext,
+    matches: &Match,
+    request: &TopHitsRequest,
+) -> Result<TopHits, Error> {
+    let (snapshot, question) = (text.snapshot(), Question::new(matches, text, context.deadline));
+    let of = |segment: &Segment| of_segment(text, (segment, &snapshot.values), &question, context, request);
+    let parts = text.each(&snapshot, of);
+    let parts = parts.map_err(|error| Error::text("cannot be searched", error))?;
+    let of_facet = |(nth, facet): (usize, &Facet)| {
+        summed(parts.iter().filter_map(|(_, facets)| facets.get(nth)), &snapshot.values.of(*facet))
+    };
+    let facets = request.facets.iter().enumerate().map(of_facet).collect();
+    let merged = request.merged(parts.into_iter().map(|(hits, _)| hits));
+    Ok(TopHits { facets, notices: question.notices(), ..merged })
+}
+
+/// Hits of a segment, and of its facets how often which value was met.
+type OfSegment = (TopHits, Vec<Tally>);
+
+fn of_segment(
+    text: &TextIndex,
+    (segment, values): (&Segment, &Values),
+    question: &Question<'_>,
+    context: &SearchContext,
+    request: &TopHitsRequest,
+) -> tantivy::Result<OfSegment> {
+    let late = || Ok((TopHits { incomplete: true, ..TopHits::default() }, Vec::new()));
+    let Matching { docs, permitted, scored } = match question.ask(segment, values, &context.rights) {
+        Ok(matching) => matching,
+        Err(Unfound::Late) => return late(),
+        Err(Unfound::Failed(error)) => return Err(error),
+    };
+    if docs.is_none() {
+        return Ok((TopHits::default(), Vec::new()));
+    }
+    let total = docs.len(segment.parts.max_doc());
+    let tallying = Tallying {
+        segment,
+        values,
+        facets: &request.facets,
+        rights: &context.rights,
+        memory: &text.permitted,
+        deadline: context.deadline,
+    };
+    let facets = tallying.of(&docs, &permitted);
+    let mut found = TopHits { total, left: total, incomplete: facets.is_none(), ..TopHits::default() };
+    if request.keep > 0 || request.after.is_some() {
+        let mut best = Best::new(&segment.parts, values, request)?;
+        found.incomplete |= !best.offer_all(&docs, &scored, context.deadline);
+        // Without a place to go on from, those that were no candidates are left too.
+        if request.after.is_some() {
+            found.left = best.left();
+        }
+        found.hits = best.ranked()?;
+    }
+    Ok((found, facets.unwrap_or_default()))
+}

@@ -1,0 +1,397 @@
+//! A plan as documents of a segment. Every test is a set of documents; sets that were found are remembered
+//! ([`crate::tantivy::terms`]).
+
+use crate::authorization::CallerRights;
+use crate::document::columns::{Number, Word};
+use crate::document::tokens::{MAX_CHUNK, begins_terms, chunks};
+use crate::plan::patterns::MOST_EDITS;
+use crate::plan::predicate::{Match, Numbers, Test};
+use crate::plan::score::{ANYTHING, CONTENT, MESSAGE, NAME_EXACT, NAME_PREFIX};
+use crate::tantivy::TextIndex;
+use crate::tantivy::doc_set::{Docs, Marks, all_of, any_of, without};
+use crate::tantivy::reader::memory::PermittedMemory;
+use crate::tantivy::reader::permitted::{Permitted, permitted};
+use crate::tantivy::schema::Columns;
+use crate::tantivy::segments::{Parts, Segment};
+use crate::tantivy::terms::{Asked, Looks, Remembered, Unfound, with_terms};
+use crate::tantivy::values::Values;
+use parking_lot::Mutex;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Bound;
+use std::sync::Arc;
+use std::time::Instant;
+use tantivy::query::{EnableScoring, PhraseQuery, Query, RangeQuery, RegexPhraseQuery, TermSetQuery, Weight};
+use tantivy::schema::Field;
+use tantivy::{COLLECT_BLOCK_BUFFER_LEN, TantivyError, Term};
+use tantivy_fst::Regex;
+
+/// Terms that the last word of a phrase may begin.
+const MOST_EXPANSIONS: u32 = 1 << 14;
+
+/// A plan, ready to be asked of segments.
+pub struct Question<'q> {
+    matches: &'q Match,
+    columns: &'q Columns,
+    remembered: &'q Remembered,
+    permitted: &'q PermittedMemory,
+    /// Of all that are asked.
+    number: u64,
+    patterns: BTreeMap<String, Regex>,
+    /// Sets of numbers, made once for all segments, by where they are.
+    sets: Mutex<HashMap<(Field, usize), Arc<dyn Weight>>>,
+    deadline: Instant,
+    /// What is to be said of the answer: patterns that cannot be taken, phrases that were taken more widely.
+    notices: Mutex<BTreeSet<String>>,
+}
+
+/// The documents of a segment that match and may be read. Those of each set are worth its score more; only bare words score.
+pub struct Matching {
+    /// None of them is deleted.
+    pub docs: Docs,
+    /// All that may be read.
+    pub permitted: Arc<Permitted>,
+    pub scored: Vec<(Docs, f32)>,
+}
+
+impl<'q> Question<'q> {
+    pub fn new(matches: &'q Match, text: &'q TextIndex, deadline: Instant) -> Self {
+        let all = RefCell::new(BTreeSet::new());
+        matches.contains(&|part| {
+            if let Match::Word(_, Test::Regex(pattern)) | Match::BareRegex(pattern) = part {
+                all.borrow_mut().insert(pattern.clone());
+            }
+            false
+        });
+        Self::with(matches, all.into_inner(), text, deadline)
+    }
+
+    /// With these patterns.
+    pub fn with(matches: &'q Match, all: BTreeSet<String>, text: &'q TextIndex, deadline: Instant) -> Self {
+        let (mut patterns, mut notices) = (BTreeMap::new(), BTreeSet::new());
+        for pattern in all {
+            match Regex::new(&pattern) {
+                Ok(regex) => {
+                    patterns.insert(pattern, regex);
+                }
+                Err(error) => {
+                    notices.insert(format!("cannot match {pattern}: {error}"));
+                }
+            }
+        }
+        Self {
+            matches,
+            columns: &text.columns,
+            remembered: &text.remembered,
+            permitted: &text.permitted,
+            number: text.remembered.question(),
+            patterns,
+            sets: Mutex::default(),
+            deadline,
+            notices: Mutex::new(notices),
+        }
+    }
+
+    pub fn notices(self) -> BTreeSet<String> {
+        self.notices.into_inner()
+    }
+
+    /// Nothing is found but what the caller may read (invariant I9).
+    pub fn ask(&self, segment: &Segment, values: &Values, rights: &Mutex<CallerRights>) -> Result<Matching, Unfound> {
+        let parts = &segment.parts;
+        let mut asking = self.asking(parts);
+        let docs = asking.docs(self.matches)?;
+        if docs.is_none() {
+            return Ok(Matching { permitted: Permitted::nothing(), docs, scored: Vec::new() });
+        }
+        let permitted = permitted(parts, values, rights, self.permitted);
+        let docs = segment.living(all_of(&[docs, permitted.docs.clone()]));
+        Ok(Matching { docs, permitted, scored: asking.scored })
+    }
+
+    /// Looks one thing up, to have it remembered.
+    pub fn look_up(&self, parts: &Parts, asked: Asked) -> Result<(), Unfound> {
+        self.asking(parts).remembered(asked).map(drop)
+    }
+
+    fn asking<'a>(&'a self, parts: &'a Parts) -> Asking<'a> {
+        Asking { question: self, parts, scored: Vec::new(), negated: false }
+    }
+}
+
+/// One question, one segment.
+struct Asking<'a> {
+    question: &'a Question<'a>,
+    parts: &'a Parts,
+    scored: Vec<(Docs, f32)>,
+    /// Inside of a negation nothing scores.
+    negated: bool,
+}
+
+impl Asking<'_> {
+    fn docs(&mut self, matches: &Match) -> Result<Docs, Unfound> {
+        let columns = self.question.columns;
+        match matches {
+            Match::All => Ok(Docs::All),
+            Match::None => Ok(Docs::none()),
+            Match::And(parts) => self.all_of(parts),
+            Match::Or(parts) => {
+                let parts = parts.iter().map(|part| self.docs(part)).collect::<Result<Vec<_>, _>>()?;
+                Ok(any_of(&parts))
+            }
+            Match::Not(_) => self.all_of(std::slice::from_ref(matches)),
+            Match::Word(word, test) => self.test(columns.word(*word), test),
+            Match::Exact(word, value) => {
+                self.terms(columns.word(Word::Exact), Looks::Is(format!("{}={value}", word.name())))
+            }
+            Match::Number(number, from, to) => self.range(*number, *from, *to),
+            Match::Content(chunks) => self.prefixes(columns.content, chunks),
+            Match::Message(chunks) => self.said(chunks),
+            Match::Bare(word) => self.bare(word),
+            Match::BareRegex(pattern) => {
+                let looks = || Looks::Matches(pattern.clone());
+                let whole = [Word::Name, Word::Anything].map(|word| self.terms(columns.word(word), looks()));
+                let mut whole = whole.into_iter().collect::<Result<Vec<_>, _>>()?;
+                if pattern.contains('/') {
+                    whole.push(self.terms(columns.word(Word::Qualified), looks())?);
+                }
+                let inside = self.terms(columns.content, looks())?;
+                Ok(self.scoring([(any_of(&whole), ANYTHING), (inside, CONTENT)]))
+            }
+            Match::Fuzzy(word, distance) => {
+                let near = || Looks::Near(word.clone(), (*distance).min(MOST_EDITS), true);
+                let name = self.terms(columns.word(Word::Name), near())?;
+                let inside = self.terms(columns.content, near())?;
+                Ok(self.scoring([(name, NAME_PREFIX), (inside, CONTENT)]))
+            }
+            Match::Keys(keys, numbers) => {
+                let found = keys.iter().map(|key| self.numbers(columns.key(*key), numbers));
+                Ok(any_of(&found.collect::<Result<Vec<_>, _>>()?))
+            }
+            Match::Ids(ids) => self.numbers(columns.id, ids),
+            Match::Because(_, _, inner) => self.docs(inner),
+            // Looked up before: whoever did not holds nothing too little.
+            Match::Path(_) | Match::Reach(_) | Match::Changed(_) => Ok(Docs::All),
+            Match::Clusters(names) => {
+                let field = columns.word(Word::Cluster);
+                let found = names.iter().map(|name| self.terms(field, Looks::Is(name.clone())));
+                Ok(any_of(&found.collect::<Result<Vec<_>, _>>()?))
+            }
+        }
+    }
+
+    /// The first that leaves nothing ends it.
+    fn all_of(&mut self, parts: &[Match]) -> Result<Docs, Unfound> {
+        let (mut found, mut negated, scored) = (Vec::with_capacity(parts.len()), Vec::new(), self.scored.len());
+        for part in parts {
+            match part {
+                Match::Not(inner) => {
+                    let before = std::mem::replace(&mut self.negated, true);
+                    let docs = self.docs(inner);
+                    self.negated = before;
+                    negated.push(docs?);
+                }
+                part => {
+                    let docs = self.docs(part)?;
+                    if docs.is_none() {
+                        self.scored.truncate(scored);
+                        return Ok(docs);
+                    }
+                    found.push(docs);
+                }
+            }
+        }
+        let found = all_of(&found);
+        let max_doc = self.parts.reader.max_doc();
+        let docs = negated.iter().fold(found, |found, negated| without(found, negated, max_doc));
+        // What is in some of them only scores nothing.
+        for (set, _) in self.scored.iter_mut().skip(scored) {
+            *set = all_of(&[set.clone(), docs.clone()]);
+        }
+        Ok(docs)
+    }
+
+    /// Any of them; documents of each are worth its score more.
+    fn scoring<const N: usize>(&mut self, parts: [(Docs, f32); N]) -> Docs {
+        let docs = any_of(&parts.iter().map(|(docs, _)| docs.clone()).collect::<Vec<_>>());
+        if !self.negated {
+            self.scored.extend(parts.into_iter().filter(|(docs, _)| !docs.is_none()));
+        }
+        docs
+    }
+
+    fn bare(&mut self, word: &str) -> Result<Docs, Unfound> {
+        let columns = self.question.columns;
+        let name = columns.word(Word::Name);
+        let contains = || Looks::Contains(word.to_owned());
+        let mut anything = vec![self.terms(name, contains())?, self.terms(columns.word(Word::Anything), contains())?];
+        if word.contains('/') {
+            anything.push(self.terms(columns.word(Word::Qualified), contains())?);
+        }
+        let chunks: Vec<String> = chunks(word).map(str::to_owned).collect();
+        let parts = [
+            (self.terms(name, Looks::Is(word.to_lowercase()))?, NAME_EXACT),
+            (self.terms(name, Looks::Begins(word.to_owned()))?, NAME_PREFIX),
+            (any_of(&anything), ANYTHING),
+            (self.said(&chunks)?, MESSAGE),
+            (self.prefixes(columns.content, &chunks)?, CONTENT),
+        ];
+        Ok(self.scoring(parts))
+    }
+
+    fn test(&self, field: Field, test: &Test) -> Result<Docs, Unfound> {
+        match test {
+            Test::Equals(text) => self.terms(field, Looks::Is(text.to_lowercase())),
+            Test::Contains(text) => self.terms(field, Looks::Contains(text.clone())),
+            Test::Regex(pattern) => self.terms(field, Looks::Matches(pattern.clone())),
+            Test::Near(word, distance, begins) => self.terms(field, Looks::Near(word.clone(), *distance, *begins)),
+        }
+    }
+
+    /// Every chunk begins some term; a very short one is a term.
+    fn prefixes(&self, field: Field, chunks: &[String]) -> Result<Docs, Unfound> {
+        if chunks.is_empty() {
+            return Ok(Docs::none());
+        }
+        let found = chunks.iter().map(|chunk| match begins_terms(chunk) {
+            true => self.terms(field, Looks::BeginsInText(chunk.clone())),
+            false => self.terms(field, Looks::Is(chunk.to_lowercase())),
+        });
+        Ok(all_of(&found.collect::<Result<Vec<_>, _>>()?))
+    }
+
+    /// Chunks one behind the other in a message; the last begins a term, unless it is very short.
+    fn said(&self, chunks: &[String]) -> Result<Docs, Unfound> {
+        let field = self.question.columns.message;
+        match chunks {
+            // No term is that long.
+            [_, _, ..] if chunks.iter().any(|chunk| chunk.len() > MAX_CHUNK) => Ok(Docs::none()),
+            [_, _, ..] => match self.remembered(Asked::Said(field, chunks.to_vec())) {
+                // Of a beginning of too much, that it is in the message has to do.
+                Err(Unfound::Failed(TantivyError::InvalidArgument(_))) => {
+                    let widely = format!("{:?} ends with the beginning of too many words", chunks.join(" "));
+                    let found = "messages that hold all of it anywhere are found";
+                    self.question.notices.lock().insert(format!("{widely}: {found}"));
+                    self.prefixes(field, chunks)
+                }
+                found => found,
+            },
+            _ => self.prefixes(field, chunks),
+        }
+    }
+
+    fn range(&self, number: Number, from: Option<i64>, to: Option<i64>) -> Result<Docs, Unfound> {
+        match (from, to) {
+            (Some(from), Some(to)) if from > to => Ok(Docs::none()),
+            (None, None) => self.terms(self.question.columns.word(Word::Has), Looks::Is(number.name().to_owned())),
+            (from, to) => {
+                let asked = Asked::Between(self.question.columns.number(number), from, to);
+                match number {
+                    // Those of an age are others a second later.
+                    Number::Created | Number::Changed | Number::LastSeen | Number::Deleted => self.find(&asked),
+                    _ => self.remembered(asked),
+                }
+            }
+        }
+    }
+
+    fn terms(&self, field: Field, looks: Looks) -> Result<Docs, Unfound> {
+        self.remembered(Asked::Terms(field, looks))
+    }
+
+    fn remembered(&self, asked: Asked) -> Result<Docs, Unfound> {
+        let key = (self.parts.reader.segment_id(), asked);
+        if let Some(docs) = self.question.remembered.get(self.question.number, &key) {
+            return Ok(docs);
+        }
+        let docs = self.find(&key.1)?;
+        self.question.remembered.insert(key, docs.clone());
+        Ok(docs)
+    }
+
+    fn find(&self, asked: &Asked) -> Result<Docs, Unfound> {
+        match asked {
+            Asked::Terms(field, Looks::Contains(part)) if *field == self.question.columns.word(Word::Name) => {
+                Ok(self.parts.names.containing(part))
+            }
+            Asked::Terms(field, looks) => {
+                let regex =
+                    if let Looks::Matches(pattern) = looks { self.question.patterns.get(pattern) } else { None };
+                with_terms(&self.parts.reader, *field, looks, regex, self.question.deadline)
+            }
+            Asked::Between(field, from, to) => {
+                let bound = |value: Option<i64>| match value {
+                    Some(value) => Bound::Included(Term::from_field_i64(*field, value)),
+                    None => Bound::Unbounded,
+                };
+                self.scan(&RangeQuery::new(bound(*from), bound(*to)), u64::MAX)
+            }
+            Asked::Said(field, chunks) => match chunks.last().is_some_and(|last| begins_terms(last)) {
+                true => {
+                    // The engine's own query for prefixes of phrases gives up after some terms and reads each of them whole.
+                    let mut terms: Vec<String> = chunks.iter().map(|chunk| term_regex(chunk)).collect();
+                    terms.iter_mut().last().into_iter().for_each(|last| last.push_str(".*"));
+                    let mut query = RegexPhraseQuery::new(*field, terms);
+                    query.set_max_expansions(MOST_EXPANSIONS);
+                    self.scan(&query, u64::MAX)
+                }
+                false => {
+                    let terms = chunks.iter().map(|chunk| Term::from_field_text(*field, chunk)).collect();
+                    self.scan(&PhraseQuery::new(terms), u64::MAX)
+                }
+            },
+        }
+    }
+
+    /// Too many, and asked too rarely, to be remembered.
+    fn numbers(&self, field: Field, numbers: &Numbers) -> Result<Docs, Unfound> {
+        let key = (field, Arc::as_ptr(numbers) as usize);
+        let known = self.question.sets.lock().get(&key).cloned();
+        let weight = match known {
+            Some(weight) => weight,
+            None => {
+                let terms = numbers.iter().map(|number| Term::from_field_u64(field, *number));
+                let weight = Arc::from(self.weight(&TermSetQuery::new(terms))?);
+                self.question.sets.lock().insert(key, Arc::clone(&weight));
+                weight
+            }
+        };
+        self.weighed(&*weight, numbers.len() as u64)
+    }
+
+    fn scan(&self, query: &dyn Query, expected: u64) -> Result<Docs, Unfound> {
+        self.weighed(&*self.weight(query)?, expected)
+    }
+
+    fn weight(&self, query: &dyn Query) -> tantivy::Result<Box<dyn Weight>> {
+        query.weight(EnableScoring::disabled_from_schema(self.parts.reader.schema()))
+    }
+
+    fn weighed(&self, weight: &dyn Weight, expected: u64) -> Result<Docs, Unfound> {
+        let mut marks = Marks::new(self.parts.reader.max_doc(), expected);
+        let mut scorer = weight.scorer(&self.parts.reader, 1.0)?;
+        let mut block = [0; COLLECT_BLOCK_BUFFER_LEN];
+        loop {
+            if Instant::now() > self.question.deadline {
+                return Err(Unfound::Late);
+            }
+            let met = scorer.fill_buffer(&mut block);
+            marks.add(&block[..met]);
+            if met < block.len() {
+                return Ok(marks.done());
+            }
+        }
+    }
+}
+
+/// A term as a pattern of the engine, which knows fewer escapes than other ones.
+fn term_regex(term: &str) -> String {
+    let mut pattern = String::with_capacity(term.len());
+    for c in term.chars() {
+        if matches!(c, '\\' | '.' | '+' | '*' | '?' | '(' | ')' | '|' | '[' | ']' | '{' | '}' | '^' | '$') {
+            pattern.push('\\');
+        }
+        pattern.push(c);
+    }
+    pattern
+}

@@ -1,0 +1,215 @@
+//! The terms of a column that most of some documents have.
+//!
+//! Where a segment has very many of them, its most frequent ones stand for it: a term that is among the most frequent of all
+//! is among those of some segment, but for very even spreads, of which any are as good.
+
+mod segment;
+
+use crate::collect::terms::{Counted, TermCounts, TermsRequest};
+use crate::plan::predicate::Match;
+use crate::tantivy::reader::lookup::Looking;
+use crowsnest_store::Error;
+use segment::{Among, Terms, met_again};
+use std::cmp::{Ordering, Reverse};
+use std::collections::HashMap;
+use std::time::Instant;
+use tantivy::postings::TermInfo;
+
+/// Terms that may be among the most frequent of all, where segments told a part of theirs.
+const MOST_OF_ALL: usize = 256;
+/// Documents of terms that are looked at, at most.
+const MOST_POSTINGS: u64 = 4_000_000;
+
+impl Looking<'_> {
+    /// Terms that readable objects which match have.
+    pub(crate) fn terms(mut self, matches: &Match, wanted: &TermsRequest) -> Result<TermCounts, Error> {
+        let deadline = self.deadline;
+        let field = self.text.columns.word(wanted.word);
+        let met = self.each(matches, |segment, docs| {
+            if docs.is_none() {
+                return Ok(None);
+            }
+            let terms = segment.parts.reader.inverted_index(field)?;
+            let found = Terms::of(&terms, wanted, deadline)?;
+            Ok(Some((Among::new(segment, docs, terms), found)))
+        })?;
+        let (mut among, mut found) = (Vec::new(), HashMap::<String, Term>::new());
+        let mut partly = Vec::new();
+        for (segment, terms) in met.into_iter().flatten() {
+            self.cut |= terms.cut;
+            for (text, info) in terms.all {
+                found.entry(text).or_default().is_in(among.len(), info);
+            }
+            if terms.left_out {
+                partly.push(among.len());
+            }
+            among.push(segment);
+        }
+        let fail = |error| Error::text("cannot be searched", error);
+        let mut found = in_order(found);
+        if !partly.is_empty() {
+            found.truncate(MOST_OF_ALL);
+            let again = self.text.map(partly.iter(), |at| met_again(&among[*at].terms, &wanted.prefix, &found));
+            let again = again.map_err(fail)?;
+            for (at, met) in partly.into_iter().zip(again) {
+                for (term, info) in met {
+                    found[term].1.is_in(at, info);
+                }
+            }
+            found.sort_unstable_by(by_frequency);
+        }
+        let (counted, cut) = counted(&mut among, found, wanted.most, deadline);
+        let counts = counted.map_err(fail)?;
+        Ok(TermCounts { counts, incomplete: self.cut | cut })
+    }
+}
+
+/// A term in all segments.
+#[derive(Default)]
+struct Term {
+    /// Documents that have it, deleted and unreadable ones among them: no fewer than are wanted.
+    frequency: u64,
+    /// By segment.
+    places: Vec<(usize, TermInfo)>,
+}
+
+impl Term {
+    /// The same segment may tell of it again.
+    fn is_in(&mut self, segment: usize, info: TermInfo) {
+        if self.places.iter().any(|(known, _)| *known == segment) {
+            return;
+        }
+        self.frequency += u64::from(info.doc_freq);
+        self.places.push((segment, info));
+    }
+}
+
+fn by_frequency((a, x): &(String, Term), (b, y): &(String, Term)) -> Ordering {
+    y.frequency.cmp(&x.frequency).then_with(|| a.cmp(b))
+}
+
+/// Those of most documents first.
+fn in_order(found: HashMap<String, Term>) -> Vec<(String, Term)> {
+    let mut terms: Vec<(String, Term)> = found.into_iter().collect();
+    terms.sort_unstable_by(by_frequency);
+    terms
+}
+
+/// Counts terms, those of most documents first: once no other can be among the most frequent, the rest is left alone.
+/// Whether some were left out though they might have been.
+fn counted(
+    among: &mut [Among],
+    terms: Vec<(String, Term)>,
+    most: Option<usize>,
+    deadline: Instant,
+) -> (tantivy::Result<Counted>, bool) {
+    let (mut best, mut looked_at, mut cut) = (Vec::<(Reverse<u64>, String)>::new(), 0, false);
+    for (text, term) in terms {
+        let rank = (Reverse(term.frequency), text);
+        if most.is_some_and(|most| best.len() >= most && best.last().is_none_or(|worst| *worst <= rank)) {
+            break;
+        }
+        // Something is better than nothing, however late.
+        if looked_at > MOST_POSTINGS || !best.is_empty() && Instant::now() > deadline {
+            cut = true;
+            break;
+        }
+        looked_at += term.frequency;
+        let mut count = 0;
+        for (segment, info) in &term.places {
+            count += match among[*segment].count(info) {
+                Ok(count) => count,
+                Err(error) => return (Err(error), cut),
+            };
+        }
+        if count == 0 {
+            continue;
+        }
+        let rank = (Reverse(count), rank.1);
+        if let Some(most) = most {
+            let at = best.partition_point(|other| *other < rank);
+            best.insert(at, rank);
+            best.truncate(most);
+        } else {
+            best.push(rank);
+        }
+    }
+    (Ok(best.into_iter().map(|(Reverse(count), text)| (text, count)).collect()), cut)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::authorization::Rights;
+    use crate::document::Document;
+    use crate::document::columns::Word;
+    use crate::engine::SearchContext;
+    use crate::tantivy::TextIndex;
+    use crowsnest_apimachinery::user::UserInfo;
+    use crowsnest_store::fixtures::stored;
+    use parking_lot::Mutex;
+    use rstest::rstest;
+    use serde_json::json;
+    use std::collections::{BTreeMap, BTreeSet};
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    /// Values of a label: the smaller the number, the more pods have it, and each part of the index holds more of them than
+    /// are kept of it.
+    fn values() -> Vec<usize> {
+        let values = (0..400).flat_map(|value| std::iter::repeat_n(value, 1 + 800 / (value + 20)));
+        let mut values: Vec<usize> = values.collect();
+        // As if by chance, and the same every time.
+        let mut at = 0_usize;
+        values.sort_by_cached_key(|_| {
+            at += 1;
+            at * 7919 % 4_001
+        });
+        values
+    }
+
+    #[rstest]
+    #[case::the_most_frequent("app=v", "", Some(20))]
+    #[case::those_that_hold_a_part("app=v", "9", Some(20))]
+    #[case::of_few_all_are_looked_at("app=v39", "", Some(20))]
+    #[case::all_of_them("app=v", "", None)]
+    fn terms_are_counted_as_if_one_by_one(#[case] prefix: &str, #[case] part: &str, #[case] most: Option<usize>) {
+        let text = TextIndex::in_memory().unwrap();
+        let mut writer: tantivy::IndexWriter = text.writer(15_000_000).unwrap();
+        writer.set_merge_policy(Box::new(tantivy::indexer::NoMergePolicy));
+        let values = values();
+        for (nth, value) in values.iter().enumerate() {
+            let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata":
+                {"namespace": "x", "name": format!("web-{nth}"), "labels": {"app": format!("v{value}")}}});
+            let document = Document::of(&stored("member1", nth as u64 + 1, &pod)).unwrap();
+            writer.add_document(document.to_tantivy(&text.columns)).unwrap();
+            if nth % 700 == 699 {
+                writer.commit().unwrap();
+            }
+        }
+        writer.commit().unwrap();
+        text.reload(crowsnest_store::Seq(0), &|_, _, _| {}).unwrap();
+        let rights = Arc::new(Mutex::new(Arc::new(Rights::default()).of(&UserInfo::system())));
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let context = SearchContext { rights, requested_at: Instant::now(), deadline };
+        let wanted = TermsRequest { word: Word::Label, prefix: prefix.to_owned(), part: part.to_owned(), most };
+        let TermCounts { counts: found, incomplete } =
+            Looking::new(&text, &context).terms(&Match::All, &wanted).unwrap();
+        assert!(!incomplete);
+
+        let mut counts = BTreeMap::<String, u64>::new();
+        for value in &values {
+            *counts.entry(format!("app=v{value}")).or_default() += 1;
+        }
+        let mut expected: Counted =
+            counts.into_iter().filter(|(text, _)| text.starts_with(prefix) && text.contains(part)).collect();
+        match most {
+            Some(most) => {
+                expected.sort_by(|(a, x), (b, y)| y.cmp(x).then_with(|| a.cmp(b)));
+                expected.truncate(most);
+                assert_eq!(found, expected);
+            }
+            None => assert_eq!(found.into_iter().collect::<BTreeSet<_>>(), expected.into_iter().collect()),
+        }
+    }
+}

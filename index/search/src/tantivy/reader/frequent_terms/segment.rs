@@ -1,0 +1,132 @@
+//! The terms of one segment that may be wanted, and how many of some documents have each.
+
+use super::Term;
+use crate::collect::terms::TermsRequest;
+use crate::tantivy::doc_set::Docs;
+use crate::tantivy::segments::Segment;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+use std::time::Instant;
+use tantivy::index::InvertedIndexReader;
+use tantivy::postings::TermInfo;
+use tantivy::schema::IndexRecordOption;
+use tantivy::{BitSet, DocId};
+
+/// Terms of one segment that are looked at, at most.
+const MOST_TERMS: usize = 20_000;
+/// Terms of one segment that may be among the most frequent of all.
+const MOST_OF_A_SEGMENT: usize = 128;
+/// Terms between two looks at the time.
+const LOOK_UP: usize = 64;
+/// Looking a document up in bits is so many times faster than in a set, and making the bits costs about a step for each.
+const FASTER: u64 = 16;
+
+/// Terms of a segment.
+pub(super) struct Terms {
+    pub all: Vec<(String, TermInfo)>,
+    /// There are more, which are less frequent.
+    pub left_out: bool,
+    /// There are more, of which nothing is known.
+    pub cut: bool,
+}
+
+impl Terms {
+    pub fn of(terms: &InvertedIndexReader, wanted: &TermsRequest, deadline: Instant) -> tantivy::Result<Self> {
+        let (from, to) = (wanted.prefix.as_str(), format!("{}\u{10ffff}", wanted.prefix));
+        let mut stream = terms.terms().range().ge(from).lt(to).into_stream()?;
+        let keep = wanted.most.map_or(usize::MAX, |_| MOST_OF_A_SEGMENT);
+        let mut found = Self { all: Vec::new(), left_out: false, cut: false };
+        // The least frequent of those that are kept; of the same frequency the last one.
+        let (mut worst, mut seen) = (BinaryHeap::<(Reverse<u32>, usize)>::new(), 0);
+        while stream.advance() {
+            seen += 1;
+            if seen > MOST_TERMS || seen % LOOK_UP == 0 && Instant::now() > deadline {
+                found.cut = true;
+                break;
+            }
+            let frequency = stream.value().doc_freq;
+            let full = found.all.len() >= keep;
+            if full && worst.peek().is_some_and(|(Reverse(least), _)| frequency <= *least) {
+                found.left_out |= std::str::from_utf8(stream.key()).is_ok_and(|text| text.contains(&wanted.part));
+                continue;
+            }
+            let text = String::from_utf8_lossy(stream.key());
+            if !text.contains(&wanted.part) {
+                continue;
+            }
+            let term = (text.into_owned(), stream.value().clone());
+            if full && let Some(mut least) = worst.peek_mut() {
+                found.left_out = true;
+                let at = least.1;
+                found.all[at] = term;
+                *least = (Reverse(frequency), at);
+                continue;
+            }
+            if wanted.most.is_some() {
+                worst.push((Reverse(frequency), found.all.len()));
+            }
+            found.all.push(term);
+        }
+        Ok(found)
+    }
+}
+
+/// Where a segment has terms that others have most of, though it told others of its own. All are passed once more: each by
+/// itself would be looked up in a block that has to be unpacked.
+pub(super) fn met_again(
+    terms: &InvertedIndexReader,
+    prefix: &str,
+    wanted: &[(String, Term)],
+) -> tantivy::Result<Vec<(usize, TermInfo)>> {
+    let mut order: Vec<usize> = (0..wanted.len()).collect();
+    order.sort_unstable_by(|a, b| wanted[*a].0.cmp(&wanted[*b].0));
+    let (mut order, mut met) = (order.into_iter().peekable(), Vec::new());
+    let mut stream = terms.terms().range().ge(prefix).into_stream()?;
+    let mut seen = 0;
+    while seen < MOST_TERMS && stream.advance() {
+        seen += 1;
+        while order.next_if(|at| wanted[*at].0.as_bytes() < stream.key()).is_some() {}
+        match order.peek() {
+            None => break,
+            Some(at) if wanted[*at].0.as_bytes() == stream.key() => met.push((*at, stream.value().clone())),
+            Some(_) => {}
+        }
+    }
+    Ok(met)
+}
+
+/// Documents of a segment, among which those of terms are counted.
+pub(super) struct Among {
+    pub terms: Arc<InvertedIndexReader>,
+    docs: Docs,
+    max_doc: DocId,
+    bits: Option<BitSet>,
+    looked_up: u64,
+}
+
+impl Among {
+    pub fn new(segment: &Segment, docs: &Docs, terms: Arc<InvertedIndexReader>) -> Self {
+        Self { terms, docs: docs.clone(), max_doc: segment.parts.max_doc(), bits: None, looked_up: 0 }
+    }
+
+    pub fn count(&mut self, term: &TermInfo) -> tantivy::Result<u64> {
+        let Docs::Some(docs) = &self.docs else { return Ok(term.doc_freq.into()) };
+        self.looked_up += u64::from(term.doc_freq);
+        if self.bits.is_none() && self.looked_up > docs.len() / FASTER {
+            let mut bits = BitSet::with_max_value(self.max_doc);
+            for doc in docs.iter() {
+                bits.insert(doc);
+            }
+            self.bits = Some(bits);
+        }
+        let has = |doc: &&DocId| self.bits.as_ref().map_or_else(|| docs.contains(**doc), |bits| bits.contains(**doc));
+        let mut postings = self.terms.read_block_postings_from_terminfo(term, IndexRecordOption::Basic)?;
+        let mut count = 0;
+        while !postings.docs().is_empty() {
+            count += postings.docs().iter().filter(has).count() as u64;
+            postings.advance();
+        }
+        Ok(count)
+    }
+}

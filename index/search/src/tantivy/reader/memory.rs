@@ -1,0 +1,80 @@
+//! Cache of the documents of a segment that a caller may read, with the rules that decided it.
+//!
+//! Written and read by searches; an entry holds until the caller is granted something else in a cluster, and then for all
+//! other clusters.
+
+use super::permitted::Permitted;
+use crate::authorization::{CallerRights, DecisionBasis, Rights};
+use crate::document::columns::Facet;
+use crate::tantivy::segments::PartsId;
+use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_apimachinery::user::UserInfo;
+use moka::policy::EvictionPolicy;
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Limit on the memory of all entries.
+const MOST_BYTES: u64 = 32 << 20;
+/// Idle time after which an entry is evicted.
+const KEPT_FOR: Duration = Duration::from_secs(600);
+
+/// By caller.
+type Key = (Arc<UserInfo>, PartsId);
+
+#[derive(Clone)]
+struct Entry {
+    basis: DecisionBasis,
+    permitted: Arc<Permitted>,
+}
+
+/// The last decision about a segment for a caller.
+#[derive(Debug)]
+pub struct Known {
+    pub permitted: Arc<Permitted>,
+    /// Clusters whose rules may say something else to the caller since.
+    pub changed: BTreeSet<ClusterName>,
+}
+
+/// The cache.
+pub struct PermittedMemory(moka::sync::Cache<Key, Entry>);
+
+impl Default for PermittedMemory {
+    fn default() -> Self {
+        let size = |_: &Key, entry: &Entry| u32::try_from(256 + entry.permitted.bytes()).unwrap_or(u32::MAX);
+        let cache = moka::sync::Cache::builder().max_capacity(MOST_BYTES).weigher(size);
+        Self(cache.eviction_policy(EvictionPolicy::lru()).time_to_idle(KEPT_FOR).build())
+    }
+}
+
+impl PermittedMemory {
+    pub fn get(&self, rights: &CallerRights, parts: PartsId) -> Option<Known> {
+        let Entry { basis, permitted } = self.0.get(&(Arc::clone(rights.caller()), parts))?;
+        Some(Known { permitted, changed: rights.changed_from(&basis)? })
+    }
+
+    /// Keeps a decision, unless newer rules had a part in it.
+    pub fn insert(&self, rights: &CallerRights, parts: PartsId, permitted: &Arc<Permitted>) {
+        if let Some(basis) = rights.basis() {
+            let entry = Entry { basis, permitted: Arc::clone(permitted) };
+            self.0.insert((Arc::clone(rights.caller()), parts), entry);
+        }
+    }
+
+    /// Evicts merged segments; returns the callers whose entries were valid, each with the facets that were counted.
+    pub fn forget(&self, rights: &Arc<Rights>, gone: &HashSet<PartsId>) -> Vec<(CallerRights, Vec<Facet>)> {
+        let mut callers: HashMap<Arc<UserInfo>, (Vec<DecisionBasis>, BTreeSet<Facet>)> = HashMap::new();
+        for (key, Entry { basis, permitted }) in self.0.iter().filter(|(key, _)| gone.contains(&key.1)) {
+            let (bases, facets) = callers.entry(Arc::clone(&key.0)).or_default();
+            bases.push(basis);
+            facets.extend(permitted.facets());
+            self.0.invalidate(&*key);
+        }
+        let still = |(caller, (bases, facets)): (Arc<UserInfo>, (Vec<DecisionBasis>, BTreeSet<Facet>))| {
+            let rights = rights.of(&caller);
+            let same = |basis| rights.changed_from(basis).is_some_and(|changed| changed.is_empty());
+            bases.iter().any(same).then(|| (rights, facets.into_iter().collect()))
+        };
+        callers.into_iter().filter_map(still).collect()
+    }
+}

@@ -1,0 +1,165 @@
+//! Everything that matches at one moment, told in its order from beginning to end: for those who want all of it.
+//!
+//! The text index is asked once. What it found is kept as numbers of documents, in runs that are sorted by themselves; the
+//! runs are told as one, and only what comes next of each has names and values. So a million hits take some megabytes and
+//! a time that grows with them and little else, and what changes meanwhile moves nothing: the segments they are in are kept
+//! open until the last one is told.
+
+use crate::collect::TopHitsRequest;
+use crate::engine::SearchContext;
+use crate::plan::predicate::Match;
+use crate::plan::sort::{Ranked, Sort, compare};
+use crate::tantivy::TextIndex;
+use crate::tantivy::reader::doc_sets::{Matching, Question};
+use crate::tantivy::reader::top_hits::{Best, scores};
+use crate::tantivy::segments::{Segment, Snapshot};
+use crate::tantivy::terms::Unfound;
+use crowsnest_store::{Error, Seq};
+use std::cmp::Ordering;
+use std::collections::{BinaryHeap, VecDeque};
+use std::sync::Arc;
+use std::time::Instant;
+use tantivy::{DocId, Score};
+
+/// Documents that are sorted together.
+const RUN: usize = 1 << 16;
+/// Of so many of a run names and values are read at once.
+const AHEAD: usize = 256;
+
+/// What is still to be told.
+pub struct Pass {
+    snapshot: Arc<Snapshot>,
+    request: TopHitsRequest,
+    sort: Arc<[Sort]>,
+    runs: Vec<Run>,
+    /// The next of each run.
+    next: BinaryHeap<Next>,
+    /// Hits that are wanted still.
+    left: usize,
+}
+
+/// Hits of a segment in their order.
+struct Run {
+    segment: usize,
+    docs: VecDeque<(DocId, Score)>,
+    ready: VecDeque<Ranked>,
+}
+
+struct Next {
+    hit: Ranked,
+    run: usize,
+    sort: Arc<[Sort]>,
+}
+
+impl Ord for Next {
+    /// What comes first is the greatest.
+    fn cmp(&self, other: &Self) -> Ordering {
+        compare(&other.hit.place, &self.hit.place, &self.sort).then_with(|| other.run.cmp(&self.run))
+    }
+}
+
+impl PartialOrd for Next {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Next {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Next {}
+
+impl Pass {
+    /// Sorts all hits of the request.
+    pub fn begin(
+        text: &TextIndex,
+        context: &SearchContext,
+        matches: &Match,
+        request: TopHitsRequest,
+    ) -> Result<Self, Error> {
+        let (snapshot, question) = (text.snapshot(), Question::new(matches, text, context.deadline));
+        let parts = text.each(&snapshot, |segment| match question.ask(segment, &snapshot.values, &context.rights) {
+            Ok(matching) => sorted(segment, &snapshot, &request, context.deadline, &matching),
+            Err(Unfound::Late) => Ok(None),
+            Err(Unfound::Failed(error)) => Err(error),
+        });
+        let parts: Vec<_> = parts.map_err(fail)?;
+        let mut runs = Vec::new();
+        for (segment, sorted) in parts.into_iter().enumerate() {
+            let sorted = sorted.ok_or(Error::Incomplete)?;
+            runs.extend(sorted.into_iter().map(|docs| Run { segment, docs: docs.into(), ready: VecDeque::new() }));
+        }
+        let (next, left) = (BinaryHeap::with_capacity(runs.len()), request.keep);
+        let mut pass = Self { snapshot, sort: request.sort.as_slice().into(), request, runs, next, left };
+        for run in 0..pass.runs.len() {
+            pass.offer(run)?;
+        }
+        Ok(pass)
+    }
+
+    /// The newest change it knows of.
+    pub fn seq(&self) -> Seq {
+        self.snapshot.seq
+    }
+
+    /// The next hits, so many; fewer at the end.
+    pub fn next(&mut self, most: usize) -> Result<Vec<Ranked>, Error> {
+        let mut hits = Vec::with_capacity(most.min(self.left));
+        while hits.len() < most.min(self.left) {
+            let Some(Next { hit, run, .. }) = self.next.pop() else { break };
+            hits.push(hit);
+            self.offer(run)?;
+        }
+        self.left -= hits.len();
+        Ok(hits)
+    }
+
+    fn offer(&mut self, at: usize) -> Result<(), Error> {
+        let Some(run) = self.runs.get_mut(at) else { return Ok(()) };
+        if run.ready.is_empty()
+            && !run.docs.is_empty()
+            && let Some(segment) = self.snapshot.segments.get(run.segment)
+        {
+            let docs: Vec<(DocId, Score)> = run.docs.drain(..run.docs.len().min(AHEAD)).collect();
+            let best = Best::new(&segment.parts, &self.snapshot.values, &self.request).map_err(fail)?;
+            run.ready = best.in_place(&docs).map_err(fail)?.into();
+        }
+        if let Some(hit) = run.ready.pop_front() {
+            self.next.push(Next { hit, run: at, sort: Arc::clone(&self.sort) });
+        }
+        Ok(())
+    }
+}
+
+fn fail(error: tantivy::TantivyError) -> Error {
+    Error::text("cannot be searched", error)
+}
+
+type Sorted = Vec<Vec<(DocId, Score)>>;
+
+/// What of a segment matches, in runs; None: the time is over.
+fn sorted(
+    segment: &Segment,
+    snapshot: &Snapshot,
+    request: &TopHitsRequest,
+    deadline: Instant,
+    matching: &Matching,
+) -> tantivy::Result<Option<Sorted>> {
+    let Matching { docs, scored, .. } = matching;
+    if docs.is_none() {
+        return Ok(Some(Vec::new()));
+    }
+    let best = Best::new(&segment.parts, &snapshot.values, request)?;
+    let all = scores(docs, scored, segment.parts.max_doc());
+    let mut runs = Vec::with_capacity(all.len().div_ceil(RUN));
+    for run in all.chunks(RUN) {
+        if Instant::now() > deadline {
+            return Ok(None);
+        }
+        runs.push(best.sorted(run));
+    }
+    Ok(Some(runs))
+}

@@ -1,0 +1,448 @@
+//! The best hits of a segment, in the order that is asked for.
+
+use crate::collect::TopHitsRequest;
+use crate::document::columns::Facet;
+use crate::plan::sort::{MOST_COLUMNS, OfCluster, Place, Rank, Ranked, Sort, SortBy};
+use crate::tantivy::doc_set::{Docs, all_of, without};
+use crate::tantivy::segments::Parts;
+use crate::tantivy::values::{NONE, Values};
+use std::collections::{BinaryHeap, HashMap};
+use std::ops::Bound;
+use std::time::Instant;
+use tantivy::columnar::{Column, StrColumn};
+use tantivy::{DocId, Score};
+
+/// Classes of documents that are told apart at most.
+const MOST_CLASSES: usize = 32;
+/// Of so many documents in a row nobody looks at the clock.
+const BLOCK: usize = 1_024;
+
+enum SortColumn {
+    Score,
+    Number(Column<i64>),
+    Text(Option<StrColumn>),
+    Cluster(OfClusters),
+}
+
+/// What clusters have, in order.
+struct OfClusters {
+    texts: Vec<String>,
+    /// Where in that order, by the clusters' numbers.
+    places: Vec<Option<u64>>,
+}
+
+impl OfClusters {
+    fn new(of: OfCluster, request: &TopHitsRequest, values: &Values) -> Self {
+        let known = request.world.clusters.iter();
+        let known: HashMap<&str, &str> =
+            known.filter_map(|cluster| Some((cluster.name.as_str(), of.of(cluster)?))).collect();
+        let mut texts: Vec<String> = known.values().map(|text| (*text).to_owned()).collect();
+        texts.sort_unstable();
+        texts.dedup();
+        let names = values.of(Facet::Cluster);
+        let place = |number: u32| {
+            let text = known.get(&**names.text(number)?)?;
+            texts.iter().position(|other| other == text).map(|at| at as u64)
+        };
+        let places = (0..u32::try_from(names.end()).unwrap_or(NONE)).map(place).collect();
+        Self { texts, places }
+    }
+
+    fn place(&self, cluster: u32) -> Option<u64> {
+        self.places.get(cluster as usize).copied().flatten()
+    }
+}
+
+/// Of one column: missing ones last, then what is smaller.
+type Inside = (bool, u64);
+
+/// A place inside a segment; smaller is better, so the heap's top is the worst kept. Ordinals are doubled: what is not in
+/// the segment lies between two of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Candidate {
+    rank: [Inside; MOST_COLUMNS],
+    name: u64,
+    id: u64,
+    doc: DocId,
+    score: u32,
+}
+
+/// Keeps the best hits of one segment.
+pub struct Best<'s> {
+    parts: &'s Parts,
+    sort: Vec<(SortColumn, bool)>,
+    by_relevance: bool,
+    after: Option<Candidate>,
+    /// Hits to keep.
+    most: usize,
+    best: BinaryHeap<Candidate>,
+    left: u64,
+}
+
+/// Floats in the order of their values, as integers.
+fn ordered(value: f32) -> u32 {
+    let bits = value.to_bits();
+    if bits >> 31 == 0 { bits | 1 << 31 } else { !bits }
+}
+
+fn unordered(bits: u32) -> f32 {
+    f32::from_bits(if bits >> 31 == 1 { bits & !(1 << 31) } else { !bits })
+}
+
+fn numbered(value: i64) -> u64 {
+    (value as u64) ^ (1 << 63)
+}
+
+/// Where an ordinal lies among those doubled.
+fn doubled(ordinal: u64) -> u64 {
+    2 * ordinal + 1
+}
+
+/// Where a string lies among the doubled ordinals of a column.
+fn position(column: Option<&StrColumn>, text: &str) -> tantivy::Result<u64> {
+    let Some(column) = column else { return Ok(0) };
+    let dictionary = column.dictionary();
+    if let Some(ordinal) = dictionary.term_ord(text)? {
+        return Ok(doubled(ordinal));
+    }
+    let next = dictionary.term_bounds_to_ord(Bound::Included(text), Bound::Unbounded)?;
+    Ok(match next.0 {
+        Bound::Included(ordinal) | Bound::Excluded(ordinal) => ordinal.saturating_mul(2),
+        Bound::Unbounded => u64::MAX,
+    })
+}
+
+/// The first string of each document.
+fn first_texts(
+    column: Option<&StrColumn>,
+    docs: impl Iterator<Item = DocId>,
+) -> std::io::Result<HashMap<DocId, String>> {
+    let Some(column) = column else { return Ok(HashMap::new()) };
+    let mut found: Vec<(u64, DocId)> = docs.filter_map(|doc| Some((first(Some(column), doc)?, doc))).collect();
+    found.sort_unstable();
+    let mut ordinals: Vec<u64> = found.iter().map(|(ordinal, _)| *ordinal).collect();
+    ordinals.dedup();
+    let texts = texts_of(column, &ordinals)?;
+    let text = |ordinal: u64| ordinals.binary_search(&ordinal).ok().and_then(|at| texts.get(at).cloned());
+    Ok(found.into_iter().filter_map(|(ordinal, doc)| Some((doc, text(ordinal)?))).collect())
+}
+
+fn first(column: Option<&StrColumn>, doc: DocId) -> Option<u64> {
+    column.and_then(|column| column.ords().first(doc))
+}
+
+fn directed(value: u64, descending: bool) -> Inside {
+    (false, if descending { !value } else { value })
+}
+
+impl<'s> Best<'s> {
+    pub fn new(parts: &'s Parts, values: &Values, request: &TopHitsRequest) -> tantivy::Result<Self> {
+        let fast = parts.reader.fast_fields();
+        let column = |sort: &Sort| {
+            let column = match sort.by {
+                SortBy::Relevance => SortColumn::Score,
+                SortBy::Number(number) => SortColumn::Number(fast.i64(number.name())?),
+                SortBy::Text(facet) => SortColumn::Text(fast.str(facet.column())?),
+                SortBy::Cluster(of) => SortColumn::Cluster(OfClusters::new(of, request, values)),
+            };
+            Ok((column, sort.descending))
+        };
+        let sort = request.sort.iter().take(MOST_COLUMNS).map(column).collect::<tantivy::Result<Vec<_>>>()?;
+        let by_relevance = matches!(sort.as_slice(), [(SortColumn::Score, _)]);
+        let best = BinaryHeap::new();
+        let mut this = Self { parts, sort, by_relevance, after: None, most: request.keep, best, left: 0 };
+        this.after = request.after.as_ref().map(|after| this.bound(after)).transpose()?;
+        Ok(this)
+    }
+
+    /// Hits behind those that were shown before.
+    pub fn left(&self) -> u64 {
+        self.left
+    }
+
+    /// Offers the documents, each with what the sets it is in are worth. Whether that was in time.
+    pub fn offer_all(&mut self, docs: &Docs, scored: &[(Docs, Score)], deadline: Instant) -> bool {
+        let classes = Classes::of(docs, scored, self.parts.max_doc());
+        let in_time = || Instant::now() <= deadline;
+        // Best first: those of later ones are often not looked at.
+        for (class, score) in &classes.all {
+            if !self.takes(score + classes.most_more()) {
+                continue;
+            }
+            let late = if self.walks(class, &classes) {
+                !self.walk(class, *score, in_time)
+            } else {
+                let mut late = false;
+                class.in_blocks(self.parts.max_doc(), |block| {
+                    block.iter().for_each(|doc| self.offer(*doc, score + classes.more(*doc)));
+                    late = !in_time();
+                    !late
+                });
+                late
+            };
+            if late {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Whether a hit with the score could still be among the best.
+    fn takes(&self, score: Score) -> bool {
+        let better = |worst: &Candidate| ordered(score) >= worst.score;
+        !self.by_relevance
+            || self.after.is_some()
+            || self.best.len() < self.most
+            || self.best.peek().is_some_and(better)
+    }
+
+    /// Whether all that are worth the same are met sooner in the order of names, which goes on behind the score, than one
+    /// after another.
+    fn walks(&self, class: &Docs, classes: &Classes<'_>) -> bool {
+        let (max_doc, all) = (u64::from(self.parts.max_doc()), class.len(self.parts.max_doc()));
+        let expected = (self.most as u64).saturating_mul(max_doc) / all.max(1);
+        self.by_relevance && self.after.is_none() && classes.rest.is_empty() && expected.saturating_mul(4) < all
+    }
+
+    /// Offers documents by name until no other can be among the best. Whether that was in time.
+    fn walk(&mut self, class: &Docs, score: Score, in_time: impl Fn() -> bool) -> bool {
+        let mut last = None;
+        for (nth, doc) in self.parts.names.sorted().iter().enumerate() {
+            if nth % BLOCK == BLOCK - 1 && !in_time() {
+                return false;
+            }
+            if !class.has(*doc) {
+                continue;
+            }
+            let name = self.parts.column(Facet::Name).first(*doc);
+            // Several may have one name.
+            if last != Some(name)
+                && self.best.len() >= self.most
+                && self.best.peek().is_none_or(|worst| (worst.score, self.name(*doc)) > (ordered(score), worst.name))
+            {
+                return true;
+            }
+            last = Some(name);
+            self.offer(*doc, score);
+        }
+        true
+    }
+
+    fn cluster(&self, doc: DocId) -> u32 {
+        self.parts.column(Facet::Cluster).first(doc)
+    }
+
+    /// Where a document's name lies among those of the segment.
+    fn name(&self, doc: DocId) -> u64 {
+        match self.parts.column(Facet::Name).first(doc) {
+            NONE => u64::MAX,
+            ordinal => doubled(ordinal.into()),
+        }
+    }
+
+    /// Keeps a document while it is among the best.
+    fn offer(&mut self, doc: DocId, score: Score) {
+        let name = self.name(doc);
+        let full = self.best.len() >= self.most;
+        if self.by_relevance && self.after.is_none() && full {
+            let worse = |worst: &Candidate| (worst.score, name) > (ordered(score), worst.name);
+            if self.best.peek().is_none_or(worse) {
+                return;
+            }
+        }
+        let rank = self.rank(doc, score);
+        let worse = |worst: &Candidate| (rank, name) > (worst.rank, worst.name);
+        if self.after.is_none() && full && self.best.peek().is_none_or(worse) {
+            return;
+        }
+        let Some(id) = self.parts.ids.first(doc) else { return };
+        let candidate = Candidate { rank, name, id, doc, score: ordered(score) };
+        if self.after.is_some_and(|after| candidate <= after) {
+            return;
+        }
+        self.left += 1;
+        if !full {
+            self.best.push(candidate);
+        } else if self.best.peek().is_some_and(|worst| candidate < *worst) {
+            self.best.pop();
+            self.best.push(candidate);
+        }
+    }
+
+    /// A place of the whole order, as a bound in this segment.
+    fn bound(&self, place: &Place) -> tantivy::Result<Candidate> {
+        let mut rank = [(false, 0); MOST_COLUMNS];
+        for ((into, (column, descending)), value) in rank.iter_mut().zip(&self.sort).zip(&place.ranks) {
+            *into = match (column, value) {
+                (SortColumn::Score, Rank::Score(score)) => (false, u64::from(!ordered(*score))),
+                (SortColumn::Number(_), Rank::Number(Some(number))) => directed(numbered(*number), *descending),
+                (SortColumn::Text(column), Rank::Text(Some(text))) => {
+                    directed(position(column.as_ref(), text)?, *descending)
+                }
+                (SortColumn::Cluster(of), Rank::Text(Some(text))) => {
+                    // One that is gone lies between two others.
+                    let place = match of.texts.binary_search(text) {
+                        Ok(at) => doubled(at as u64),
+                        Err(next) => 2 * next as u64,
+                    };
+                    directed(place, *descending)
+                }
+                _ => (true, 0),
+            };
+        }
+        let name = match self.parts.names.search(&place.name) {
+            Ok(ordinal) => doubled(ordinal.into()),
+            Err(next) => 2 * u64::from(next),
+        };
+        Ok(Candidate { rank, name, id: place.id, doc: DocId::MAX, score: u32::MAX })
+    }
+
+    fn rank(&self, doc: DocId, score: Score) -> [Inside; MOST_COLUMNS] {
+        let mut rank = [(false, 0); MOST_COLUMNS];
+        for (into, (column, descending)) in rank.iter_mut().zip(&self.sort) {
+            let value = match column {
+                // Best first is descending.
+                SortColumn::Score => Some((false, u64::from(!ordered(score)))),
+                SortColumn::Number(column) => column.first(doc).map(|value| directed(numbered(value), *descending)),
+                SortColumn::Text(column) => {
+                    first(column.as_ref(), doc).map(|ordinal| directed(doubled(ordinal), *descending))
+                }
+                SortColumn::Cluster(of) => {
+                    of.place(self.cluster(doc)).map(|place| directed(doubled(place), *descending))
+                }
+            };
+            *into = value.unwrap_or((true, 0));
+        }
+        rank
+    }
+
+    /// The kept hits with their places in the whole order.
+    pub fn ranked(self) -> tantivy::Result<Vec<Ranked>> {
+        let kept = self.best.iter().map(|kept| (kept.doc, kept.id, unordered(kept.score)));
+        self.places(&kept.collect::<Vec<_>>())
+    }
+
+    /// Documents, by their ids and what they are worth, with their places in the whole order.
+    fn places(&self, docs: &[(DocId, u64, Score)]) -> tantivy::Result<Vec<Ranked>> {
+        let texts = self.sort.iter().map(|(column, _)| match column {
+            SortColumn::Text(column) => first_texts(column.as_ref(), docs.iter().map(|(doc, ..)| *doc)),
+            _ => Ok(HashMap::new()),
+        });
+        let texts = texts.collect::<std::io::Result<Vec<_>>>()?;
+        let hit = |(doc, id, score): &(DocId, u64, Score)| {
+            let ranks = self.sort.iter().zip(&texts).map(|((column, _), texts)| match column {
+                SortColumn::Score => Rank::Score(*score),
+                SortColumn::Number(column) => Rank::Number(column.first(*doc)),
+                SortColumn::Text(_) => Rank::Text(texts.get(doc).cloned()),
+                SortColumn::Cluster(of) => {
+                    let place = of.place(self.cluster(*doc));
+                    Rank::Text(place.and_then(|place| of.texts.get(place as usize).cloned()))
+                }
+            });
+            let name = self.parts.names.get(self.parts.column(Facet::Name).first(*doc));
+            let place = Place { ranks: ranks.collect(), name: name.unwrap_or_default().to_owned(), id: *id };
+            Ranked { place, score: *score, past: None }
+        };
+        Ok(docs.iter().map(hit).collect())
+    }
+
+    /// Of these documents those behind what was shown before, in their order, as many as are to be kept.
+    pub fn sorted(&self, docs: &[(DocId, Score)]) -> Vec<(DocId, Score)> {
+        let candidate = |(doc, score): &(DocId, Score)| {
+            let (rank, name, id) = (self.rank(*doc, *score), self.name(*doc), self.parts.ids.first(*doc)?);
+            Some(Candidate { rank, name, id, doc: *doc, score: ordered(*score) })
+        };
+        let behind = |candidate: &Candidate| self.after.is_none_or(|after| *candidate > after);
+        let mut all: Vec<Candidate> = docs.iter().filter_map(candidate).filter(behind).collect();
+        if (1..all.len()).contains(&self.most) {
+            all.select_nth_unstable(self.most - 1);
+        }
+        all.truncate(self.most);
+        all.sort_unstable();
+        all.into_iter().map(|candidate| (candidate.doc, unordered(candidate.score))).collect()
+    }
+
+    /// Documents in the order in which they come, with their places in the whole one.
+    pub fn in_place(&self, docs: &[(DocId, Score)]) -> tantivy::Result<Vec<Ranked>> {
+        let with_id = docs.iter().filter_map(|(doc, score)| Some((*doc, self.parts.ids.first(*doc)?, *score)));
+        self.places(&with_id.collect::<Vec<_>>())
+    }
+}
+
+/// Each of the documents with what the sets it is in are worth.
+pub fn scores(docs: &Docs, scored: &[(Docs, Score)], max_doc: DocId) -> Vec<(DocId, Score)> {
+    let classes = Classes::of(docs, scored, max_doc);
+    let mut all = Vec::with_capacity(docs.len(max_doc) as usize);
+    for (class, score) in &classes.all {
+        class.in_blocks(max_doc, |block| {
+            all.extend(block.iter().map(|doc| (*doc, score + classes.more(*doc))));
+            true
+        });
+    }
+    all
+}
+
+/// The strings of ordinals in ascending order. One by one, each would unpack the block it lies in.
+fn texts_of(column: &StrColumn, ordinals: &[u64]) -> std::io::Result<Vec<String>> {
+    let mut texts = Vec::with_capacity(ordinals.len());
+    let text = |bytes: &[u8]| texts.push(String::from_utf8_lossy(bytes).into_owned());
+    column.dictionary().sorted_ords_to_term_cb(ordinals, text)?;
+    Ok(texts)
+}
+
+/// Documents by what the sets they are in are worth together.
+struct Classes<'q> {
+    all: Vec<(Docs, Score)>,
+    /// Sets that made too many of them: each document is looked up in these.
+    rest: &'q [(Docs, Score)],
+}
+
+impl<'q> Classes<'q> {
+    fn of(docs: &Docs, mut scored: &'q [(Docs, Score)], max_doc: DocId) -> Self {
+        let mut all = vec![(docs.clone(), 0.0)];
+        while let [(set, worth), rest @ ..] = scored
+            && all.len() < MOST_CLASSES
+        {
+            scored = rest;
+            let mut parts = Vec::with_capacity(2 * all.len());
+            for (class, score) in all {
+                // Most sets hold all documents that match, or few of them.
+                if set.holds(&class) {
+                    parts.push((class, score + worth));
+                    continue;
+                }
+                let inside = all_of(&[class.clone(), set.clone()]);
+                if inside.is_none() {
+                    parts.push((class, score));
+                    continue;
+                }
+                parts.push((without(class, set, max_doc), score));
+                parts.push((inside, score + worth));
+            }
+            all = parts;
+        }
+        all.sort_by(|a, b| b.1.total_cmp(&a.1));
+        Self { all, rest: scored }
+    }
+
+    /// What a document is worth more than its class.
+    fn more(&self, doc: DocId) -> Score {
+        self.rest.iter().filter(|(set, _)| set.has(doc)).fold(0.0, |sum, (_, worth)| sum + worth)
+    }
+
+    fn most_more(&self) -> Score {
+        self.rest.iter().fold(0.0, |sum, (_, worth)| sum + worth)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn floats_are_ordered_as_integers() {
+        let scores = [-1.5, 0.0, 1.0, 40.0, 154.0];
+        assert!(scores.windows(2).all(|pair| ordered(pair[0]).cmp(&ordered(pair[1])) == std::cmp::Ordering::Less));
+        assert!(scores.iter().all(|score| unordered(ordered(*score)) == *score));
+    }
+}

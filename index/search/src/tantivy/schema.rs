@@ -1,0 +1,112 @@
+//! The schema of the tantivy index, and documents as it stores them.
+
+use super::tokenizer::{SAID, TEXT, WHOLE};
+use crate::document::Document;
+use crate::document::columns::{Facet, Key, Number, Word};
+use tantivy::TantivyDocument;
+use tantivy::schema::{FAST, Field, INDEXED, IndexRecordOption, Schema, TextFieldIndexing, TextOptions};
+
+/// The schema's fields by column.
+#[derive(Debug, Clone)]
+pub struct Columns {
+    words: Vec<Field>,
+    numbers: Vec<Field>,
+    facets: Vec<Field>,
+    keys: Vec<Field>,
+    /// Record id, to delete and to fetch by.
+    pub id: Field,
+    /// The whole manifest.
+    pub content: Field,
+    /// Messages of events, conditions and containers, with where each word is.
+    pub message: Field,
+}
+
+/// The column of record ids.
+pub const ID: &str = "id";
+const CONTENT: &str = "content";
+const MESSAGE: &str = "message";
+
+impl Columns {
+    pub fn schema() -> Schema {
+        let mut schema = Schema::builder();
+        let placed = |tokenizer: &str, option: IndexRecordOption| {
+            let indexing =
+                TextFieldIndexing::default().set_tokenizer(tokenizer).set_index_option(option).set_fieldnorms(false);
+            TextOptions::default().set_indexing_options(indexing)
+        };
+        let terms = |tokenizer: &str| placed(tokenizer, IndexRecordOption::Basic);
+        for word in Word::ALL {
+            let tokenizer = if *word == Word::Exact { "raw" } else { WHOLE };
+            schema.add_text_field(word.name(), terms(tokenizer));
+        }
+        for number in Number::ALL {
+            schema.add_i64_field(number.name(), FAST);
+        }
+        for facet in Facet::ALL {
+            schema.add_text_field(facet.column(), TextOptions::default().set_fast("raw"));
+        }
+        for key in Key::ALL {
+            schema.add_u64_field(key.name(), FAST | INDEXED);
+        }
+        schema.add_u64_field(ID, FAST | INDEXED);
+        schema.add_text_field(CONTENT, terms(TEXT));
+        schema.add_text_field(MESSAGE, placed(SAID, IndexRecordOption::WithFreqsAndPositions));
+        schema.build()
+    }
+
+    pub fn of(schema: &Schema) -> tantivy::Result<Self> {
+        let words = Word::ALL.iter().map(|word| schema.get_field(word.name()));
+        let numbers = Number::ALL.iter().map(|number| schema.get_field(number.name()));
+        let facets = Facet::ALL.iter().map(|facet| schema.get_field(facet.column()));
+        let keys = Key::ALL.iter().map(|key| schema.get_field(key.name()));
+        Ok(Self {
+            words: words.collect::<Result<_, _>>()?,
+            numbers: numbers.collect::<Result<_, _>>()?,
+            facets: facets.collect::<Result<_, _>>()?,
+            keys: keys.collect::<Result<_, _>>()?,
+            id: schema.get_field(ID)?,
+            content: schema.get_field(CONTENT)?,
+            message: schema.get_field(MESSAGE)?,
+        })
+    }
+
+    pub fn word(&self, word: Word) -> Field {
+        self.words[word as usize]
+    }
+
+    pub fn number(&self, number: Number) -> Field {
+        self.numbers[number as usize]
+    }
+
+    pub fn key(&self, key: Key) -> Field {
+        self.keys[key as usize]
+    }
+
+    pub fn facet(&self, facet: Facet) -> Field {
+        self.facets[Facet::ALL.iter().position(|other| *other == facet).unwrap_or_default()]
+    }
+}
+
+impl Document {
+    /// The document tantivy stores. The manifest is read once: its text is asked for before its messages.
+    pub fn to_tantivy(&self, columns: &Columns) -> TantivyDocument {
+        let mut document = TantivyDocument::new();
+        document.add_u64(columns.id, self.id);
+        for (word, value) in &self.words {
+            document.add_text(columns.word(*word), value);
+            if *word != Word::Qualified {
+                document.add_text(columns.word(Word::Exact), format!("{}={value}", word.name()));
+            }
+        }
+        // Names are as many as objects: they are looked through in memory.
+        let others = self.anything(false).filter(|(word, _)| *word != Word::Name);
+        others.for_each(|(_, value)| document.add_text(columns.word(Word::Anything), value));
+        self.has().for_each(|name| document.add_text(columns.word(Word::Has), name));
+        self.numbers.iter().for_each(|(number, value)| document.add_i64(columns.number(*number), *value));
+        self.facets.iter().for_each(|(facet, value)| document.add_text(columns.facet(*facet), value));
+        self.keys.iter().for_each(|(key, of)| document.add_u64(columns.key(*key), *of));
+        document.add_text(columns.content, self.content());
+        self.messages().iter().for_each(|message| document.add_text(columns.message, message));
+        document
+    }
+}

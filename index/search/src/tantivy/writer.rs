@@ -1,0 +1,566 @@
+//! Keeps the text index behind the store: one writer, batched commits, the reached seq as payload.
+
+use super::{Built, Pace, Payload, Prepare, TextIndex, merges};
+use crate::document::Document;
+use crate::tantivy::throttle::{Work, stand_back};
+use crowsnest_component_base::retry::Backoff;
+use crowsnest_store::metrics::Metrics;
+use crowsnest_store::record::{Change, Happened, Object, Seq};
+use crowsnest_store::tail::Tail;
+use crowsnest_store::{Error, IndexOptions};
+use crowsnest_store::{OUTAGE_RETRY, Replayed, Store};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use tantivy::{IndexWriter, Term};
+use tokio::runtime::Handle;
+use tokio::sync::{oneshot, watch};
+use tokio_util::sync::CancellationToken;
+
+/// Changes read from the store at once while catching up.
+const REPLAY: usize = 500;
+/// More changes than this to take in are many.
+const MANY: usize = REPLAY * 2;
+/// Bytes of changed objects that wait for the next commit.
+const HELD: usize = 8 << 20;
+/// Without changes for so long, what was merged is looked at; then after twice as long each time, up to the longest: what takes long to
+/// merge is not missed sooner.
+const REST: Backoff = Backoff::new(Duration::from_secs(2), Duration::from_secs(600));
+/// Of the threads that write: about a quarter of the time of a core that others want too, and a tenth while a start fills the
+/// cache, when nothing can be found yet anyway and all others wait for objects.
+const NICE: i32 = 5;
+const NICER: i32 = 10;
+/// A start is over when the text index has not been far behind for so long.
+const STARTED: Duration = Duration::from_secs(5);
+
+pub(crate) struct TextFollower {
+    pub text: Arc<TextIndex>,
+    pub store: Arc<dyn Store>,
+    pub tail: Arc<Tail>,
+    pub metrics: Arc<Metrics>,
+    pub payload: Payload,
+    /// The seq searches can find.
+    pub searchable: watch::Sender<Seq>,
+    /// How far the index that is written has got: no deletion after that may be forgotten.
+    pub seen: Arc<AtomicU64>,
+    pub interval: Duration,
+    pub commit_changes: usize,
+    pub heap_bytes: usize,
+    /// The store's seq when the index that is written was empty: deletions before that are none of its business.
+    pub empty_at: Seq,
+    /// Built anew, while searches go on with the old one.
+    anew: Option<Built>,
+    pub outlives_outages: bool,
+    prepare: Box<Prepare>,
+    /// The last one.
+    commit_took: Duration,
+    /// While a start fills the cache: the work that is followed by a rest.
+    resting: Option<Work>,
+}
+
+impl TextFollower {
+    pub fn new(
+        (text, payload): (Arc<TextIndex>, Payload),
+        store: Arc<dyn Store>,
+        tail: Arc<Tail>,
+        metrics: Arc<Metrics>,
+        seen: Arc<AtomicU64>,
+        options: &IndexOptions,
+        prepare: Box<Prepare>,
+    ) -> (Self, watch::Receiver<Seq>) {
+        seen.store(payload.seq, Ordering::Relaxed);
+        let (searchable, receiver) = watch::channel(Seq(payload.seq));
+        let follower = Self {
+            text,
+            store,
+            tail,
+            metrics,
+            payload,
+            searchable,
+            seen,
+            interval: options.text_commit_interval,
+            commit_changes: options.text_commit_changes.max(1),
+            heap_bytes: options.text_heap_bytes,
+            empty_at: Seq(0),
+            anew: None,
+            outlives_outages: options.store.outlives_outages(),
+            prepare,
+            commit_took: Duration::ZERO,
+            resting: None,
+        };
+        (follower, receiver)
+    }
+
+    /// Runs until stopped: first on threads that others come before by far, then, since no thread gets back what it gave up, on
+    /// others.
+    pub async fn run(self, stop: CancellationToken) -> Result<(), Error> {
+        match self.on_thread(NICER, Some(STARTED), stop.clone()).await? {
+            Some(started) => started.on_thread(NICE, None, stop).await.map(drop),
+            None => Ok(()),
+        }
+    }
+
+    /// Documents are built and committed on a thread of its own, until stopped or, if that is given, up to date for so long:
+    /// then it comes back.
+    async fn on_thread(
+        mut self,
+        nice: i32,
+        until: Option<Duration>,
+        stop: CancellationToken,
+    ) -> Result<Option<Self>, Error> {
+        let runtime = Handle::current();
+        let (ended, end) = oneshot::channel();
+        let work = move || {
+            stand_back(nice);
+            // For timers that are made here.
+            let _entered = runtime.enter();
+            self.resting = until.map(|_| Work::begin());
+            // Nobody listens any more only when all is stopped.
+            let _ = ended.send(self.follow(&runtime, until, &stop));
+        };
+        let thread = std::thread::Builder::new().name("text-index".to_owned()).spawn(work);
+        thread.map_err(|source| Error::Io { path: "the text index's thread".to_owned(), source })?;
+        end.await.unwrap_or_else(|_| Err(Error::StoreFormat("the text index's writer panicked".to_owned())))
+    }
+
+    fn follow(
+        mut self,
+        runtime: &Handle,
+        until: Option<Duration>,
+        stop: &CancellationToken,
+    ) -> Result<Option<Self>, Error> {
+        let mut behind_at = Instant::now();
+        let mut writer = self.text.writer(self.heap_bytes)?;
+        let mut tail = self.tail.follow(Seq(self.payload.seq));
+        let mut pending = Pending::default();
+        let mut pace = Pace::Following;
+        let mut rests = 1;
+        loop {
+            // Far behind, or told of very much, larger commits get there sooner: each is a segment, to be merged again and again.
+            let lag = self.tail.latest().0.saturating_sub(tail.since().0);
+            let behind = lag > MANY as u64 || pending.changes > MANY;
+            if behind {
+                behind_at = Instant::now();
+            } else if pending.seq.is_none() && until.is_some_and(|until| behind_at.elapsed() > until) {
+                writer.wait_merging_threads().map_err(|e| Error::text("cannot finish its merges", e))?;
+                return Ok(Some(self));
+            }
+            let wanted = if behind { Pace::Filling } else { Pace::Following };
+            if std::mem::replace(&mut pace, wanted) != wanted {
+                writer.set_merge_policy(merges(wanted));
+            }
+            let deadline = match (pending.since, pending.last) {
+                (Some(since), Some(last)) if behind => Some((since + self.interval * 10).min(last + self.interval)),
+                (since, _) => since.map(|since| since + self.until_commit()),
+            };
+            let next = runtime.block_on(async {
+                let until = async {
+                    match deadline {
+                        Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
+                        None => std::future::pending().await,
+                    }
+                };
+                tokio::select! {
+                    biased;
+                    () = stop.cancelled() => Next::Stop,
+                    () = until => Next::Commit,
+                    () = tokio::time::sleep(REST.delay(rests)), if deadline.is_none() => Next::Rest,
+                    changes = tail.next() => match changes {
+                        None => Next::Stop,
+                        Some(changes) => Next::Changes(changes),
+                    },
+                }
+            });
+            self.begin();
+            match next {
+                Next::Stop => {
+                    self.commit(&mut writer, &mut pending)?;
+                    writer.wait_merging_threads().map_err(|e| Error::text("cannot finish its merges", e))?;
+                    return Ok(None);
+                }
+                Next::Commit => {
+                    self.commit(&mut writer, &mut pending)?;
+                    rests = 1;
+                }
+                Next::Rest => {
+                    self.take_merged()?;
+                    rests += 1;
+                }
+                Next::Changes(Ok(changes)) => {
+                    for change in changes {
+                        pending.add(change.seq);
+                        pending.hold(change);
+                    }
+                    if pending.held_bytes > HELD {
+                        self.release(&writer, &mut pending)?;
+                    }
+                }
+                Next::Changes(Err(_)) => {
+                    self.release(&writer, &mut pending)?;
+                    let since = pending.seq.unwrap_or(Seq(self.payload.seq)).max(tail.since());
+                    let reached = self.catch_up(runtime, stop, &mut writer, &mut pending, since)?;
+                    tail.skip_to(reached);
+                    behind_at = Instant::now();
+                }
+            }
+            if pending.changes >= self.commit_changes {
+                self.commit(&mut writer, &mut pending)?;
+            }
+            self.rest(runtime, stop);
+            let latest = self.tail.latest().0;
+            self.metrics.text_lag.set(latest.saturating_sub(pending.seq.map_or(self.payload.seq, |seq| seq.0)));
+        }
+    }
+
+    /// Reads what the tail no longer has from the store.
+    fn catch_up(
+        &mut self,
+        runtime: &Handle,
+        stop: &CancellationToken,
+        writer: &mut IndexWriter,
+        pending: &mut Pending,
+        mut since: Seq,
+    ) -> Result<Seq, Error> {
+        loop {
+            if stop.is_cancelled() {
+                return Ok(since);
+            }
+            // Read first: what comes later than this the tail will tell, if the store has nothing more.
+            let told = self.tail.latest();
+            let Replay { changes, pruned, latest } = match runtime.block_on(self.replay(since)) {
+                Err(error) if self.outlives_outages && error.is_outage() => {
+                    tracing::debug!(error = error.chain(), "the text index waits for the database");
+                    self.commit(writer, pending)?;
+                    runtime.block_on(stop.run_until_cancelled(tokio::time::sleep(OUTAGE_RETRY)));
+                    continue;
+                }
+                other => other?,
+            };
+            self.begin();
+            if pruned > since.max(self.empty_at) {
+                if since == Seq(0) {
+                    // Nothing was taken in yet: it need not be built beside itself, and is searched while it fills.
+                    self.empty_at = latest;
+                } else {
+                    self.start_over(writer, pending, latest)?;
+                    since = Seq(0);
+                }
+                continue;
+            }
+            if changes.is_empty() {
+                let reached = since.max(told);
+                if reached > pending.seq.unwrap_or(Seq(self.payload.seq)) {
+                    pending.add(reached);
+                }
+                if self.anew.is_some() {
+                    self.commit(writer, pending)?;
+                }
+                if let Some(built) = self.anew.take() {
+                    self.text.replace(built, Seq(self.payload.seq))?;
+                    self.searchable.send_replace(Seq(self.payload.seq));
+                }
+                return Ok(reached);
+            }
+            for change in &changes {
+                let taken_in = pending.taken_in.map_or(self.payload.seq, |seq| seq.0);
+                match change {
+                    Replayed::Put(object) => self.put(writer, taken_in, object)?,
+                    Replayed::Deleted { id, .. } => self.delete(writer, *id),
+                }
+                since = change.seq();
+                pending.add(since);
+                pending.taken_in = Some(since);
+            }
+            self.rest(runtime, stop);
+            let waited = pending.since.is_some_and(|first| first.elapsed() >= self.interval * 10);
+            if pending.changes >= self.commit_changes || waited {
+                self.commit(writer, pending)?;
+            }
+            self.metrics.text_lag.set(self.tail.latest().0.saturating_sub(since.0));
+        }
+    }
+
+    /// What comes now is work.
+    fn begin(&mut self) {
+        if let Some(work) = &mut self.resting {
+            *work = Work::begin();
+        }
+    }
+
+    /// After work, while a start fills the cache.
+    fn rest(&self, runtime: &Handle, stop: &CancellationToken) {
+        let due = self.resting.as_ref().map_or(Duration::ZERO, Work::rest);
+        if !due.is_zero() {
+            runtime.block_on(stop.run_until_cancelled(tokio::time::sleep(due)));
+        }
+    }
+
+    async fn replay(&self, since: Seq) -> Result<Replay, Error> {
+        let changes = self.store.replay(since, REPLAY).await?;
+        // Asked afterwards, so that nothing is pruned in between.
+        Ok(Replay { changes, pruned: self.store.pruned().await?, latest: self.store.latest().await? })
+    }
+
+    /// Deletions were pruned before they were seen here, for which a clock that leaps is enough: what they deleted would be
+    /// counted for ever.
+    fn start_over(&mut self, writer: &mut IndexWriter, pending: &mut Pending, latest: Seq) -> Result<(), Error> {
+        tracing::info!("deletions were pruned before the text index saw them; it is built anew");
+        let built = self.text.anew()?;
+        *writer = built.writer(self.heap_bytes)?;
+        *pending = Pending::default();
+        self.payload.seq = 0;
+        self.seen.store(0, Ordering::Relaxed);
+        writer.set_merge_policy(merges(Pace::Filling));
+        (self.empty_at, self.anew) = (latest, Some(built));
+        Ok(())
+    }
+
+    fn delete(&self, writer: &IndexWriter, id: u64) {
+        writer.delete_term(Term::from_field_u64(self.text.columns.id, id));
+    }
+
+    /// Takes in what is held: of each object the last change alone.
+    fn release(&self, writer: &IndexWriter, pending: &mut Pending) -> Result<(), Error> {
+        let taken_in = pending.taken_in.map_or(self.payload.seq, |seq| seq.0);
+        for (id, change) in std::mem::take(&mut pending.held) {
+            match change.happened {
+                Happened::Deleted if id <= taken_in => self.delete(writer, id),
+                Happened::Deleted => {}
+                Happened::Added | Happened::Modified => self.put(writer, taken_in, &change.object)?,
+            }
+        }
+        (pending.held_bytes, pending.taken_in) = (0, pending.seq);
+        Ok(())
+    }
+
+    fn put(&self, writer: &IndexWriter, taken_in: u64, object: &Object) -> Result<(), Error> {
+        // An id is the seq of its first change: one that lies ahead cannot be in the index, and to look for it costs time.
+        if object.record.id <= taken_in {
+            self.delete(writer, object.record.id);
+        }
+        let document = Document::of(object)?.to_tantivy(&self.text.columns);
+        writer.add_document(document).map_err(|e| Error::text("does not take a document", e))?;
+        self.metrics.text_documents.add(1);
+        Ok(())
+    }
+
+    /// From the first change until it is committed: the interval is until it is found, and a commit takes its time.
+    fn until_commit(&self) -> Duration {
+        self.interval.saturating_sub(self.commit_took).max(self.interval / 2)
+    }
+
+    /// Searches see merged segments from the next commit on: at rest there is none.
+    fn take_merged(&self) -> Result<(), Error> {
+        if self.anew.is_none() && self.text.is_merged()? {
+            self.text.reload(Seq(self.payload.seq), &*self.prepare)?;
+        }
+        self.metrics.text_segments.set(self.text.snapshot().segments.len() as u64);
+        Ok(())
+    }
+
+    fn commit(&mut self, writer: &mut IndexWriter, pending: &mut Pending) -> Result<(), Error> {
+        let Some(seq) = pending.seq else { return Ok(()) };
+        let started = Instant::now();
+        self.release(writer, pending)?;
+        self.payload.seq = seq.0;
+        let payload = serde_json::to_string(&self.payload)
+            .map_err(|source| Error::Decode { what: "commit payload".to_owned(), source })?;
+        let fail = |e| Error::text("cannot commit", e);
+        let mut prepared = writer.prepare_commit().map_err(fail)?;
+        prepared.set_payload(&payload);
+        prepared.commit().map_err(fail)?;
+        self.seen.store(seq.0, Ordering::Relaxed);
+        if self.anew.is_none() {
+            self.text.reload(seq, &*self.prepare)?;
+            self.searchable.send_replace(seq);
+        }
+        self.metrics.text_segments.set(self.text.snapshot().segments.len() as u64);
+        self.metrics.text_commits.add(1);
+        self.commit_took = started.elapsed();
+        self.metrics.text_commit_microseconds.add(self.commit_took.as_micros() as u64);
+        *pending = Pending::default();
+        Ok(())
+    }
+}
+
+/// Changes read from the store.
+struct Replay {
+    changes: Vec<Replayed>,
+    /// Deletions up to here may be missing from them.
+    pruned: Seq,
+    latest: Seq,
+}
+
+/// Told, not committed.
+#[derive(Default)]
+struct Pending {
+    changes: usize,
+    /// Of the last change.
+    seq: Option<Seq>,
+    /// Up to here the writer has it.
+    taken_in: Option<Seq>,
+    since: Option<Instant>,
+    last: Option<Instant>,
+    /// What the writer does not have yet, by the objects' ids: what changes again soon need not be taken in twice.
+    held: HashMap<u64, Arc<Change>>,
+    held_bytes: usize,
+}
+
+impl Pending {
+    fn add(&mut self, seq: Seq) {
+        self.changes += 1;
+        self.seq = Some(seq);
+        let now = Instant::now();
+        self.since.get_or_insert(now);
+        self.last = Some(now);
+    }
+
+    fn hold(&mut self, change: Arc<Change>) {
+        let size = |change: &Change| change.object.body.len();
+        self.held_bytes += size(&change);
+        if let Some(before) = self.held.insert(change.object.record.id, change) {
+            self.held_bytes -= size(&before);
+        }
+    }
+}
+
+enum Next {
+    Stop,
+    Commit,
+    /// Nothing has come for a while.
+    Rest,
+    Changes(Result<Vec<Arc<Change>>, crowsnest_store::Gone>),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crowsnest_store::History;
+    use crowsnest_store::codec::Codec;
+    use crowsnest_store::fixtures::{cluster, draft, resource_of};
+    use crowsnest_store::sqlite::SqliteStore;
+    use crowsnest_store::{Batch, Progress, Step};
+    use crowsnest_store::{CollectionKey, Epoch};
+    use serde_json::{Value, json};
+
+    fn pod(name: &str, version: &str) -> Value {
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"namespace": "a", "name": name, "uid": name,
+            "resourceVersion": version}})
+    }
+
+    fn put(codec: &Codec, name: &str, version: &str) -> Step {
+        let draft = draft(&pod(name, version));
+        let (packed, _) = codec.pack("/Pod", &draft.body).unwrap();
+        Step::Put(Box::new(draft), packed)
+    }
+
+    fn delete(name: &str) -> Step {
+        Step::Delete { namespace: "a".to_owned(), name: name.to_owned(), resource_version: "9".to_owned() }
+    }
+
+    async fn apply(store: &SqliteStore, codec: &Codec, steps: impl IntoIterator<Item = (&str, bool)>) -> Vec<Change> {
+        let step = |(name, deleted): (&str, bool)| if deleted { delete(name) } else { put(codec, name, "1") };
+        store_all(store, steps.into_iter().map(step)).await
+    }
+
+    async fn store_all(store: &SqliteStore, steps: impl IntoIterator<Item = Step>) -> Vec<Change> {
+        let collection = CollectionKey::new(cluster("member1"), resource_of(&pod("", "")));
+        let steps = steps.into_iter().collect();
+        store
+            .apply(&[Batch { collection, epoch: Epoch::ALONE, steps, progress: Progress::default() }], 0)
+            .await
+            .unwrap()
+    }
+
+    const FORGOTTEN: History = History { kept_for: Duration::ZERO, per_object: 1, max_bytes: 0, max_store_bytes: None };
+
+    /// Follows from where the index is until it has what the store has; tells the number of documents.
+    async fn caught_up(options: &IndexOptions, store: &Arc<SqliteStore>) -> u64 {
+        let (identity, latest) = (store.identity().await.unwrap(), store.latest().await.unwrap());
+        // As if it had been opened before the pruning.
+        let opened = TextIndex::open(options, &identity).unwrap();
+        let text = Arc::clone(&opened.0);
+        let tail = Arc::new(Tail::new(latest, 10, 1 << 20));
+        let shared: Arc<dyn Store> = Arc::clone(store) as _;
+        let (follower, mut searchable) =
+            TextFollower::new(opened, shared, tail, Arc::default(), Arc::default(), options, Box::new(|_, _, _| {}));
+        let stop = CancellationToken::new();
+        let running = tokio::spawn(follower.run(stop.clone()));
+        let reached = tokio::time::timeout(Duration::from_secs(60), searchable.wait_for(|seq| *seq >= latest)).await;
+        reached.unwrap().unwrap();
+        stop.cancel();
+        running.await.unwrap().unwrap();
+        text.searcher().num_docs()
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn what_was_deleted_and_forgotten_is_not_counted() {
+        let directory = tempfile::tempdir().unwrap();
+        let options = IndexOptions { text_commit_interval: Duration::ZERO, ..IndexOptions::new(directory.path()) };
+        let codec = Arc::new(Codec::default());
+        let store = Arc::new(SqliteStore::open(&options, Arc::clone(&codec)).await.unwrap());
+        apply(&store, &codec, [("one", false), ("two", false)]).await;
+        assert_eq!(caught_up(&options, &store).await, 2);
+        // The deletion is gone before the index looks, and so is what it could be rebuilt up to.
+        apply(&store, &codec, [("two", true), ("three", false), ("one", true)]).await;
+        assert!(store.prune(&FORGOTTEN, i64::MAX, Seq(u64::MAX)).await.unwrap() > 0);
+        assert_eq!(caught_up(&options, &store).await, 1);
+        apply(&store, &codec, [("three", true)]).await;
+        store.prune(&FORGOTTEN, i64::MAX, Seq(u64::MAX)).await.unwrap();
+        // Until it is built anew the old one answers.
+        let (old, payload) = TextIndex::open(&options, &store.identity().await.unwrap()).unwrap();
+        assert_eq!((old.searcher().num_docs(), payload.seq < store.pruned().await.unwrap().0), (1, true));
+        drop(old);
+        assert_eq!(caught_up(&options, &store).await, 0);
+        assert_eq!(TextIndex::open(&options, &store.identity().await.unwrap()).unwrap().0.searcher().num_docs(), 0);
+        // An empty one is not built beside itself.
+        apply(&store, &codec, [("four", false)]).await;
+        let folders = crate::tantivy::FOLDERS.map(|folder| directory.path().join(folder));
+        folders.iter().filter(|folder| folder.exists()).for_each(|folder| std::fs::remove_dir_all(folder).unwrap());
+        assert_eq!(caught_up(&options, &store).await, 1);
+        assert_eq!(folders.map(|folder| folder.exists()), [true, false]);
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn what_changes_again_and_again_is_taken_in_as_it_is_last() {
+        let directory = tempfile::tempdir().unwrap();
+        let options =
+            IndexOptions { text_commit_interval: Duration::from_millis(100), ..IndexOptions::new(directory.path()) };
+        let codec = Arc::new(Codec::default());
+        let store = Arc::new(SqliteStore::open(&options, Arc::clone(&codec)).await.unwrap());
+        let opened = TextIndex::open(&options, &store.identity().await.unwrap()).unwrap();
+        let text = Arc::clone(&opened.0);
+        let tail = Arc::new(Tail::new(store.latest().await.unwrap(), 100, 1 << 20));
+        let shared: Arc<dyn Store> = Arc::clone(&store) as _;
+        let (follower, mut searchable) = TextFollower::new(
+            opened,
+            shared,
+            Arc::clone(&tail),
+            Arc::default(),
+            Arc::default(),
+            &options,
+            Box::new(|_, _, _| {}),
+        );
+        let stop = CancellationToken::new();
+        let running = tokio::spawn(follower.run(stop.clone()));
+        // Each row is told at once; of its objects so many are found then.
+        let rows = [
+            (vec![put(&codec, "one", "1"), put(&codec, "two", "1")], vec![put(&codec, "one", "2"), delete("two")], 1),
+            (vec![put(&codec, "one", "3")], vec![put(&codec, "one", "4"), put(&codec, "two", "2")], 2),
+            (vec![delete("one")], vec![put(&codec, "one", "5"), delete("two")], 1),
+            (vec![put(&codec, "one", "6")], vec![delete("one")], 0),
+        ];
+        for (number, (first, then, found)) in rows.into_iter().enumerate() {
+            for steps in [first, then] {
+                assert!(tail.publish(store_all(&store, steps).await));
+            }
+            let latest = tail.latest();
+            let reached = searchable.wait_for(|seq| *seq >= latest);
+            tokio::time::timeout(Duration::from_secs(60), reached).await.unwrap().unwrap();
+            assert_eq!(text.searcher().num_docs(), found, "row {number}");
+        }
+        stop.cancel();
+        running.await.unwrap().unwrap();
+    }
+}

@@ -1,0 +1,479 @@
+//! The golden corpus (`tests/fixtures/corpus`): objects with what they were before, and queries with the hits they must
+//! find, asked of a store and a text index.
+
+use crate::authorization::Rights;
+use crate::collect::TopHitsRequest;
+use crate::collect::facets::{Counted, Counting};
+use crate::collect::suggest::Values;
+use crate::document::Document;
+use crate::document::columns::{Facet, Word};
+use crate::engine::{Engine, SearchContext};
+use crate::execute::evaluate::Evaluated;
+use crate::execute::permits::SearchPermits;
+use crate::execute::{Found, Sources, begin, find_with_terms};
+use crate::plan::relations::resolve;
+use crate::plan::sort::Ranked;
+use crate::plan::{Asked, ClusterFacts, World, plan};
+use crate::tantivy::TextIndex;
+use crate::tantivy::engine::TantivyEngine;
+use crate::tests::Readable;
+use crate::{grouped, sorted};
+use crowsnest_apimachinery::user::UserInfo;
+use crowsnest_query::{Field, Limits, lookup, parse};
+use crowsnest_store::codec::Codec;
+use crowsnest_store::fixtures::{cluster, draft, resource_of, stored};
+use crowsnest_store::record::{Happened, Version};
+use crowsnest_store::sqlite::SqliteStore;
+use crowsnest_store::{Batch, Manifests, Narrowing, Progress, Replayed, Span, Step, Store};
+use crowsnest_store::{CollectionKey, Epoch, IndexOptions, Object, RecordKey, Seq};
+use futures::executor::block_on;
+use parking_lot::Mutex;
+use rstest::rstest;
+use serde::Deserialize;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::watch;
+
+const NOW: i64 = 1_790_000_000;
+/// When entries that do not say were seen.
+const BEGIN: &str = "2026-09-20T00:00:00Z";
+
+#[derive(Deserialize)]
+struct Entry {
+    cluster: String,
+    at: Option<String>,
+    object: Option<Value>,
+    deleted: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Question {
+    query: String,
+    hits: Hits,
+    first: Option<String>,
+    #[serde(default)]
+    ordered: bool,
+    notice: Option<String>,
+    /// How many hits are in each group.
+    groups: Option<BTreeMap<String, u64>>,
+    #[serde(default)]
+    #[allow(dead_code, reason = "for those who ask a real control plane")]
+    templates: bool,
+    #[serde(default)]
+    #[allow(dead_code, reason = "for readers of the file")]
+    why: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Cluster {
+    name: String,
+    region: String,
+    zones: Vec<String>,
+    provider: String,
+    labels: BTreeMap<String, String>,
+    #[serde(default)]
+    stale: bool,
+}
+
+impl From<Cluster> for ClusterFacts {
+    fn from(Cluster { name, region, zones, provider, labels, stale }: Cluster) -> Self {
+        Self { name, region, zones, provider, labels, stale }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Hits {
+    Number(u64),
+    Named(Vec<String>),
+}
+
+/// Read when the tests run, so that the data may change without them.
+pub(crate) fn fixture(name: &str) -> String {
+    let path = format!("{}/tests/fixtures/corpus/{name}.yaml", env!("CARGO_MANIFEST_DIR"));
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+fn milliseconds(time: &str) -> i64 {
+    time.parse::<jiff::Timestamp>().unwrap().as_millisecond()
+}
+
+pub(crate) fn world() -> World {
+    let clusters: Vec<Cluster> = serde_saphyr::from_str(&fixture("clusters")).unwrap();
+    let kinds: BTreeMap<String, Vec<String>> = serde_saphyr::from_str(&fixture("kinds")).unwrap();
+    let mut names: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for (kind, others) in kinds {
+        for name in others.into_iter().chain([kind.clone()]) {
+            names.entry(name).or_default().insert(kind.clone());
+        }
+    }
+    World { clusters: clusters.into_iter().map(ClusterFacts::from).collect(), kinds: Arc::new(names), now: NOW }
+}
+
+fn name_of(object: &Object) -> String {
+    let record = &object.record;
+    let (cluster, namespace, name) = (record.key.cluster(), &record.key.namespace, &record.key.name);
+    match &**namespace {
+        "" => format!("{cluster}/{}/{name}", record.kind),
+        namespace => format!("{cluster}/{}/{namespace}/{name}", record.kind),
+    }
+}
+
+pub(super) struct Corpus {
+    _home: tempfile::TempDir,
+    pub(super) sources: Sources,
+    /// Those that are there.
+    documents: Vec<(String, Document)>,
+}
+
+impl Corpus {
+    /// Answered by the text index.
+    pub(super) async fn new() -> Self {
+        let (home, store) = stored_objects().await;
+        let text = TextIndex::in_memory().unwrap();
+        let mut writer: tantivy::IndexWriter = text.writer(15_000_000).unwrap();
+        for (_, document) in documents(&store).await {
+            writer.add_document(document.to_tantivy(&text.columns)).unwrap();
+        }
+        writer.commit().unwrap();
+        text.reload(crowsnest_store::Seq(0), &|_, _, _| {}).unwrap();
+        let permits = SearchPermits::for_cores();
+        let engine = TantivyEngine::new(text, Arc::clone(&permits), watch::channel(Seq(0)).1);
+        Self::answered_by(home, store, Arc::new(engine), permits).await
+    }
+
+    /// The objects of a store, answered by an engine that has all of them.
+    pub(super) async fn answered_by(
+        home: tempfile::TempDir,
+        store: Arc<SqliteStore>,
+        engine: Arc<dyn Engine>,
+        permits: Arc<SearchPermits>,
+    ) -> Self {
+        let documents = documents(&store).await;
+        let rights = Arc::new(Mutex::new(Arc::new(Rights::default()).of(&UserInfo::system())));
+        let requested_at = Instant::now();
+        let context = SearchContext { rights, requested_at, deadline: requested_at + Duration::from_secs(600) };
+        Self { _home: home, sources: Sources { engine, permits, store, context }, documents }
+    }
+
+    /// What is answered.
+    async fn asked(&self, query: &str) -> Answered {
+        self.answered(&self.sources, query).await
+    }
+
+    /// What somebody may read of it.
+    pub(super) fn as_reader(&self, rights: &Arc<Rights>, user: &str) -> Sources {
+        let rights = Arc::new(Mutex::new(rights.of(&UserInfo::new(user, ["staff"]))));
+        let context = SearchContext { rights, ..self.sources.context.clone() };
+        Sources { context, ..self.sources.clone() }
+    }
+
+    pub(super) async fn answered(&self, sources: &Sources, query: &str) -> Answered {
+        let query = parse(query, &Limits::default()).unwrap();
+        let plan = plan(&query, &world());
+        let mut remarks: Vec<String> =
+            query.notices.iter().chain(&plan.notices).map(|notice| notice.message.clone()).collect();
+        let facets = vec![Counted::Column(Facet::Kind)];
+        let counting = Counting { facets, group: grouped(&query, &mut |_, message| remarks.push(message)) };
+        let request = TopHitsRequest {
+            sort: sorted(&query, &mut |_, message| remarks.push(message)),
+            after: None,
+            keep: query.output.limit.unwrap_or(1000),
+            facets: counting.columns(),
+            world: Arc::new(world()),
+        };
+        let found = find_with_terms(sources, plan, request, &counting.terms()).await.unwrap();
+        let counts = counting.counts(sources, &world(), &found).await.unwrap();
+        let Found { top, notices, .. } = found;
+        remarks.extend(notices.into_iter().chain(counts.notice));
+        assert_eq!(
+            counts.facets[0].values.iter().map(|(_, count)| count).sum::<u64>(),
+            top.total,
+            "every hit has a kind: {query} {:?}",
+            top.facets
+        );
+        let mut hits = Vec::new();
+        for hit in &top.hits {
+            hits.push(self.name(hit).await);
+        }
+        let groups = counts.groups.map(|groups| groups.values.into_iter().collect());
+        Answered { hits, total: top.total, groups, remarks }
+    }
+
+    /// All of it, as it is told to those who want it from beginning to end.
+    async fn told(&self, query: &str) -> Vec<String> {
+        let query = parse(query, &Limits::default()).unwrap();
+        let request = TopHitsRequest {
+            sort: sorted(&query, &mut |_, _| {}),
+            keep: query.output.limit.unwrap_or(1000),
+            world: Arc::new(world()),
+            ..TopHitsRequest::total()
+        };
+        let mut scan = begin(&self.sources, plan(&query, &world()), request).await.unwrap();
+        let mut told = Vec::new();
+        loop {
+            let hits = scan.next(7).await.unwrap();
+            if hits.is_empty() {
+                return told;
+            }
+            for hit in hits {
+                told.push(self.name(&hit).await);
+            }
+        }
+    }
+
+    async fn name(&self, hit: &Ranked) -> String {
+        match hit.past {
+            None => name_of(&self.sources.store.by_ids(&[hit.place.id], Manifests::Read).await.unwrap()[0]),
+            Some(ended) => {
+                let versions: Vec<Version> = self.sources.store.ended(&[ended]).await.unwrap();
+                name_of(&versions[0].object)
+            }
+        }
+    }
+
+    /// What direct evaluation finds among the objects that are there, and how many of them are in each group; None where
+    /// the store is needed to tell.
+    fn model(&self, query: &str) -> Option<(BTreeSet<String>, Option<BTreeMap<String, u64>>)> {
+        let query = parse(query, &Limits::default()).unwrap();
+        let plan = plan(&query, &world());
+        let changed = |part: &crate::plan::predicate::Match| matches!(part, crate::plan::predicate::Match::Changed(_));
+        if plan.asked != Asked::Now || plan.matches.contains(&changed) {
+            return None;
+        }
+        let mut all = Readable(self.documents.iter().map(|(_, document)| document).collect());
+        let matches = block_on(resolve(plan.matches, &mut all)).unwrap();
+        let found = self.documents.iter().filter(|(_, document)| Evaluated::new(document).holds(&matches));
+        let found: Vec<_> = found.collect();
+        let groups = grouped(&query, &mut |_, _| {}).map(|group| {
+            let mut groups = BTreeMap::new();
+            let values = found.iter().flat_map(|(_, document)| values(document, &group));
+            values.for_each(|value| *groups.entry(value).or_default() += 1);
+            groups
+        });
+        Some((found.iter().map(|(name, _)| name.clone()).collect(), groups))
+    }
+}
+
+/// A store with everything that happened to the objects.
+pub(super) async fn stored_objects() -> (tempfile::TempDir, Arc<SqliteStore>) {
+    let home = tempfile::tempdir().unwrap();
+    let codec = Arc::new(Codec::default());
+    let store = SqliteStore::open(&IndexOptions::new(home.path()), Arc::clone(&codec)).await.unwrap();
+    let entries: Vec<Entry> = serde_saphyr::from_str(&fixture("objects")).unwrap();
+    let mut collections: BTreeMap<(String, String, String, String), CollectionKey> = BTreeMap::new();
+    for entry in entries {
+        let at = milliseconds(entry.at.as_deref().unwrap_or(BEGIN));
+        let mut progress = Progress::default();
+        let (collection, step) = match (&entry.object, &entry.deleted) {
+            (Some(object), None) => {
+                let draft = draft(object);
+                let collection = CollectionKey::new(cluster(&entry.cluster), resource_of(object));
+                let key = (entry.cluster.clone(), draft.kind.clone(), draft.namespace.clone(), draft.name.clone());
+                collections.insert(key, collection.clone());
+                let (packed, _) = codec.pack("/any", &draft.body).unwrap();
+                progress.kind = Some((draft.kind.clone(), !draft.namespace.is_empty()));
+                (collection, Step::Put(Box::new(draft), packed))
+            }
+            (None, Some(deleted)) => {
+                let mut parts = deleted.splitn(3, '/').map(str::to_owned).collect::<Vec<_>>();
+                if parts.len() == 2 {
+                    parts.insert(1, String::new());
+                }
+                let [kind, namespace, name] = parts.try_into().unwrap();
+                let key = (entry.cluster.clone(), kind, namespace.clone(), name.clone());
+                let collection = collections.get(&key).unwrap_or_else(|| panic!("{deleted} was never there"));
+                (collection.clone(), Step::Delete { namespace, name, resource_version: "9999999".to_owned() })
+            }
+            _ => panic!("an entry is an object or a deletion"),
+        };
+        let batch = Batch { collection, epoch: Epoch::ALONE, steps: vec![step], progress };
+        let changes = store.apply(&[batch], at).await.unwrap();
+        assert_eq!(changes.len(), 1, "an entry that changes nothing");
+    }
+    (home, Arc::new(store))
+}
+
+/// Objects that are there.
+async fn documents(store: &SqliteStore) -> Vec<(String, Document)> {
+    let mut documents = Vec::new();
+    for change in store.replay(Seq(0), 10_000).await.unwrap() {
+        let Replayed::Put(object) = change else { continue };
+        documents.push((name_of(&object), Document::of(&object).unwrap()));
+    }
+    documents
+}
+
+#[derive(Debug)]
+pub(super) struct Answered {
+    pub(super) hits: Vec<String>,
+    pub(super) total: u64,
+    pub(super) groups: Option<BTreeMap<String, u64>>,
+    pub(super) remarks: Vec<String>,
+}
+
+/// What a document counts for, each once.
+fn values(document: &Document, counted: &Counted) -> BTreeSet<String> {
+    let facet =
+        |facet: Facet| document.facets.iter().filter(move |(of, _)| *of == facet).map(|(_, value)| value.clone());
+    let clusters = || {
+        let names: BTreeSet<String> = facet(Facet::Cluster).collect();
+        world().clusters.into_iter().filter(move |cluster| names.contains(&cluster.name))
+    };
+    let values: BTreeSet<String> = match counted {
+        Counted::Column(column) => facet(*column).collect(),
+        Counted::Region => clusters().map(|cluster| cluster.region).collect(),
+        Counted::Provider => clusters().map(|cluster| cluster.provider).collect(),
+        Counted::Zone => clusters().flat_map(|cluster| cluster.zones).collect(),
+        Counted::Label(key) => {
+            let labels = document.words.iter().filter(|(word, _)| *word == Word::Label);
+            let pairs = labels.filter_map(|(_, label)| label.split_once('='));
+            pairs.filter(|(of, _)| of == key).map(|(_, value)| value.to_owned()).collect()
+        }
+    };
+    let is_value = |value: &String| matches!(counted, Counted::Label(_)) || !value.is_empty();
+    values.into_iter().filter(is_value).collect()
+}
+
+#[tokio::test]
+async fn every_query_finds_its_hits() {
+    let wrong = wrong_answers(&Corpus::new().await).await;
+    assert!(wrong.is_empty(), "{} are wrong:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+/// Queries with what is wrong in their answers.
+pub(super) async fn wrong_answers(corpus: &Corpus) -> Vec<String> {
+    let questions: Vec<Question> = serde_saphyr::from_str(&fixture("queries")).unwrap();
+    assert!(questions.len() >= 250, "{} queries", questions.len());
+    let mut wrong = Vec::new();
+    for Question { query, hits, first, ordered, notice, groups: expected_groups, .. } in &questions {
+        let Answered { hits: found, total, groups, remarks } = corpus.asked(query).await;
+        let told = corpus.told(query).await;
+        let mut say = |what: String| wrong.push(format!("{query}\n    {what}"));
+        if told != found {
+            say(format!("in one pass {told:?} are told"));
+        }
+        match hits {
+            Hits::Number(number) if *number != total => say(format!("{total} hits, not {number}")),
+            Hits::Number(_) => {}
+            Hits::Named(expected) => {
+                let mut sorted = found.clone();
+                sorted.sort();
+                let shown = if *ordered { &found } else { &sorted };
+                if shown != expected {
+                    let lacks: Vec<_> = expected.iter().filter(|hit| !found.contains(hit)).collect();
+                    let more: Vec<_> = found.iter().filter(|hit| !expected.contains(hit)).collect();
+                    say(format!("lacks {lacks:?}, has {more:?} more, in the order {shown:?}"));
+                }
+            }
+        }
+        if first.is_some() && first.as_ref() != found.first() {
+            say(format!("first is {:?}", found.first()));
+        }
+        let remarked = notice.as_ref().is_none_or(|words| remarks.iter().any(|remark| remark.contains(words)));
+        if !remarked || notice.is_none() && !remarks.is_empty() {
+            say(format!("remarks {remarks:?}"));
+        }
+        if expected_groups.is_some() && *expected_groups != groups {
+            say(format!("groups {groups:?}"));
+        }
+        if let Some((model, grouped)) = corpus.model(query) {
+            if grouped != groups {
+                say(format!("direct evaluation groups {grouped:?}, the engine {groups:?}"));
+            }
+            let found: BTreeSet<String> = found.into_iter().collect();
+            if model.len() as u64 != total || !found.is_subset(&model) {
+                say(format!("direct evaluation finds {model:?}"));
+            }
+        }
+    }
+    wrong
+}
+
+/// What was is counted and suggested as what is, and within what the caller may read.
+#[rstest]
+#[case::deleted("is:deleted", "label", "app=", "app=relay 2, app=checkout 1, app=web 1", "app=relay 1")]
+#[case::deleted_names("is:deleted kind:pod", "name", "r", "relay-77-xyz12 1", "relay-77-xyz12 1")]
+#[case::of_both_times("kind:deploy (is:deleted OR name:cache)", "label", "app=", "app=cache 1, app=relay 1", "")]
+#[case::then("at:2026-09-21T08:30:00Z kind:pod cluster:member3", "label", "app=re", "app=relay 1", "app=relay 1")]
+#[case::since("during:now-3h.. label:canary", "label", "tier=", "tier=front 1", "")]
+#[case::now("kind:deploy ns:edge", "label", "app=", "app=cache 1", "")]
+#[tokio::test]
+async fn values_are_suggested_of_what_was(
+    #[case] rest: &str,
+    #[case] field: &str,
+    #[case] written: &str,
+    #[case] expected: &str,
+    #[case] to_ann: &str,
+) {
+    let corpus = Corpus::new().await;
+    let rights = reader("member3", "edge");
+    for (sources, expected) in [(corpus.sources.clone(), expected), (corpus.as_reader(&rights, "ann"), to_ann)] {
+        assert_eq!(suggested(sources, rest, field, written).await, expected);
+    }
+}
+
+/// Suggested values of a field with their counts.
+pub(super) async fn suggested(sources: Sources, rest: &str, field: &str, written: &str) -> String {
+    let rest = parse(rest, &Limits::default()).unwrap();
+    let Some(Field::Known(known)) = lookup(field) else { panic!("{field} is no field") };
+    let values = Values { sources, world: world(), rest, limit: 10 };
+    let (suggestions, _) = values.of(known, written).await.unwrap();
+    let told: Vec<String> = suggestions.iter().map(|s| format!("{} {}", s.text, s.count.unwrap())).collect();
+    told.join(", ")
+}
+
+/// Ann may list the pods of one namespace.
+fn reader(cluster: &str, namespace: &str) -> Arc<Rights> {
+    let rights = Arc::new(Rights::default());
+    let subjects = serde_json::json!([{"kind": "User", "name": "ann"}]);
+    let rules = serde_json::json!([{"verbs": ["list"], "apiGroups": [""], "resources": ["pods"]}]);
+    let role = serde_json::json!({"kind": "Role", "name": "reader"});
+    for (kind, field, value) in [("Role", "rules", rules), ("RoleBinding", "roleRef", role)] {
+        let object = serde_json::json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, field: value,
+            "metadata": {"namespace": namespace, "name": "reader"}, "subjects": subjects});
+        let object = stored(cluster, 1, &object);
+        rights.apply(&object.record, &object.body, Happened::Added);
+    }
+    rights
+}
+
+/// A reader of one namespace finds of what was what everybody's rights would leave of all of it.
+#[tokio::test]
+async fn what_was_is_found_within_rights() {
+    check_rights_of_what_was(&Corpus::new().await).await;
+}
+
+pub(super) async fn check_rights_of_what_was(corpus: &Corpus) {
+    for (cluster, namespace) in [("member1", "shop"), ("member2", "team-a"), ("member3", "edge"), ("member3", "none")] {
+        let sources = corpus.as_reader(&reader(cluster, namespace), "ann");
+        for query in
+            ["is:deleted", "at:2026-09-21T08:30:00Z", "at:now-1h", "during:now-3h..now", "changed.field:status"]
+        {
+            let prefix = format!("{cluster}/Pod/{namespace}/");
+            let expected: BTreeSet<String> =
+                corpus.asked(query).await.hits.into_iter().filter(|hit| hit.starts_with(&prefix)).collect();
+            let found = corpus.answered(&sources, query).await;
+            assert_eq!(
+                (found.hits.into_iter().collect(), found.total),
+                (expected.clone(), expected.len() as u64),
+                "{query}"
+            );
+        }
+    }
+}
+
+/// Reads back what was kept of an object under its key.
+#[tokio::test]
+async fn the_corpus_has_a_past() {
+    let corpus = Corpus::new().await;
+    let span = Span { deleted: false, ..Span::DELETED };
+    let versions = corpus.sources.store.past(&span, &Narrowing::NONE, 1000).await.unwrap();
+    assert!(versions.iter().any(|version| version.deleted) && versions.iter().any(|version| !version.deleted));
+    let key: &RecordKey = &versions[0].object.record.key;
+    assert!(!corpus.sources.store.versions(key, 10).await.unwrap().is_empty());
+}

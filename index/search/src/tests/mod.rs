@@ -1,0 +1,484 @@
+//! Queries against a small fleet: golden answers, and the engine held against direct evaluation.
+
+mod backends;
+pub(crate) mod corpus;
+pub(crate) mod properties;
+
+use crate::authorization::Rights;
+use crate::collect::{TopHits, TopHitsRequest};
+use crate::document::Document;
+use crate::document::columns::{Facet, Key};
+use crate::engine::SearchContext;
+use crate::execute::evaluate::Evaluated;
+use crate::execute::happened_since;
+use crate::plan::predicate::Match;
+use crate::plan::relations::{Objects, resolve};
+use crate::plan::sort::{Ranked, Sort, SortBy};
+use crate::plan::{ClusterFacts, World, plan};
+use crate::tantivy::TextIndex;
+use crate::tantivy::reader::collector::top_hits;
+use crate::tantivy::reader::lookup::Looking;
+use crate::tantivy::reader::scan::Pass;
+use async_trait::async_trait;
+use crowsnest_apimachinery::user::UserInfo;
+use crowsnest_query::{Limits, parse};
+use crowsnest_store::fixtures::stored;
+use crowsnest_store::record::Happened;
+use futures::executor::block_on;
+use parking_lot::Mutex;
+use rstest::rstest;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
+
+/// 2026-09-21T14:13:20Z, as the records' `changed_at`.
+const NOW: i64 = 1_790_000_000;
+
+fn world() -> World {
+    let cluster = |name: &str, region: &str, env: &str| ClusterFacts {
+        name: name.into(),
+        region: region.into(),
+        zones: vec![format!("{region}-a")],
+        provider: "acme".into(),
+        labels: BTreeMap::from([("env".into(), env.into())]),
+        stale: name == "member2",
+    };
+    let kinds =
+        [("po", "pod"), ("pods", "pod"), ("pod", "pod"), ("deploy", "deployment"), ("ev", "event"), ("no", "node")];
+    World {
+        clusters: vec![cluster("member1", "eu-west", "prod"), cluster("member2", "us-east", "dev")],
+        kinds: Arc::new(kinds.map(|(name, kind)| (name.to_owned(), BTreeSet::from([kind.to_owned()]))).into()),
+        now: NOW,
+    }
+}
+
+pub(crate) fn fleet() -> Vec<(&'static str, Value)> {
+    let text = include_str!("../../tests/fixtures/fleet.json");
+    let all: Vec<(String, Value)> = serde_json::from_str(text).unwrap();
+    all.into_iter()
+        .map(|(cluster, object)| (if cluster == "member1" { "member1" } else { "member2" }, object))
+        .collect()
+}
+
+pub(crate) struct Corpus {
+    pub(crate) text: Arc<TextIndex>,
+    pub(crate) documents: Vec<(String, Document)>,
+}
+
+impl Corpus {
+    pub(crate) fn new(objects: &[(&str, Value)]) -> Self {
+        let text = TextIndex::in_memory().unwrap();
+        let mut writer: tantivy::IndexWriter = text.writer(15_000_000).unwrap();
+        let mut documents = Vec::new();
+        for (nth, (cluster, value)) in objects.iter().enumerate() {
+            let object = stored(cluster, nth as u64 + 1, value);
+            let document = Document::of(&object).unwrap();
+            writer.add_document(document.to_tantivy(&text.columns)).unwrap();
+            documents.push((format!("{}/{}", object.record.kind, object.record.key.name), document));
+        }
+        writer.commit().unwrap();
+        text.reload(crowsnest_store::Seq(0), &|_, _, _| {}).unwrap();
+        Self { text, documents }
+    }
+
+    fn name(&self, id: u64) -> String {
+        self.documents[id as usize - 1].0.clone()
+    }
+
+    fn planned(&self, query: &str, objects: &mut dyn Objects) -> Match {
+        let plan = plan(&parse(query, &Limits::default()).unwrap(), &world());
+        block_on(resolve(plan.matches, objects)).unwrap()
+    }
+
+    fn engine(&self, query: &str, by: SortBy, descending: bool) -> Vec<String> {
+        self.engine_as(query, Rights::default(), &UserInfo::system(), Sort { by, descending })
+    }
+
+    fn engine_as(&self, query: &str, rights: Rights, caller: &UserInfo, sort: Sort) -> Vec<String> {
+        let rights = Arc::new(rights);
+        let matches = self.planned(query, &mut Looked { text: &self.text, context: context(&rights, caller) });
+        let gathered = self.gathered(matches, &rights, caller, sort);
+        assert_eq!(gathered.total as usize, gathered.hits.len());
+        assert_eq!(gathered.facets[0].iter().map(|(_, count)| count).sum::<u64>(), gathered.total);
+        gathered.hits.iter().map(|hit| self.name(hit.place.id)).collect()
+    }
+
+    /// Answer of the text index to what a caller may read.
+    pub(crate) fn answer(
+        &self,
+        matches: Match,
+        rights: &Arc<Rights>,
+        caller: &UserInfo,
+        request: &TopHitsRequest,
+    ) -> TopHits {
+        top_hits(&self.text, &context(rights, caller), &matches, request).unwrap()
+    }
+
+    fn gathered(&self, matches: Match, rights: &Arc<Rights>, caller: &UserInfo, sort: Sort) -> TopHits {
+        let request = TopHitsRequest {
+            sort: vec![sort],
+            after: None,
+            keep: 100,
+            facets: vec![Facet::Kind],
+            world: Arc::new(world()),
+        };
+        self.answer(matches, rights, caller, &request)
+    }
+
+    fn model(&self, query: &str) -> BTreeSet<String> {
+        self.model_of(query, &|_| true)
+    }
+
+    /// What direct evaluation of each document that may be read finds.
+    fn model_of(&self, query: &str, may_read: &dyn Fn(&Document) -> bool) -> BTreeSet<String> {
+        let mut readable = Readable(self.documents.iter().map(|(_, d)| d).filter(|d| may_read(d)).collect());
+        let matches = self.planned(query, &mut readable);
+        let found = readable.0.iter().filter(|document| Evaluated::new(document).holds(&matches));
+        found.map(|document| self.name(document.id)).collect()
+    }
+}
+
+/// Context of a caller with a minute of time.
+fn context(rights: &Arc<Rights>, caller: &UserInfo) -> SearchContext {
+    let (rights, now) = (Arc::new(Mutex::new(rights.of(caller))), Instant::now());
+    SearchContext { rights, requested_at: now, deadline: now + Duration::from_secs(60) }
+}
+
+/// The text index itself, without permits.
+struct Looked<'t> {
+    text: &'t TextIndex,
+    context: SearchContext,
+}
+
+#[async_trait]
+impl Objects for Looked<'_> {
+    async fn keys(&mut self, matches: &Match, columns: &[Key]) -> Result<BTreeSet<u64>, crowsnest_store::Error> {
+        Looking::new(self.text, &self.context).keys(matches, columns).map(|lookup| lookup.numbers)
+    }
+}
+
+/// A plain list of documents.
+pub(crate) struct Readable<'d>(pub(crate) Vec<&'d Document>);
+
+#[async_trait]
+impl Objects for Readable<'_> {
+    async fn keys(&mut self, matches: &Match, columns: &[Key]) -> Result<BTreeSet<u64>, crowsnest_store::Error> {
+        let holding = self.0.iter().filter(|document| Evaluated::new(document).holds(matches));
+        let keys = holding.flat_map(|document| &document.keys).filter(|(column, _)| columns.contains(column));
+        Ok(keys.map(|(_, key)| *key).collect())
+    }
+}
+
+static FLEET: LazyLock<Corpus> = LazyLock::new(|| Corpus::new(&fleet()));
+
+#[rstest]
+#[case::everything("", "7")]
+#[case::kind_short("kind:po", "Pod/checkout-7d9f-abcde Pod/payments-0 Pod/web-0")]
+#[case::kinds("kind:deploy,node", "Deployment/checkout Node/n1")]
+#[case::status("status:CrashLoopBackOff", "Pod/checkout-7d9f-abcde")]
+#[case::not_status("kind:pod status:!Running", "Pod/checkout-7d9f-abcde")]
+#[case::negated("kind:pod -ns:shop", "Pod/web-0")]
+#[case::or("name:web-0 OR name:n1", "Node/n1 Pod/web-0")]
+#[case::image_part("image:nginx", "Pod/web-0")]
+#[case::image_glob("image:ghcr.io/acme/*:1.2*", "Deployment/checkout Pod/checkout-7d9f-abcde")]
+#[case::image_with_tag("nginx:1.27", "Pod/web-0")]
+#[case::tag("image.tag:latest", "Pod/payments-0")]
+#[case::label("label:app=checkout", "Deployment/checkout Pod/checkout-7d9f-abcde")]
+#[case::label_glob("label:app=*o*", "Deployment/checkout Pod/checkout-7d9f-abcde")]
+#[case::no_label("kind:pod label:!app", "Pod/payments-0")]
+#[case::selector(r#"label:"app in (web,checkout),tier=front""#, "Pod/web-0")]
+#[case::number("restarts:>5", "Pod/checkout-7d9f-abcde")]
+#[case::range("replicas:2..4", "Deployment/checkout")]
+#[case::ready("kind:pod ready:0", "Pod/checkout-7d9f-abcde")]
+#[case::age("kind:pod age:<2h", "Pod/checkout-7d9f-abcde")]
+#[case::created("kind:pod created:>2026-09-21T12:00:00Z", "Pod/checkout-7d9f-abcde")]
+#[case::memory("mem.req:>=1Gi", "Pod/payments-0")]
+#[case::cpu("cpu.req:>=500m", "Pod/payments-0")]
+#[case::region("kind:pod region:eu-*", "Pod/checkout-7d9f-abcde Pod/payments-0")]
+#[case::cluster_label("kind:pod cluster.label:env=dev", "Pod/web-0")]
+#[case::condition("condition:Ready=False", "Node/n1 Pod/checkout-7d9f-abcde")]
+#[case::exit("exit:137", "Pod/checkout-7d9f-abcde")]
+#[case::owner("owner:deploy/checkout", "")]
+#[case::owner_rs("owner:replicaset/checkout-7d9f", "Pod/checkout-7d9f-abcde")]
+#[case::event("kind:event reason:BackOff type:warning count:>10", "Event/checkout.1")]
+#[case::about("about:pod/checkout-7d9f-abcde", "Event/checkout.1")]
+#[case::uses("uses:configmap/shop/app", "Pod/payments-0")]
+#[case::unhealthy("is:unhealthy", "Deployment/checkout Node/n1 Pod/checkout-7d9f-abcde")]
+#[case::in_namespace_and_name("team-a/web-0", "Event/web.1 Pod/web-0")]
+#[case::exact_case("status:=crashloopbackoff", "")]
+#[case::regex("kind:pod name:/^(web|pay).*/", "Pod/payments-0 Pod/web-0")]
+#[case::content("content:hostNetwork", "Pod/payments-0")]
+#[case::phrase(r#"message:"back-off restarting""#, "Event/checkout.1 Pod/checkout-7d9f-abcde")]
+#[case::ip("ip:10.1.2.3", "Pod/web-0")]
+#[case::node("node:n1 kind:pod", "Pod/checkout-7d9f-abcde Pod/payments-0 Pod/web-0")]
+#[case::stale("kind:pod is:stale", "Pod/web-0")]
+fn queries_find(#[case] query: &str, #[case] expected: &str) {
+    let found: BTreeSet<String> = FLEET.engine(query, SortBy::Relevance, true).into_iter().collect();
+    assert_eq!(found, FLEET.model(query), "the engine and the model differ");
+    match expected.parse::<usize>() {
+        Ok(count) => assert_eq!(found.len(), count),
+        Err(_) => assert_eq!(found.into_iter().collect::<Vec<_>>().join(" "), expected),
+    }
+}
+
+#[rstest]
+#[case::on("on:member1", "Deployment/web ResourceBinding/web-deployment Work/web-work")]
+#[case::templates_alone("on:member1 kind:deployment", "Deployment/web")]
+#[case::health("health:unhealthy", "Deployment/web ResourceBinding/web-deployment")]
+#[case::evicting("evicting:member2 kind:deploy", "Deployment/web")]
+#[case::evicted_anywhere("is:evicting", "Deployment/web ResourceBinding/web-deployment")]
+#[case::nowhere("is:unscheduled kind:deploy", "Deployment/lost")]
+#[case::not_there("kind:deploy -on:member1", "Deployment/lost")]
+#[case::policy("policy:shop/spread", "Deployment/web")]
+fn propagation_is_found(#[case] query: &str, #[case] expected: &str) {
+    let deployment = |name: &str, uid: &str, policy: &str| {
+        let annotations =
+            json!({"propagationpolicy.karmada.io/namespace": "shop", "propagationpolicy.karmada.io/name": policy});
+        json!({"apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {"name": name, "namespace": "shop", "uid": uid, "annotations": annotations}})
+    };
+    let binding = |name: &str, uid: &str, spec: Value, status: Value| {
+        let mut spec = spec;
+        spec["resource"] = json!({"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "shop", "uid": uid});
+        json!({"apiVersion": "work.karmada.io/v1alpha2", "kind": "ResourceBinding",
+            "metadata": {"name": name, "namespace": "shop", "uid": format!("b-{uid}")}, "spec": spec, "status": status})
+    };
+    let scheduled = json!({"clusters": [{"name": "member1"}], "gracefulEvictionTasks": [{"fromCluster": "member2"}]});
+    let work = json!({"apiVersion": "work.karmada.io/v1alpha1", "kind": "Work",
+        "metadata": {"name": "web-work", "namespace": "karmada-es-member1", "uid": "w"}});
+    let corpus = Corpus::new(&[
+        ("karmada", deployment("web", "t1", "spread")),
+        ("karmada", deployment("lost", "t2", "other")),
+        ("karmada", binding("web-deployment", "t1", scheduled, json!({"aggregatedStatus": [{"health": "Unhealthy"}]}))),
+        ("karmada", binding("lost-deployment", "t2", json!({}), json!({}))),
+        ("karmada", work),
+    ]);
+    let found: BTreeSet<String> = corpus.engine(query, SortBy::Relevance, true).into_iter().collect();
+    assert_eq!(found, corpus.model(query), "the engine and the model differ");
+    assert_eq!(found.into_iter().collect::<Vec<_>>().join(" "), expected);
+}
+
+/// An entry of the fleet's journal: m1 lost readiness, so web left it at noon.
+fn journal() -> Corpus {
+    let web = json!({"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "shop", "name": "web", "uid": "t1"});
+    let m1 = json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster", "name": "m1"});
+    let cause = json!({"ref": m1, "text": "its taint gone:NoExecute is not tolerated", "event": "default/m1.1"});
+    let event = |name: &str, involved: &Value, related: &Value, annotations: Value| {
+        json!({"apiVersion": "v1", "kind": "Event", "involvedObject": involved, "related": related, "reason": "Evicted",
+            "metadata": {"name": name, "namespace": "shop", "annotations": annotations},
+            "eventTime": "2026-09-21T12:00:00.000000Z"})
+    };
+    let annotations = json!({"journal.crowsnest.io/cause": cause.to_string()});
+    let garbled = json!({"journal.crowsnest.io/cause": "{"});
+    Corpus::new(&[
+        ("karmada", event("evicted", &web, &m1, annotations)),
+        (
+            "karmada",
+            event(
+                "flipped",
+                &m1,
+                &Value::Null,
+                json!({"journal.crowsnest.io/cause": json!({"text": "t"}).to_string()}),
+            ),
+        ),
+        ("karmada", event("garbled", &web, &Value::Null, garbled)),
+        (
+            "karmada",
+            json!({"apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {"name": "web", "namespace": "shop", "uid": "t1"}}),
+        ),
+    ])
+}
+
+#[rstest]
+#[case::about_what_it_happened_to("about:deploy/shop/web", "Event/evicted Event/garbled")]
+#[case::about_what_it_has_to_do_with("about:cluster/m1", "Event/evicted Event/flipped")]
+#[case::because("cause:cluster/m1", "Event/evicted")]
+#[case::because_by_its_name("cause:m1", "Event/evicted")]
+#[case::because_of_any("cause:*", "Event/evicted")]
+#[case::not_because("kind:event -cause:cluster/m1", "Event/flipped Event/garbled")]
+#[case::because_of_another("cause:cluster/m2", "")]
+#[case::of_such_an_event("kind:deploy has.event(reason:Evicted)", "Deployment/web")]
+fn causes_are_found(#[case] query: &str, #[case] expected: &str) {
+    let corpus = journal();
+    let found: BTreeSet<String> = corpus.engine(query, SortBy::Relevance, true).into_iter().collect();
+    assert_eq!(found, corpus.model(query), "the engine and the model differ");
+    assert_eq!(found.into_iter().collect::<Vec<_>>().join(" "), expected);
+}
+
+/// An event is of the time when it happened, whatever else is of the time when it was so.
+#[test]
+fn events_of_a_span_have_happened_in_it() {
+    let corpus = journal();
+    let noon = "2026-09-21T12:00:00Z".parse::<jiff::Timestamp>().unwrap().as_second();
+    let since = |from: i64| {
+        let matches = happened_since(Match::All, from);
+        corpus.documents.iter().filter(|(_, document)| Evaluated::new(document).holds(&matches)).count()
+    };
+    assert_eq!((since(noon), since(noon + 1)), (4, 1));
+}
+
+#[test]
+fn rights_hold_in_many_namespaces() {
+    let pod = |nth: usize| {
+        let metadata = json!({"name": "web", "namespace": format!("team-{nth}")});
+        ("member1", json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata}))
+    };
+    let corpus = Corpus::new(&(0..3000).map(pod).collect::<Vec<_>>());
+    let rights = Rights::default();
+    let meta = json!({"name": "reader", "namespace": "team-17"});
+    for rule in [
+        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": meta,
+            "rules": [{"verbs": ["get", "list"], "apiGroups": [""], "resources": ["pods"]}]}),
+        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": meta,
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "reader"},
+            "subjects": [{"kind": "User", "name": "ann"}]}),
+    ] {
+        let object = stored("member1", 1, &rule);
+        rights.apply(&object.record, &object.body, Happened::Added);
+    }
+    let ann = UserInfo::new("ann", ["system:authenticated"]);
+    let matches = plan(&parse("web", &Limits::default()).unwrap(), &world()).matches;
+    let gathered = corpus.gathered(matches, &Arc::new(rights), &ann, Sort::RELEVANCE);
+    assert_eq!(gathered.hits.iter().map(|hit| hit.place.id).collect::<Vec<_>>(), [18]);
+    assert_eq!((gathered.total, gathered.facets[0].iter().map(|(_, count)| count).sum::<u64>()), (1, 1));
+}
+
+/// Pods in several segments, some of them deleted since, more than a block of them in each.
+fn segments() -> (Corpus, Vec<(u64, Value)>) {
+    let pod = |nth: u64| {
+        let setting = ["setting_1", "setting2", "settingé", "set-ting", "unset"][nth as usize % 5];
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"namespace": format!("team-{}", nth % 7), "name": format!("web-{}", nth % 90)},
+            "spec": {"containers": [{"name": "a", "image": format!("a:{}", nth % 3)}, {"name": "b", "image": format!("b:{}", nth % 2)}]},
+            "status": {"phase": "Running", "message": setting}})
+    };
+    let corpus = Corpus::new(&[]);
+    let mut writer: tantivy::IndexWriter = corpus.text.writer(15_000_000).unwrap();
+    writer.set_merge_policy(Box::new(tantivy::indexer::NoMergePolicy));
+    let mut pods = Vec::new();
+    for nth in 0..2000 {
+        let document = Document::of(&stored("member1", nth + 1, &pod(nth))).unwrap();
+        writer.add_document(document.to_tantivy(&corpus.text.columns)).unwrap();
+        pods.push((nth + 1, pod(nth)));
+        if nth % 700 == 699 {
+            writer.commit().unwrap();
+        }
+    }
+    for id in (1..2000).step_by(11) {
+        writer.delete_term(tantivy::Term::from_field_u64(corpus.text.columns.id, id));
+        pods.retain(|(other, _)| *other != id);
+    }
+    writer.commit().unwrap();
+    corpus.text.reload(crowsnest_store::Seq(0), &|_, _, _| {}).unwrap();
+    (corpus, pods)
+}
+
+#[rstest]
+#[case::everything("", |_: &str| true)]
+#[case::a_word_and_what_goes_on("setting", |said: &str| said.starts_with("setting"))]
+#[case::a_longer_word("content:setting_1", |said: &str| said == "setting_1")]
+#[case::a_tail("content:ting", |said: &str| said == "set-ting")]
+#[case::a_part("name:web-8 -content:unset", |said: &str| said != "unset")]
+fn the_best_of_many_segments_are_the_best_of_all(#[case] query: &str, #[case] holds: fn(&str) -> bool) {
+    static SEGMENTS: LazyLock<(Corpus, Vec<(u64, Value)>)> = LazyLock::new(segments);
+    let (corpus, pods) = &*SEGMENTS;
+    assert_eq!(corpus.text.searcher().segment_readers().len(), 3);
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let named = query.contains("name:");
+    let expected: BTreeSet<u64> = pods
+        .iter()
+        .filter(|(_, pod)| holds(&text(&pod["status"]["message"])) && (!named || pod["metadata"]["name"] == "web-8"))
+        .map(|(id, _)| *id)
+        .collect();
+    let matches = plan(&parse(query, &Limits::default()).unwrap(), &world()).matches;
+    let request = |keep: usize, sort: Sort, after: Option<&Ranked>| TopHitsRequest {
+        sort: match sort.by {
+            SortBy::Relevance => vec![sort],
+            _ => vec![sort, Sort { by: SortBy::Text(Facet::Image), descending: true }],
+        },
+        after: after.map(|hit| hit.place.clone()),
+        keep,
+        facets: vec![Facet::Namespace, Facet::Image],
+        world: Arc::new(world()),
+    };
+    let context = || context(&Arc::default(), &UserInfo::system());
+    let gathered = |keep: usize, sort: Sort, after: Option<&Ranked>| {
+        top_hits(&corpus.text, &context(), &matches, &request(keep, sort, after)).unwrap()
+    };
+    let told = |keep: usize, sort: Sort, after: Option<&Ranked>| {
+        let mut pass = Pass::begin(&corpus.text, &context(), &matches, request(keep, sort, after)).unwrap();
+        let mut told = Vec::new();
+        loop {
+            let hits = pass.next(301).unwrap();
+            if hits.is_empty() {
+                return told;
+            }
+            told.extend(hits);
+        }
+    };
+    for (by, descending) in
+        [(SortBy::Relevance, true), (SortBy::Text(Facet::Name), false), (SortBy::Text(Facet::Namespace), true)]
+    {
+        let sort = Sort { by, descending };
+        // Asked twice: what was remembered the first time is what comes the second time.
+        for _ in 0..2 {
+            let all = gathered(5000, sort, None);
+            let counts = |facet: usize| all.facets[facet].iter().map(|(_, count)| count).sum::<u64>();
+            assert_eq!(all.hits.iter().map(|hit| hit.place.id).collect::<BTreeSet<_>>(), expected, "{query}");
+            assert_eq!((all.total, counts(0)), (expected.len() as u64, expected.len() as u64));
+            assert_eq!(counts(1), 2 * expected.len() as u64, "each has two images");
+            for keep in [0, 1, 20, 511] {
+                let best = gathered(keep, sort, None);
+                assert_eq!(best.hits, all.hits[..keep.min(all.hits.len())], "{query}, the best {keep}");
+                assert_eq!((best.total, &best.facets), (all.total, &all.facets));
+            }
+            // Page after page is everything once, in order.
+            let (mut pages, mut left) = (Vec::new(), all.total);
+            loop {
+                let page = gathered(300, sort, pages.last());
+                assert_eq!((page.total, page.left), (all.total, left));
+                if page.hits.is_empty() {
+                    break;
+                }
+                left -= page.hits.len() as u64;
+                pages.extend(page.hits);
+            }
+            assert_eq!(pages, all.hits, "{query}");
+            // And so it is told in one pass, from anywhere on and no further than is wanted.
+            assert_eq!(told(usize::MAX, sort, None), all.hits, "{query}");
+            let (middle, most) = (all.hits.len() / 3, 100.min(all.hits.len() / 2));
+            if let Some(last) = middle.checked_sub(1) {
+                assert_eq!(told(most, sort, Some(&all.hits[last])), all.hits[middle..middle + most], "{query}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_closest_name_comes_first() {
+    assert_eq!(FLEET.engine("checkout", SortBy::Relevance, true)[0], "Deployment/checkout");
+    let by_restarts =
+        FLEET.engine("kind:pod sort:-restarts", SortBy::Number(crate::document::columns::Number::Restarts), true);
+    assert_eq!(by_restarts[0], "Pod/checkout-7d9f-abcde");
+    let by_name = FLEET.engine("kind:pod", SortBy::Text(Facet::Name), false);
+    assert_eq!(by_name, ["Pod/checkout-7d9f-abcde", "Pod/payments-0", "Pod/web-0"]);
+    let fuzzy = FLEET.engine("checkuot~2", SortBy::Relevance, true);
+    assert!(fuzzy.contains(&"Deployment/checkout".to_owned()), "{fuzzy:?}");
+}
+
+#[test]
+fn hits_say_why() {
+    let planned = plan(&parse("kind:pod crash restarts:>5", &Limits::default()).unwrap(), &world());
+    let (_, document) = FLEET.documents.iter().find(|(name, _)| name == "Pod/checkout-7d9f-abcde").unwrap();
+    let reasons = Evaluated::new(document).reasons(&planned.matches);
+    let text: Vec<String> = reasons.iter().map(|reason| format!("{}={}", reason.field, reason.value)).collect();
+    assert_eq!(text, ["kind=Pod", "reason=CrashLoopBackOff", "restarts=7", "status=CrashLoopBackOff"]);
+}
+
+#[test]
+fn what_is_not_served_is_said_and_left_out() {
+    let planned = plan(&parse("kind:node is:sleepy .spec..x:1", &Limits::default()).unwrap(), &world());
+    assert_eq!(planned.notices.len(), 2, "{:?}", planned.notices);
+    assert_eq!(FLEET.engine("kind:node is:sleepy .spec..x:1", SortBy::Relevance, true), ["Node/n1"]);
+}

@@ -1,0 +1,291 @@
+//! Compares the text index with the store: numbers of objects by cluster and kind, and samples of objects.
+//!
+//! Works with any engine: it asks what searches ask, as the process itself. Objects that change meanwhile can differ, so
+//! differences count only if a second look confirms them.
+
+use super::collect::TopHitsRequest;
+use super::engine::{Engine, SearchContext};
+use super::plan::predicate::Match;
+use crate::Searcher;
+use crate::document::Document;
+use crate::document::columns::{Facet, Number, Word};
+use crowsnest_apimachinery::user::UserInfo;
+use crowsnest_store::{Error, Object, Seq};
+use crowsnest_store::{Replayed, Store};
+use parking_lot::Mutex;
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Differences that are listed; the rest is counted.
+const SHOWN: usize = 20;
+/// Objects read from the store at one place.
+const TOGETHER: usize = 10;
+/// Time for the index to find what the store holds.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Result of a comparison.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Verification {
+    /// Changes that searches could not find at the end; not 0 if the index lags.
+    pub behind: u64,
+    /// Objects in the store.
+    pub stored: u64,
+    /// Objects in the index.
+    pub indexed: u64,
+    /// Cluster and kind with another number of objects, the first of them.
+    pub counts: Vec<CountDifference>,
+    /// Objects that were compared.
+    pub samples: u64,
+    /// Objects that the index does not find by what the store says of them, the first of them.
+    pub objects: Vec<ObjectDifference>,
+    /// Differences that are not listed.
+    pub more: u64,
+    /// What could not be compared.
+    pub notices: BTreeSet<String>,
+}
+
+/// Numbers of objects of one kind in one cluster. Kinds of one name in several groups count together.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CountDifference {
+    pub cluster: String,
+    pub kind: String,
+    pub stored: u64,
+    pub indexed: u64,
+}
+
+/// An object that the index does not hold as the store does.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ObjectDifference {
+    pub cluster: String,
+    pub kind: String,
+    pub namespace: String,
+    pub name: String,
+    /// The field by which it is not found.
+    pub field: String,
+}
+
+/// Numbers of objects by cluster and kind.
+type Counts = BTreeMap<(String, String), u64>;
+
+impl Searcher {
+    /// Compares the text index with the store. `samples` objects are read from the store, at places that `random` chooses:
+    /// numbers from 0 to 1.
+    pub async fn verify_text(
+        &self,
+        samples: usize,
+        random: &mut (dyn FnMut() -> f64 + Send),
+    ) -> Result<Verification, Error> {
+        let mut found = Verification { behind: self.behind().await, ..Verification::default() };
+        let mut differing = self.different_counts(&mut found).await?;
+        if !differing.is_empty() {
+            found.behind = self.behind().await;
+            let before = std::mem::take(&mut differing);
+            differing = self.different_counts(&mut found).await?;
+            differing.retain(|key, _| before.contains_key(key));
+        }
+        for ((cluster, kind), (stored, indexed)) in differing {
+            match found.counts.len() < SHOWN {
+                true => found.counts.push(CountDifference { cluster, kind, stored, indexed }),
+                false => found.more += 1,
+            }
+        }
+        self.compare_samples(samples, random, &mut found).await?;
+        Ok(found)
+    }
+
+    /// Waits until searches find what is stored now; how many changes they lack after that.
+    async fn behind(&self) -> u64 {
+        let latest = self.latest();
+        let mut searchable = self.inner.engine.searchable();
+        drop(tokio::time::timeout(PATIENCE, searchable.wait_for(|seq| *seq >= latest)).await);
+        self.lag()
+    }
+
+    fn context(&self) -> SearchContext {
+        let now = Instant::now();
+        let rights = Arc::new(Mutex::new(self.inner.rights.of(&UserInfo::system())));
+        SearchContext { rights, requested_at: now, deadline: now + PATIENCE }
+    }
+
+    /// Clusters and kinds whose numbers of objects differ: in the store, and in the index.
+    async fn different_counts(
+        &self,
+        found: &mut Verification,
+    ) -> Result<BTreeMap<(String, String), (u64, u64)>, Error> {
+        let store = &self.inner.store;
+        let kinds: BTreeMap<_, _> =
+            self.inner.states.all().into_iter().map(|(key, state)| (key, state.kind.to_string())).collect();
+        let mut stored = Counts::new();
+        for (key, count) in store.counts().await? {
+            let kind = kinds.get(&key).cloned().unwrap_or_default();
+            *stored.entry((key.cluster.to_string(), kind)).or_default() += count;
+        }
+        let clusters: BTreeSet<String> = stored.keys().map(|(cluster, _)| cluster.clone()).collect();
+        let engine = &self.inner.engine;
+        let (indexed, notices) = indexed(engine.as_ref(), &self.context(), &clusters).await?;
+        found.notices = notices;
+        (found.stored, found.indexed) = (stored.values().sum(), indexed.values().sum());
+        Ok(differences(&stored, &indexed))
+    }
+
+    async fn compare_samples(
+        &self,
+        samples: usize,
+        random: &mut (dyn FnMut() -> f64 + Send),
+        found: &mut Verification,
+    ) -> Result<(), Error> {
+        let store = &self.inner.store;
+        let mut seen = BTreeSet::new();
+        for _ in 0..samples.div_ceil(TOGETHER) {
+            for object in some_objects(store.as_ref(), self.latest(), random()).await? {
+                if !seen.insert(object.record.id) {
+                    continue;
+                }
+                found.samples += 1;
+                let Some(field) = self.confirmed_difference(&object).await? else { continue };
+                let (record, key) = (&object.record, &object.record.key);
+                match found.objects.len() < SHOWN {
+                    true => found.objects.push(ObjectDifference {
+                        cluster: key.cluster().to_string(),
+                        kind: record.kind.to_string(),
+                        namespace: key.namespace.to_string(),
+                        name: key.name.to_string(),
+                        field,
+                    }),
+                    false => found.more += 1,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The field by which the index does not find an object, unless the object has changed since it was read.
+    async fn confirmed_difference(&self, object: &Object) -> Result<Option<String>, Error> {
+        let engine = self.inner.engine.as_ref();
+        if missing_field(engine, &self.context(), object).await?.is_none() {
+            return Ok(None);
+        }
+        self.behind().await;
+        match self.inner.store.get(&object.record.key).await? {
+            Some(now) if now.record.id == object.record.id => missing_field(engine, &self.context(), &now).await,
+            _ => Ok(None),
+        }
+    }
+}
+
+fn differences(stored: &Counts, indexed: &Counts) -> BTreeMap<(String, String), (u64, u64)> {
+    let keys: BTreeSet<&(String, String)> = stored.keys().chain(indexed.keys()).collect();
+    let of = |counts: &Counts, key: &(String, String)| counts.get(key).copied().unwrap_or_default();
+    let both = keys.into_iter().map(|key| (key.clone(), (of(stored, key), of(indexed, key))));
+    both.filter(|(_, (stored, indexed))| stored != indexed).collect()
+}
+
+/// Numbers of objects in the index, with what the engine could not count. Objects of other clusters have an empty kind.
+async fn indexed(
+    engine: &dyn Engine,
+    context: &SearchContext,
+    clusters: &BTreeSet<String>,
+) -> Result<(Counts, BTreeSet<String>), Error> {
+    let (mut counts, mut notices) = (Counts::new(), BTreeSet::new());
+    let kinds = TopHitsRequest { facets: vec![Facet::Kind], ..TopHitsRequest::total() };
+    for cluster in clusters {
+        let matches = Match::Clusters([cluster.clone()].into());
+        let answer = engine.top_hits(context, &matches, &kinds).await?;
+        let values = answer.facets.into_iter().flatten();
+        counts.extend(values.map(|(kind, count)| ((cluster.clone(), kind.to_string()), count)));
+        notices.extend(answer.notices);
+    }
+    let others = Match::Clusters(clusters.clone()).negated();
+    let answer = engine.top_hits(context, &others, &TopHitsRequest::total()).await?;
+    notices.extend(answer.notices);
+    if answer.total > 0 {
+        counts.insert((String::new(), String::new()), answer.total);
+    }
+    Ok((counts, notices))
+}
+
+/// Objects whose last change comes after a place among all changes, from 0 to 1.
+async fn some_objects(store: &dyn Store, latest: Seq, place: f64) -> Result<Vec<Object>, Error> {
+    // Precise enough for a choice: numbers of changes are far below 2^53.
+    let since = Seq((latest.0 as f64 * place.clamp(0.0, 1.0)) as u64);
+    let changes = store.replay(since, TOGETHER).await?;
+    let objects = changes.into_iter().filter_map(|change| match change {
+        Replayed::Put(object) => Some(object),
+        Replayed::Deleted { .. } => None,
+    });
+    Ok(objects.collect())
+}
+
+/// The first field by which the index does not find an object; `object` if it does not hold it at all.
+async fn missing_field(engine: &dyn Engine, context: &SearchContext, object: &Object) -> Result<Option<String>, Error> {
+    let document = Document::of(object)?;
+    let own = Match::Ids(Arc::new([document.id].into()));
+    let parts = conditions(&document);
+    let all = std::iter::once(own.clone()).chain(parts.iter().map(|(_, part)| part.clone())).collect();
+    if holds(engine, context, &Match::And(all)).await? {
+        return Ok(None);
+    }
+    if !holds(engine, context, &own).await? {
+        return Ok(Some("object".to_owned()));
+    }
+    for (field, part) in parts {
+        if !holds(engine, context, &own.clone().and(part)).await? {
+            return Ok(Some(field));
+        }
+    }
+    Ok(None)
+}
+
+async fn holds(engine: &dyn Engine, context: &SearchContext, matches: &Match) -> Result<bool, Error> {
+    let found = engine.ids(context, matches).await?;
+    if found.incomplete {
+        let reason = found.notices.into_iter().next().unwrap_or_else(|| "a limit was reached".to_owned());
+        return Err(Error::text("cannot be compared", reason));
+    }
+    Ok(!found.numbers.is_empty())
+}
+
+/// A condition for each value by which an object can be found, with its field.
+fn conditions(document: &Document) -> Vec<(String, Match)> {
+    let exact = |word: Word| matches!(word, Word::Kind | Word::Name | Word::Namespace | Word::Cluster | Word::Status);
+    let words = document.words.iter().filter(|(word, _)| exact(*word));
+    let words = words.map(|(word, value)| (word.name().to_owned(), Match::Exact(*word, value.clone())));
+    let number = |(number, value): &(Number, i64)| {
+        (number.name().to_owned(), Match::Number(*number, Some(*value), Some(*value)))
+    };
+    let keys =
+        document.keys.iter().map(|(key, value)| ("a relation".to_owned(), Match::keys(&[*key], [*value].into())));
+    words.chain(document.numbers.iter().map(number)).chain(keys).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    fn counts(counts: &[(&str, &str, u64)]) -> Counts {
+        counts.iter().map(|(cluster, kind, count)| ((cluster.to_string(), kind.to_string()), *count)).collect()
+    }
+
+    #[rstest]
+    #[case::equal(&[("m1", "Pod", 3)], &[("m1", "Pod", 3)], &[])]
+    #[case::fewer(&[("m1", "Pod", 3)], &[("m1", "Pod", 2)], &[("m1", "Pod", 3, 2)])]
+    #[case::none(&[("m1", "Pod", 3)], &[], &[("m1", "Pod", 3, 0)])]
+    #[case::left_over(&[], &[("", "", 7)], &[("", "", 0, 7)])]
+    #[case::another_cluster(&[("m1", "Pod", 3)], &[("m2", "Pod", 3)], &[("m1", "Pod", 3, 0), ("m2", "Pod", 0, 3)])]
+    fn numbers_are_compared(
+        #[case] stored: &[(&str, &str, u64)],
+        #[case] indexed: &[(&str, &str, u64)],
+        #[case] expected: &[(&str, &str, u64, u64)],
+    ) {
+        let found = differences(&counts(stored), &counts(indexed));
+        let found: Vec<_> =
+            found.iter().map(|((cluster, kind), (a, b))| (cluster.as_str(), kind.as_str(), *a, *b)).collect();
+        assert_eq!(found, expected);
+    }
+}
