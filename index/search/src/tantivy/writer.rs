@@ -1,15 +1,18 @@
 //! Keeps the text index behind the store: one writer, batched commits, the reached seq as payload.
 
+mod catch_up;
+mod pending;
+
 use super::{Built, Pace, Payload, Prepare, TextIndex, merges};
 use crate::document::Document;
 use crate::tantivy::throttle::{Work, stand_back};
 use crowsnest_component_base::retry::Backoff;
+use crowsnest_store::Store;
 use crowsnest_store::metrics::Metrics;
 use crowsnest_store::record::{Change, Happened, Object, Seq};
 use crowsnest_store::tail::Tail;
 use crowsnest_store::{Error, IndexOptions};
-use crowsnest_store::{OUTAGE_RETRY, Replayed, Store};
-use std::collections::HashMap;
+use pending::Pending;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -213,74 +216,6 @@ impl TextFollower {
         }
     }
 
-    /// Reads what the tail no longer has from the store.
-    fn catch_up(
-        &mut self,
-        runtime: &Handle,
-        stop: &CancellationToken,
-        writer: &mut IndexWriter,
-        pending: &mut Pending,
-        mut since: Seq,
-    ) -> Result<Seq, Error> {
-        loop {
-            if stop.is_cancelled() {
-                return Ok(since);
-            }
-            // Read first: what comes later than this the tail will tell, if the store has nothing more.
-            let told = self.tail.latest();
-            let Replay { changes, pruned, latest } = match runtime.block_on(self.replay(since)) {
-                Err(error) if self.outlives_outages && error.is_outage() => {
-                    tracing::debug!(error = error.chain(), "the text index waits for the database");
-                    self.commit(writer, pending)?;
-                    runtime.block_on(stop.run_until_cancelled(tokio::time::sleep(OUTAGE_RETRY)));
-                    continue;
-                }
-                other => other?,
-            };
-            self.begin();
-            if pruned > since.max(self.empty_at) {
-                if since == Seq(0) {
-                    // Nothing was taken in yet: it need not be built beside itself, and is searched while it fills.
-                    self.empty_at = latest;
-                } else {
-                    self.start_over(writer, pending, latest)?;
-                    since = Seq(0);
-                }
-                continue;
-            }
-            if changes.is_empty() {
-                let reached = since.max(told);
-                if reached > pending.seq.unwrap_or(Seq(self.payload.seq)) {
-                    pending.add(reached);
-                }
-                if self.anew.is_some() {
-                    self.commit(writer, pending)?;
-                }
-                if let Some(built) = self.anew.take() {
-                    self.text.replace(built, Seq(self.payload.seq))?;
-                    self.searchable.send_replace(Seq(self.payload.seq));
-                }
-                return Ok(reached);
-            }
-            for change in &changes {
-                let taken_in = pending.taken_in.map_or(self.payload.seq, |seq| seq.0);
-                match change {
-                    Replayed::Put(object) => self.put(writer, taken_in, object)?,
-                    Replayed::Deleted { id, .. } => self.delete(writer, *id),
-                }
-                since = change.seq();
-                pending.add(since);
-                pending.taken_in = Some(since);
-            }
-            self.rest(runtime, stop);
-            let waited = pending.since.is_some_and(|first| first.elapsed() >= self.interval * 10);
-            if pending.changes >= self.commit_changes || waited {
-                self.commit(writer, pending)?;
-            }
-            self.metrics.text_lag.set(self.tail.latest().0.saturating_sub(since.0));
-        }
-    }
-
     /// What comes now is work.
     fn begin(&mut self) {
         if let Some(work) = &mut self.resting {
@@ -294,26 +229,6 @@ impl TextFollower {
         if !due.is_zero() {
             runtime.block_on(stop.run_until_cancelled(tokio::time::sleep(due)));
         }
-    }
-
-    async fn replay(&self, since: Seq) -> Result<Replay, Error> {
-        let changes = self.store.replay(since, REPLAY).await?;
-        // Asked afterwards, so that nothing is pruned in between.
-        Ok(Replay { changes, pruned: self.store.pruned().await?, latest: self.store.latest().await? })
-    }
-
-    /// Deletions were pruned before they were seen here, for which a clock that leaps is enough: what they deleted would be
-    /// counted for ever.
-    fn start_over(&mut self, writer: &mut IndexWriter, pending: &mut Pending, latest: Seq) -> Result<(), Error> {
-        tracing::info!("deletions were pruned before the text index saw them; it is built anew");
-        let built = self.text.anew()?;
-        *writer = built.writer(self.heap_bytes)?;
-        *pending = Pending::default();
-        self.payload.seq = 0;
-        self.seen.store(0, Ordering::Relaxed);
-        writer.set_merge_policy(merges(Pace::Filling));
-        (self.empty_at, self.anew) = (latest, Some(built));
-        Ok(())
     }
 
     fn delete(&self, writer: &IndexWriter, id: u64) {
@@ -381,47 +296,6 @@ impl TextFollower {
         self.metrics.text_commit_microseconds.add(self.commit_took.as_micros() as u64);
         *pending = Pending::default();
         Ok(())
-    }
-}
-
-/// Changes read from the store.
-struct Replay {
-    changes: Vec<Replayed>,
-    /// Deletions up to here may be missing from them.
-    pruned: Seq,
-    latest: Seq,
-}
-
-/// Told, not committed.
-#[derive(Default)]
-struct Pending {
-    changes: usize,
-    /// Of the last change.
-    seq: Option<Seq>,
-    /// Up to here the writer has it.
-    taken_in: Option<Seq>,
-    since: Option<Instant>,
-    last: Option<Instant>,
-    /// What the writer does not have yet, by the objects' ids: what changes again soon need not be taken in twice.
-    held: HashMap<u64, Arc<Change>>,
-    held_bytes: usize,
-}
-
-impl Pending {
-    fn add(&mut self, seq: Seq) {
-        self.changes += 1;
-        self.seq = Some(seq);
-        let now = Instant::now();
-        self.since.get_or_insert(now);
-        self.last = Some(now);
-    }
-
-    fn hold(&mut self, change: Arc<Change>) {
-        let size = |change: &Change| change.object.body.len();
-        self.held_bytes += size(&change);
-        if let Some(before) = self.held.insert(change.object.record.id, change) {
-            self.held_bytes -= size(&before);
-        }
     }
 }
 

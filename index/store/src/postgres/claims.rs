@@ -1,8 +1,9 @@
 //! Leases and claims in the database, and the state of collections that goes with them.
 
 use super::connecting::TIMEOUT;
+use super::load::stored_collection;
 use super::write::lock;
-use super::{CHANNEL, PostgresStore, application, stored_collection};
+use super::{CHANNEL, PostgresStore, application};
 use crate::View;
 use crate::labels::ChosenLabels;
 use crate::rows::Columns;

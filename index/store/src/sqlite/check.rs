@@ -60,7 +60,7 @@ impl SqliteStore {
 
     /// The newest seq now, which another process may have given; `latest` is that of the opening.
     pub async fn newest(&self) -> Result<Seq, Error> {
-        super::newest(&self.readers).await
+        super::load::newest(&self.readers).await
     }
 
     pub async fn known_identity(&self) -> Result<String, Error> {

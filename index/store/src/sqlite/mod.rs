@@ -2,6 +2,7 @@
 
 mod check;
 mod labels;
+mod load;
 pub(crate) mod migrations;
 mod prune;
 mod write;
@@ -19,14 +20,14 @@ use super::{
     Batch, Keep, Manifests, Narrowing, Position, Replayed, Scan, Span, Store, StoreSize, StoredCollection, Wanted,
 };
 use crate::Epoch;
-use crate::record::{Change, CollectionKey, CollectionState, Object, Record, RecordKey, Seq, Version};
+use crate::record::{Change, CollectionKey, Object, Record, RecordKey, Seq, Version};
 use crate::{Error, History, IndexOptions};
 use async_trait::async_trait;
-use crowsnest_apimachinery::names::{ClusterName, Gvr};
+use crowsnest_apimachinery::names::ClusterName;
 use sqlx::query::Query;
 use sqlx::sqlite::{
-    SqliteArguments, SqliteAutoVacuum, SqliteConnectOptions, SqliteConnection, SqliteExecutor, SqliteJournalMode,
-    SqlitePoolOptions, SqliteRow, SqliteSynchronous,
+    SqliteArguments, SqliteAutoVacuum, SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqlitePoolOptions,
+    SqliteRow, SqliteSynchronous,
 };
 use sqlx::{AssertSqlSafe, Connection, Row as _, Sqlite, SqlitePool};
 use std::path::Path;
@@ -123,50 +124,6 @@ impl SqliteStore {
         let store = Self { writer, readers, gets: together(), catalog: Catalog::new(codec), chosen };
         store.load().await?;
         Ok(store)
-    }
-
-    async fn load(&self) -> Result<(), Error> {
-        let fail = |e| Error::store("cannot be read", e);
-        let mut writer = self.writer.lock().await;
-        for row in sqlx::query("SELECT id, kind, dictionary FROM dictionaries ORDER BY id")
-            .fetch_all(&mut writer.connection)
-            .await
-            .map_err(fail)?
-        {
-            let id: u32 = row.try_get(0).map_err(fail)?;
-            let (kind, dictionary): (String, Vec<u8>) = (row.try_get(1).map_err(fail)?, row.try_get(2).map_err(fail)?);
-            self.catalog.codec.install(id, &kind, &dictionary);
-        }
-        writer.latest = newest(&mut writer.connection).await?.0;
-        drop(writer);
-        self.read_collections().await.map(drop)
-    }
-
-    /// Those that are collected; all become known by their numbers.
-    async fn read_collections(&self) -> Result<Vec<StoredCollection>, Error> {
-        let fail = |e| Error::store("cannot list its collections", e);
-        let sql = "SELECT id, cluster, \"group\", version, resource, kind, namespaced, scope, resource_version, complete, \
-            heard_at, gone FROM collections";
-        let rows = sqlx::query(sql).fetch_all(&self.readers).await.map_err(fail)?;
-        let mut found = Vec::with_capacity(rows.len());
-        for row in rows {
-            let text = |column: usize| row.try_get::<String, _>(column).map_err(fail);
-            let Ok(cluster) = ClusterName::parse(&text(1)?) else { continue };
-            let state = CollectionState {
-                resource_version: text(8)?,
-                complete: row.try_get(9).map_err(fail)?,
-                kind: text(5)?.into(),
-                namespaced: row.try_get(6).map_err(fail)?,
-                heard_at: row.try_get(10).map_err(fail)?,
-                trouble: None,
-            };
-            let key = CollectionKey::new(cluster, Gvr::new(&text(2)?, &text(3)?, &text(4)?));
-            self.catalog.insert(row.try_get(0).map_err(fail)?, &key, Arc::clone(&state.kind));
-            if !row.try_get::<bool, _>(11).map_err(fail)? {
-                found.push(StoredCollection { key, state, scope: text(7)? });
-            }
-        }
-        Ok(found)
     }
 
     async fn old_versions(&self, query: Query<'_, Sqlite, SqliteArguments>) -> Result<Vec<Version>, Error> {
@@ -486,16 +443,6 @@ impl Store for SqliteStore {
         let row = sqlx::query(sql).fetch_one(&self.readers).await.map_err(fail)?;
         size_of(&row)
     }
-}
-
-/// The newest seq ever given, as the file says.
-async fn newest(connection: impl SqliteExecutor<'_>) -> Result<Seq, Error> {
-    let fail = |e| Error::store("cannot tell its newest change", e);
-    let sql = "SELECT max(coalesce((SELECT max(seq) FROM records), 0), \
-        coalesce((SELECT max(ended) FROM versions), 0), \
-        coalesce((SELECT CAST(value AS INTEGER) FROM facts WHERE name = 'seq'), 0))";
-    let row = sqlx::query(sql).fetch_one(connection).await.map_err(fail)?;
-    Ok(Seq(row.try_get::<i64, _>(0).map_err(fail)? as u64))
 }
 
 fn json_ids(ids: impl Iterator<Item = u64>) -> String {

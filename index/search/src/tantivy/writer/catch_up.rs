@@ -1,0 +1,107 @@
+//! Reads from the store what the tail no longer has.
+
+use super::{Pending, REPLAY, TextFollower};
+use crate::tantivy::{Pace, merges};
+use crowsnest_store::{Error, OUTAGE_RETRY, Replayed, Seq};
+use std::sync::atomic::Ordering;
+use tantivy::IndexWriter;
+use tokio::runtime::Handle;
+use tokio_util::sync::CancellationToken;
+
+/// Changes read from the store.
+struct Replay {
+    changes: Vec<Replayed>,
+    /// Deletions up to here may be missing from them.
+    pruned: Seq,
+    latest: Seq,
+}
+
+impl TextFollower {
+    /// Reads what the tail no longer has from the store.
+    pub(super) fn catch_up(
+        &mut self,
+        runtime: &Handle,
+        stop: &CancellationToken,
+        writer: &mut IndexWriter,
+        pending: &mut Pending,
+        mut since: Seq,
+    ) -> Result<Seq, Error> {
+        loop {
+            if stop.is_cancelled() {
+                return Ok(since);
+            }
+            // Read first: the tail has all later changes if the store has no more.
+            let told = self.tail.latest();
+            let Replay { changes, pruned, latest } = match runtime.block_on(self.replay(since)) {
+                Err(error) if self.outlives_outages && error.is_outage() => {
+                    tracing::debug!(error = error.chain(), "the text index waits for the database");
+                    self.commit(writer, pending)?;
+                    runtime.block_on(stop.run_until_cancelled(tokio::time::sleep(OUTAGE_RETRY)));
+                    continue;
+                }
+                other => other?,
+            };
+            self.begin();
+            if pruned > since.max(self.empty_at) {
+                if since == Seq(0) {
+                    // The index is empty: it is filled in place, and is searched meanwhile.
+                    self.empty_at = latest;
+                } else {
+                    self.start_over(writer, pending, latest)?;
+                    since = Seq(0);
+                }
+                continue;
+            }
+            if changes.is_empty() {
+                let reached = since.max(told);
+                if reached > pending.seq.unwrap_or(Seq(self.payload.seq)) {
+                    pending.add(reached);
+                }
+                if self.anew.is_some() {
+                    self.commit(writer, pending)?;
+                }
+                if let Some(built) = self.anew.take() {
+                    self.text.replace(built, Seq(self.payload.seq))?;
+                    self.searchable.send_replace(Seq(self.payload.seq));
+                }
+                return Ok(reached);
+            }
+            for change in &changes {
+                let taken_in = pending.taken_in.map_or(self.payload.seq, |seq| seq.0);
+                match change {
+                    Replayed::Put(object) => self.put(writer, taken_in, object)?,
+                    Replayed::Deleted { id, .. } => self.delete(writer, *id),
+                }
+                since = change.seq();
+                pending.add(since);
+                pending.taken_in = Some(since);
+            }
+            self.rest(runtime, stop);
+            let waited = pending.since.is_some_and(|first| first.elapsed() >= self.interval * 10);
+            if pending.changes >= self.commit_changes || waited {
+                self.commit(writer, pending)?;
+            }
+            self.metrics.text_lag.set(self.tail.latest().0.saturating_sub(since.0));
+        }
+    }
+
+    async fn replay(&self, since: Seq) -> Result<Replay, Error> {
+        let changes = self.store.replay(since, REPLAY).await?;
+        // Read after the changes: a pruning between the two reads is noticed.
+        Ok(Replay { changes, pruned: self.store.pruned().await?, latest: self.store.latest().await? })
+    }
+
+    /// Rebuilds the index. Deletions were pruned before the index read them, for which a clock that jumps is enough: the
+    /// deleted objects would be counted until the next rebuild.
+    fn start_over(&mut self, writer: &mut IndexWriter, pending: &mut Pending, latest: Seq) -> Result<(), Error> {
+        tracing::info!("deletions were pruned before the text index read them: it is rebuilt");
+        let built = self.text.anew()?;
+        *writer = built.writer(self.heap_bytes)?;
+        *pending = Pending::default();
+        self.payload.seq = 0;
+        self.seen.store(0, Ordering::Relaxed);
+        writer.set_merge_policy(merges(Pace::Filling));
+        (self.empty_at, self.anew) = (latest, Some(built));
+        Ok(())
+    }
+}

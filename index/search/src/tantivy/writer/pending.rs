@@ -1,0 +1,39 @@
+//! Changes between two commits.
+
+use crowsnest_store::record::{Change, Seq};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Changes from the tail that are not committed yet.
+#[derive(Default)]
+pub(super) struct Pending {
+    pub changes: usize,
+    /// The seq of the last change.
+    pub seq: Option<Seq>,
+    /// Up to here the writer has it.
+    pub taken_in: Option<Seq>,
+    pub since: Option<Instant>,
+    pub last: Option<Instant>,
+    /// Changes that the writer does not have yet, by the objects' ids: an object that changes again soon is written once.
+    pub held: HashMap<u64, Arc<Change>>,
+    pub held_bytes: usize,
+}
+
+impl Pending {
+    pub fn add(&mut self, seq: Seq) {
+        self.changes += 1;
+        self.seq = Some(seq);
+        let now = Instant::now();
+        self.since.get_or_insert(now);
+        self.last = Some(now);
+    }
+
+    pub fn hold(&mut self, change: Arc<Change>) {
+        let size = |change: &Change| change.object.body.len();
+        self.held_bytes += size(&change);
+        if let Some(before) = self.held.insert(change.object.record.id, change) {
+            self.held_bytes -= size(&before);
+        }
+    }
+}

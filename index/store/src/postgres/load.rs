@@ -1,0 +1,98 @@
+//! Collections and dictionaries by their numbers, also those that other replicas make.
+
+use super::PostgresStore;
+use crate::Error;
+use crate::StoredCollection;
+use crate::record::{CollectionKey, CollectionState};
+use crate::rows::Columns;
+use crowsnest_apimachinery::names::{ClusterName, Gvr};
+use sqlx::Row;
+use sqlx::postgres::PgRow;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+impl PostgresStore {
+    pub(super) async fn read_collections(&self) -> Result<Vec<StoredCollection>, Error> {
+        let what = "cannot list its collections";
+        let sql = "SELECT id, cluster, \"group\", version, resource, kind, namespaced, scope, resource_version, complete, \
+            heard_at, trouble, gone FROM collections";
+        let mut found = Vec::new();
+        for row in self.rows(what, sqlx::query(sql)).await? {
+            let (id, gone, stored) = match stored_collection(&row).map_err(|e| Error::store(what, e))? {
+                Some(stored) => stored,
+                None => continue,
+            };
+            self.catalog.insert(id, &stored.key, Arc::clone(&stored.state.kind));
+            if !gone {
+                found.push(stored);
+            }
+        }
+        Ok(found)
+    }
+
+    /// Takes in dictionaries other replicas have trained.
+    pub(super) async fn load_dictionaries(&self, after: i64) -> Result<(), Error> {
+        let what = "cannot read its dictionaries";
+        let fail = |e| Error::store(what, e);
+        let sql = "SELECT id, kind, dictionary FROM dictionaries WHERE id > $1 ORDER BY id";
+        for row in self.rows(what, sqlx::query(sql).bind(after)).await? {
+            let dictionary = row.bytes(2).map_err(fail)?;
+            self.catalog.codec.install(row.number(0).map_err(fail)? as u32, row.text(1).map_err(fail)?, dictionary);
+        }
+        Ok(())
+    }
+
+    /// Learns the collections and dictionaries that rows beginning with [`OBJECT_COLUMNS`] name, where other replicas
+    /// made them.
+    pub(super) async fn learn(&self, rows: &[PgRow]) -> Result<(), Error> {
+        let fail = |e| Error::store("has a row of another shape", e);
+        let mut collections = BTreeSet::new();
+        let mut dictionaries = BTreeSet::new();
+        for row in rows {
+            collections.insert(row.number(12).map_err(fail)?);
+            dictionaries.insert(row.number(13).map_err(fail)? as u32);
+        }
+        let nameless = |id: &i64| self.catalog.name_of(*id).is_none_or(|(_, kind)| kind.is_empty());
+        if collections.iter().any(nameless) {
+            self.read_collections().await?;
+        }
+        if dictionaries.iter().any(|id| !self.catalog.codec.knows(*id)) {
+            self.load_dictionaries(i64::from(self.catalog.codec.newest())).await?;
+        }
+        Ok(())
+    }
+
+    /// The collection's number. It is read from the database if another replica may have created the collection.
+    pub(super) async fn id_of(&self, key: &CollectionKey) -> Result<Option<i64>, Error> {
+        if let Some(id) = self.catalog.id_of(key) {
+            return Ok(Some(id));
+        }
+        let what = "cannot look up a collection";
+        let sql =
+            "SELECT id, kind FROM collections WHERE cluster = $1 AND \"group\" = $2 AND version = $3 AND resource = $4";
+        let CollectionKey { cluster, resource } = key;
+        let query = sqlx::query(sql).bind(cluster.as_str()).bind(&*resource.group);
+        let query = query.bind(&*resource.version).bind(&*resource.resource);
+        let Some(row) = self.one(what, query).await? else { return Ok(None) };
+        let fail = |e| Error::store(what, e);
+        let id = row.number(0).map_err(fail)?;
+        self.catalog.insert(id, key, row.text(1).map_err(fail)?.into());
+        Ok(Some(id))
+    }
+}
+
+/// (id, gone, collection); None where the cluster's name is none.
+pub(super) fn stored_collection(row: &PgRow) -> Result<Option<(i64, bool, StoredCollection)>, sqlx::Error> {
+    let Ok(cluster) = ClusterName::parse(row.text(1)?) else { return Ok(None) };
+    let state = CollectionState {
+        resource_version: row.text(8)?.to_owned(),
+        complete: row.try_get(9)?,
+        kind: row.text(5)?.into(),
+        namespaced: row.try_get(6)?,
+        heard_at: row.number(10)?,
+        trouble: row.try_get(11)?,
+    };
+    let key = CollectionKey::new(cluster, Gvr::new(row.text(2)?, row.text(3)?, row.text(4)?));
+    let stored = StoredCollection { key, state, scope: row.text(7)?.to_owned() };
+    Ok(Some((row.number(0)?, row.try_get(12)?, stored)))
+}
