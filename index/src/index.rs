@@ -12,7 +12,7 @@ use crate::replicas::keeper::Keeper;
 use crate::replicas::states::SharedStates;
 use crate::writer::Writer;
 use crowsnest_apimachinery::names::ClusterName;
-use crowsnest_members::{ApiResources, Clusters, Fleet, Interest, InterestGuard, Namespaces, Why};
+use crowsnest_members::{ApiResources, Fleet};
 use crowsnest_search::authorization::rbac_resources;
 use crowsnest_search::{Searcher, SearcherParts};
 use crowsnest_store::States;
@@ -23,6 +23,7 @@ use crowsnest_store::postgres::{self, PostgresStore};
 use crowsnest_store::sqlite::SqliteStore;
 use crowsnest_store::tail::{Follower, Tail, Topic};
 use crowsnest_store::{CacheId, CollectionKey, CollectionState, Error, IndexOptions, Seq, StoreOptions};
+use crowsnest_store::{Clusters, Interest, InterestGuard, Interests, Namespaces, Why};
 use crowsnest_store::{Store, StoreSize};
 use k8s_openapi::api::core::v1::Namespace;
 use parking_lot::{Mutex, RwLock};
@@ -187,7 +188,7 @@ impl Index {
             searcher,
             id: CacheId::of(&identity),
             identity,
-            _rules: declare_rules(&shared.fleet),
+            _rules: declare_rules(&shared.options.interests),
             health,
             engines: Arc::default(),
             replicas: watch::Sender::default(),
@@ -232,7 +233,7 @@ impl Index {
         self.work("log follower", follower.run(stop.clone()));
         let states = SharedStates::new(Arc::clone(&store), states, Arc::clone(&claims), seen, heard);
         self.work("shared states", states.run(stop.clone()));
-        let interests = SharedInterests { store: Arc::clone(&store), interests: shared.fleet.interests().clone() };
+        let interests = SharedInterests { store: Arc::clone(&store), interests: shared.options.interests.clone() };
         self.work("shared interests", interests.run(stop.clone()));
         if collect {
             let shared = Arc::clone(shared);
@@ -298,6 +299,11 @@ impl Index {
 
     pub fn options(&self) -> &IndexOptions {
         &self.inner.shared.options
+    }
+
+    /// Interests of readers: the cache collects a resource as long as the guard of an interest in it lives.
+    pub fn interests(&self) -> &Interests {
+        &self.inner.shared.options.interests
     }
 
     pub async fn size(&self) -> Result<StoreSize, Error> {
@@ -393,7 +399,7 @@ impl Index {
 }
 
 /// The objects that say who may see what, of every cluster.
-fn declare_rules(fleet: &Fleet) -> Vec<InterestGuard> {
+fn declare_rules(interests: &Interests) -> Vec<InterestGuard> {
     let everywhere = [Clusters::All, Clusters::one(ClusterName::control_plane())];
     let rules = everywhere.into_iter().flat_map(|clusters| {
         rbac_resources().into_iter().map(move |resource| {
@@ -401,7 +407,7 @@ fn declare_rules(fleet: &Fleet) -> Vec<InterestGuard> {
             Interest { clusters: clusters.clone(), resource, namespaces, why }
         })
     });
-    fleet.interests().declare_all(rules)
+    interests.declare_all(rules)
 }
 
 /// Tells one control plane from another: the uid of its oldest namespace, empty where it has none.

@@ -10,7 +10,8 @@ mod members;
 
 use crowsnest_apimachinery::names::Gvr;
 use crowsnest_index::{CollectionKey, Index, IndexOptions};
-use crowsnest_members::{Clusters, Fleet, FleetOptions, Interest, Namespaces, Why};
+use crowsnest_members::{Fleet, FleetOptions};
+use crowsnest_store::{Clusters, Interest, Namespaces, Why};
 use liar::{Ask, Liar, Reply, Script, Truth, status};
 use members::{config_maps, control_plane, name, within};
 use serde_json::{Value, json};
@@ -57,7 +58,7 @@ async fn a_blocked_store_holds_members_back() {
     let want = |cluster: &str| {
         let (clusters, resource) = (Clusters::one(name(cluster)), config_maps());
         let (namespaces, why) = (Namespaces::All, Why::Other("the test".to_owned()));
-        fleet.interests().declare(Interest { clusters, resource, namespaces, why })
+        index.interests().declare(Interest { clusters, resource, namespaces, why })
     };
     let in_flight = &index.metrics().bytes_in_flight;
     let reaches = async |bytes: u64| {

@@ -11,7 +11,8 @@ use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_index::{
     Answer, Change, CollectionKey, Follower, Index, IndexOptions, ListQuery, RecordKey, SearchRequest, Summary,
 };
-use crowsnest_members::{Clusters, Fleet, FleetOptions, Interest, InterestGuard, Namespaces, Why};
+use crowsnest_members::{Fleet, FleetOptions};
+use crowsnest_store::{Clusters, Interest, InterestGuard, Interests, Namespaces, Why};
 use futures::TryStreamExt;
 use kube::api::DeleteParams;
 use members::{Member, api, config_map, config_maps, control_plane, name, namespace, register, start, within};
@@ -24,6 +25,7 @@ use std::time::Duration;
 struct World {
     member: Option<Member>,
     fleet: Fleet,
+    declared: Interests,
     interests: Vec<InterestGuard>,
     directory: tempfile::TempDir,
     _control_plane: Member,
@@ -50,16 +52,23 @@ impl World {
         }
         register(&control_plane.server.admin(), "member1", &member).await;
         let fleet = Fleet::start(control_plane.server.admin(), FleetOptions::on_loopback()).await.unwrap();
-        let interests =
-            [config_maps(), secrets()].map(|resource| fleet.interests().declare(interest(resource, "test")));
+        let declared = Interests::default();
+        let interests = [config_maps(), secrets()].map(|resource| declared.declare(interest(resource, "test")));
         let directory = tempfile::tempdir().unwrap();
-        Self { member: Some(member), fleet, interests: interests.into(), directory, _control_plane: control_plane }
+        let interests = interests.into();
+        Self { member: Some(member), fleet, declared, interests, directory, _control_plane: control_plane }
     }
 
     fn options(&self) -> IndexOptions {
         let text_commit_interval = Duration::from_millis(20);
         let options = IndexOptions::new(self.directory.path());
-        IndexOptions { collect_everything: false, collect_control_plane: false, text_commit_interval, ..options }
+        IndexOptions {
+            collect_everything: false,
+            collect_control_plane: false,
+            text_commit_interval,
+            interests: self.declared.clone(),
+            ..options
+        }
     }
 
     async fn opened(&self, options: IndexOptions) -> Index {
@@ -109,10 +118,10 @@ async fn i1_one_collector_follows_a_resource_whoever_asks() {
     let index = world.opened(world.options()).await;
     let collectors = index.metrics().collectors.get();
     let more = ["registry", "controller", "page"];
-    world.interests.extend(more.map(|why| world.fleet.interests().declare(interest(config_maps(), why))));
+    world.interests.extend(more.map(|why| world.declared.declare(interest(config_maps(), why))));
     // Something that comes later is collected: those before it were looked at.
     let roles = Gvr::new("", "v1", "endpoints");
-    let late = world.fleet.interests().declare(interest(roles.clone(), "late"));
+    let late = world.declared.declare(interest(roles.clone(), "late"));
     within("the late one", index.complete(&CollectionKey::new(name("member1"), roles.clone()))).await;
     assert_eq!(index.metrics().collectors.get(), collectors + 1);
 

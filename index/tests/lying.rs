@@ -11,7 +11,8 @@ mod members;
 use crowsnest_apimachinery::names::Gvr;
 use crowsnest_component_base::retry::Backoff;
 use crowsnest_index::{Change, CollectionKey, CollectionState, Index, IndexOptions, ListQuery, Patience};
-use crowsnest_members::{Clusters, Fleet, FleetOptions, Interest, InterestGuard, Namespaces, Why};
+use crowsnest_members::{Fleet, FleetOptions};
+use crowsnest_store::{Clusters, Interest, InterestGuard, Namespaces, Why};
 use futures::TryStreamExt;
 use futures::future::join_all;
 use liar::{Ask, Liar, Reply, Script, Then, Truth, bookmark, event, gone, list, object, status};
@@ -241,13 +242,14 @@ impl World {
         }
         self.index.stop().await;
         meanwhile();
-        self.index = Index::open(self.fleet.clone(), options(left.path())).await.unwrap();
+        let options = IndexOptions { interests: self.index.interests().clone(), ..options(left.path()) };
+        self.index = Index::open(self.fleet.clone(), options).await.unwrap();
         self.directory = left;
     }
 
     fn want(&mut self, clusters: Clusters, resource: Gvr) {
         let (namespaces, why) = (Namespaces::All, Why::Other("the test".to_owned()));
-        self._interests.push(self.fleet.interests().declare(Interest { clusters, resource, namespaces, why }));
+        self._interests.push(self.index.interests().declare(Interest { clusters, resource, namespaces, why }));
     }
 
     async fn liar(&self, cluster: &str, script: Script) -> Liar {

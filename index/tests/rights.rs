@@ -31,9 +31,10 @@ use cases::{Cases, LABEL, NAMESPACES, objects};
 use crowsnest_apimachinery::names::{ClusterName, Gvr};
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_index::{Answer, Change, CollectionKey, Follower, Happened, Index, IndexOptions, SearchRequest, Seq};
-use crowsnest_members::{Clusters, Fleet, FleetOptions, Interest, InterestGuard, Namespaces, Why};
+use crowsnest_members::{Fleet, FleetOptions};
 use crowsnest_registry::authz::aggregate;
 use crowsnest_search::authorization::rbac_resources;
+use crowsnest_store::{Clusters, Interest, InterestGuard, Namespaces, Why};
 use futures::{StreamExt, stream};
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
 use kube::Api;
@@ -80,10 +81,6 @@ impl World {
             .await;
         control_plane.create(reach()).await;
         let fleet = Fleet::start(control_plane.server.admin(), FleetOptions::on_loopback()).await.unwrap();
-        let interests = shown_resources().map(|resource| {
-            let (clusters, namespaces) = (Clusters::All, Namespaces::All);
-            fleet.interests().declare(Interest { clusters, resource, namespaces, why: Why::Other("test".to_owned()) })
-        });
         let directory = tempfile::tempdir().unwrap();
         let options = IndexOptions {
             collect_everything: false,
@@ -91,6 +88,10 @@ impl World {
             text_commit_interval: Duration::from_millis(20),
             ..IndexOptions::new(directory.path())
         };
+        let interests = shown_resources().map(|resource| {
+            let (clusters, namespaces) = (Clusters::All, Namespaces::All);
+            options.interests.declare(Interest { clusters, resource, namespaces, why: Why::Other("test".to_owned()) })
+        });
         let index = Index::open(fleet.clone(), options).await.unwrap();
         for resource in shown_resources().into_iter().chain(rbac_resources()) {
             within("the first list", index.complete(&CollectionKey::new(name("member1"), resource))).await;

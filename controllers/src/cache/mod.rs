@@ -24,7 +24,7 @@ use std::time::Duration;
 use crowsnest_apimachinery::names::{ClusterName, Gvr, NamespacedName};
 use crowsnest_apimachinery::unstructured;
 use crowsnest_index::{CollectionKey, Index, ListQuery, Record, RecordKey, Seq};
-use crowsnest_members::{Clusters, Interest, InterestGuard, Namespaces, Why};
+use crowsnest_store::{Clusters, Interest, InterestGuard, Namespaces, Why};
 use futures::Stream;
 use futures::stream::{TryStreamExt, try_unfold};
 use parking_lot::{Mutex, RwLock};
@@ -136,7 +136,7 @@ impl World {
         if collections.contains_key(&key) {
             return;
         }
-        let interest = self.inner.index.fleet().interests().declare(Interest {
+        let interest = self.inner.index.interests().declare(Interest {
             clusters: Clusters::one(cluster.clone()),
             resource: resource.gvr.clone(),
             namespaces: Namespaces::All,

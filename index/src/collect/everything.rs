@@ -5,7 +5,8 @@ use super::definitions::Promises;
 use crowsnest_apimachinery::names::{ClusterName, Gvr};
 use crowsnest_component_base::retry::{Backoff, jitter};
 use crowsnest_members::discovery::discover_again;
-use crowsnest_members::{ApiResource, ApiResources, Clusters, Interest, InterestGuard, Namespaces, Why};
+use crowsnest_members::{ApiResource, ApiResources};
+use crowsnest_store::{Clusters, Interest, InterestGuard, Namespaces, Why};
 use kube::Client;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -36,7 +37,7 @@ pub(super) async fn explore(shared: Arc<Shared>, cluster: ClusterName, client: C
                 let changed = declare(&shared, &cluster, &found, &mut guards);
                 let newly_settled = shared.settled.lock().insert(cluster.clone());
                 if newly_settled && !changed {
-                    shared.fleet.interests().nudge();
+                    shared.options.interests.nudge();
                 }
                 looks = if promises.are_kept(&found) { 0 } else { looks + 1 };
                 if looks > LOOKS {
@@ -89,7 +90,7 @@ fn declare(
         why: Why::Search,
     });
     // All at once: a cluster of which some kinds are followed would look as if it had no others.
-    let declared = shared.fleet.interests().declare_all(interests);
+    let declared = shared.options.interests.declare_all(interests);
     guards.extend(new.iter().cloned().zip(declared));
     changed
 }

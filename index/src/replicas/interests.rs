@@ -3,9 +3,9 @@
 //! Interests every replica has by itself (search, rights) are not shared. Others' count for a while after their replica
 //! was last heard of: a leader that restarts must not have its collections dropped meanwhile.
 
-use crowsnest_members::{Interest, InterestGuard, Interests, Why};
 use crowsnest_store::postgres::PostgresStore;
 use crowsnest_store::{Error, Wish};
+use crowsnest_store::{Interest, InterestGuard, Interests, Why};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;

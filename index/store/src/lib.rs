@@ -14,6 +14,7 @@ pub mod fixtures;
 pub mod format;
 mod history;
 pub mod ingest;
+pub mod interest;
 mod labels;
 pub mod metrics;
 mod migration;
@@ -36,6 +37,7 @@ mod together;
 
 pub use check_report::CheckReport;
 pub use error::{Error, Gone};
+pub use interest::{Clusters, Interest, InterestGuard, Interests, Namespaces, Why};
 pub use options::{DatabaseUrl, History, IndexOptions, OpenSearchOptions, Patience, PostgresOptions, StoreOptions};
 pub use record::metadata_in;
 pub use record::{

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use crate::{Clusters, Namespaces};
 use crowsnest_apimachinery::names::{ClusterName, Gvr};
-use crowsnest_members::{Clusters, Namespaces};
 use tokio::time::Instant;
 
 /// Time after its last heartbeat at which a replica counts as dead.

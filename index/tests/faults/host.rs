@@ -4,8 +4,9 @@ use crate::members::{TOKEN, name};
 use crowsnest_apimachinery::names::Gvr;
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_index::{Hit, Index, IndexOptions, ListQuery, Object, PostgresOptions, SearchRequest, StoreOptions};
-use crowsnest_members::{Clusters, Fleet, FleetOptions, Interest, Namespaces, Why};
+use crowsnest_members::{Fleet, FleetOptions};
 use crowsnest_store::ingest;
+use crowsnest_store::{Clusters, Interest, Namespaces, Why};
 use futures::TryStreamExt;
 use kube::Client;
 use serde::{Deserialize, Serialize};
@@ -105,7 +106,7 @@ pub async fn run(start: Start) {
     }
     let interest = |resource| {
         let (clusters, namespaces, why) = (Clusters::All, Namespaces::All, Why::Other("the test".to_owned()));
-        fleet.interests().declare(Interest { clusters, resource, namespaces, why })
+        options.interests.declare(Interest { clusters, resource, namespaces, why })
     };
     let _interests = resources().map(interest);
     let index = Index::open(fleet.clone(), options).await.unwrap();

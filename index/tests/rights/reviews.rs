@@ -10,8 +10,9 @@ use crowsnest_apimachinery::names::{ClusterName, Gvr};
 use crowsnest_apimachinery::user::{MASTERS, UserInfo};
 use crowsnest_index::{Answer, CollectionKey, Index, IndexOptions, SearchRequest};
 use crowsnest_kube_apiserver::{ApiServer, Config, Data};
-use crowsnest_members::{Clusters, Fleet, FleetOptions, Interest, Namespaces, Why};
+use crowsnest_members::{Fleet, FleetOptions};
 use crowsnest_search::authorization::rbac_resources;
+use crowsnest_store::{Clusters, Interest, Namespaces, Why};
 use kube::Client;
 use serde_json::{Value, json};
 use std::future::pending;
@@ -119,10 +120,6 @@ async fn members_whose_rules_are_not_cached_are_asked() {
     create(&client, binding(None, "lists-clusters", "Group", "system:authenticated")).await;
     let fleet = Fleet::start(client, FleetOptions::on_loopback()).await.unwrap();
     let resources = [config_maps(), Gvr::new("", "v1", "namespaces")];
-    let interests = resources.clone().map(|resource| {
-        let (clusters, namespaces) = (Clusters::All, Namespaces::All);
-        fleet.interests().declare(Interest { clusters, resource, namespaces, why: Why::Other("test".to_owned()) })
-    });
     let directory = tempfile::tempdir().unwrap();
     let options = IndexOptions {
         collect_everything: false,
@@ -130,6 +127,10 @@ async fn members_whose_rules_are_not_cached_are_asked() {
         text_commit_interval: Duration::from_millis(20),
         ..IndexOptions::new(directory.path())
     };
+    let interests = resources.clone().map(|resource| {
+        let (clusters, namespaces) = (Clusters::All, Namespaces::All);
+        options.interests.declare(Interest { clusters, resource, namespaces, why: Why::Other("test".to_owned()) })
+    });
     let index = Index::open(fleet.clone(), options).await.unwrap();
     for cluster in ["member1", "member2"] {
         for resource in resources.clone() {

@@ -1,7 +1,7 @@
 //! Member clusters: Cluster objects and their Secrets become live connections.
 //!
 //! Owns the registry of members ([`Fleet`]), their credentials and raw connections ([`Connection`], [`Dialer`]),
-//! health probes, API discovery, requests made as a caller ([`impersonated_headers`]), the interest registry ([`Interests`]),
+//! health probes, API discovery, requests made as a caller ([`impersonated_headers`]),
 //! registration ([`join()`], [`unjoin()`], [`unregister()`]) and the reverse tunnels of members nobody can dial ([`Tunnels`]).
 //! Written by the watch on Cluster objects and Secrets in the control plane; read by the cache, the proxy and the
 //! controllers. Member objects are never kept here: that is the cache's business.
@@ -14,7 +14,6 @@ pub mod discovery;
 pub mod endpoints;
 pub mod error;
 pub mod impersonate;
-pub mod interest;
 pub mod join;
 pub mod member;
 pub mod probe;
@@ -33,7 +32,6 @@ pub use discovery::{ApiResource, ApiResources};
 pub use endpoints::EndpointRules;
 pub use error::Error;
 pub use impersonate::{Claims, impersonated_headers};
-pub use interest::{Clusters, Interest, InterestGuard, Interests, Namespaces, Why};
 pub use join::{JoinOptions, Joined, Reported, join};
 pub use member::Member;
 pub use probe::Probe;

@@ -5,7 +5,6 @@
 use crate::connection::Connection;
 use crate::credentials::{ConnectionSpec, Secrets, Through, impersonator_token};
 use crate::endpoints::EndpointRules;
-use crate::interest::Interests;
 use crate::tunnel::Tunnels;
 use crate::{Error, Member};
 use arc_swap::ArcSwap;
@@ -89,7 +88,6 @@ struct Inner {
     control_plane: Client,
     members: ArcSwap<Members>,
     changes: broadcast::Sender<MemberChange>,
-    interests: Interests,
     tunnels: Tunnels,
     health: watch::Sender<Result<(), String>>,
     stop: CancellationToken,
@@ -122,7 +120,6 @@ impl Fleet {
             control_plane,
             members: ArcSwap::default(),
             changes: broadcast::Sender::new(CHANGE_BUFFER),
-            interests: Interests::default(),
             tunnels: Tunnels::default(),
             health: watch::Sender::new(Ok(())),
             stop: CancellationToken::new(),
@@ -181,10 +178,6 @@ impl Fleet {
         let known: Members = (**self.inner.members.load()).clone();
         let pending = known.values().cloned().map(MemberChange::Joined).collect();
         MemberChanges { fleet: self.clone(), receiver, known, pending }
-    }
-
-    pub fn interests(&self) -> &Interests {
-        &self.inner.interests
     }
 
     /// The open tunnels of members' agents.

@@ -8,7 +8,7 @@ use crowsnest_apimachinery::names::{ClusterName, Gvr};
 use crowsnest_apimachinery::rbac::Reading;
 use crowsnest_apimachinery::selector::{FieldSelector, Selector};
 use crowsnest_index::{CollectionKey, CollectionState, Index, ListQuery, Reader, Record, Topic, selects};
-use crowsnest_members::{Clusters, Interest, Namespaces, Why};
+use crowsnest_store::{Clusters, Interest, Namespaces, Why};
 use serde_json::{Value, json};
 
 use crate::composite::{Composite, Place, Portion};
@@ -316,7 +316,7 @@ impl View {
 
 /// What ResourceRegistries ask for of a resource, or of one cluster's part of it.
 fn registered(index: &Index, resource: &Gvr, only: Option<&ClusterName>) -> Vec<(Clusters, Namespaces)> {
-    let interests = index.fleet().interests().all();
+    let interests = index.interests().all();
     let asked =
         |interest: &Interest| matches!(interest.why, Why::ResourceRegistry(_)) && interest.resource == *resource;
     let part = |Interest { clusters, namespaces, .. }: Interest| match only {

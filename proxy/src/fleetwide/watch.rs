@@ -107,7 +107,7 @@ impl Proxy {
         let view = view.select(ListOptions::parse(query, true, true)?)?.named(&native.name)?;
         let index = &self.inner.index;
         let Beginning { position, start, initial } = Beginning::of(index, &view, query).await?;
-        let mut interests = index.fleet().interests().version();
+        let mut interests = index.interests().version();
         // What changed since the view was made is still to be seen.
         interests.mark_changed();
         // As kube-apiserver, which takes 0 for no wish.

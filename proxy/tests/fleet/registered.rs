@@ -2,7 +2,7 @@
 
 use crowsnest_apimachinery::names::{ClusterName, Gvr};
 use crowsnest_index::CollectionKey;
-use crowsnest_members::Clusters;
+use crowsnest_store::Clusters;
 use http::{Method, header};
 use serde_json::{Value, json};
 
@@ -15,7 +15,7 @@ fn secrets() -> Gvr {
 }
 
 /// A secret in m1, in the cache.
-async fn with_a_secret() -> (World, crowsnest_members::InterestGuard) {
+async fn with_a_secret() -> (World, crowsnest_store::InterestGuard) {
     let world = world().await;
     let secret = json!({"metadata": {"name": "s"}, "stringData": {"password": "hunter2"}});
     create(&world.members["m1"].admin(), "v1", "Secret", Some("default"), secret).await;

@@ -3,7 +3,7 @@
 use crowsnest_api::constants::annotation::EXEC;
 use crowsnest_apimachinery::names::{ClusterName, Gvr};
 use crowsnest_index::CollectionKey;
-use crowsnest_members::Clusters;
+use crowsnest_store::Clusters;
 use http::Method;
 use kube::Api;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, Patch};

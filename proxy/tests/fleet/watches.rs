@@ -3,8 +3,8 @@
 use base64::Engine;
 use crowsnest_apimachinery::names::Gvr;
 use crowsnest_index::{Follower, Happened};
-use crowsnest_members::{Clusters, Interest, InterestGuard, Namespaces, Why};
 use crowsnest_proxy::Body;
+use crowsnest_store::{Clusters, Interest, InterestGuard, Namespaces, Why};
 use http::Method;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;

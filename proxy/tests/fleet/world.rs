@@ -8,8 +8,9 @@ use crowsnest_index::{CollectionKey, Index, IndexOptions};
 use crowsnest_kube_apiserver::{ApiServer, Config, Data};
 use crowsnest_kubelet::Kubelet;
 use crowsnest_kubelet::connect::{self, RegistryRuntime};
-use crowsnest_members::{Clusters, Fleet, FleetOptions, Interest, InterestGuard, Namespaces, Why};
+use crowsnest_members::{Fleet, FleetOptions};
 use crowsnest_proxy::{Body, Caller, Proxy};
+use crowsnest_store::{Clusters, Interest, InterestGuard, Namespaces, Why};
 use http::{Method, Request, Response};
 use http_body_util::{BodyExt, Full};
 use k8s_openapi::api::authentication::v1::TokenRequest;
@@ -182,8 +183,9 @@ pub async fn world() -> World {
     let folder = tempfile::tempdir().unwrap();
     let fleet = Fleet::start(client.clone(), FleetOptions::on_loopback()).await.unwrap();
     let resource = Gvr::new("", "v1", "configmaps");
-    let interest = fleet.interests().declare(registered(Clusters::All, resource.clone()));
-    let index = Index::open(fleet, IndexOptions::new(folder.path())).await.unwrap();
+    let options = IndexOptions::new(folder.path());
+    let interest = options.interests.declare(registered(Clusters::All, resource.clone()));
+    let index = Index::open(fleet, options).await.unwrap();
     for name in ["m1", "m2"] {
         index.complete(&CollectionKey::new(ClusterName::parse(name).unwrap(), resource.clone())).await;
     }
@@ -231,7 +233,7 @@ pub fn named(names: &[&str]) -> Clusters {
 
 impl World {
     pub fn declare(&self, interest: Interest) -> InterestGuard {
-        self.index.fleet().interests().declare(interest)
+        self.index.interests().declare(interest)
     }
 
     /// The body of a watch.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crowsnest_index::CollectionKey;
 use crowsnest_index::export::Selection;
-use crowsnest_members::interest::{Clusters, Namespaces};
+use crowsnest_store::interest::{Clusters, Namespaces};
 
 use crate::search::resource_registry::Registrations;
 use crowsnest_admission::backend_store::Destination;
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
     use crate::search::resource_registry::Registered;
     use crowsnest_apimachinery::names::{ClusterName, Gvr};
-    use crowsnest_members::interest::{Interest, Why};
+    use crowsnest_store::interest::{Interest, Why};
     use serde_json::json;
 
     fn registrations(registries: &[(&str, &str, &[&str], Option<&str>)]) -> Registrations {

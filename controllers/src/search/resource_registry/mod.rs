@@ -10,8 +10,8 @@ use std::sync::Arc;
 use crowsnest_api::search::ResourceRegistry;
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_index::Index;
-use crowsnest_members::interest::{Interest, InterestGuard, Interests};
 use crowsnest_members::{ApiResources, Fleet};
+use crowsnest_store::interest::{Interest, InterestGuard, Interests};
 use futures::StreamExt;
 use kube::Api;
 use kube::runtime::{WatchStreamExt, watcher};
@@ -85,7 +85,7 @@ pub async fn run(fleet: Fleet, index: Index, readers: Readers, stop: Cancellatio
                 members.iter().map(|(cluster, served)| Member { cluster, served: served.as_deref() }).collect();
             let resources = wanted(&known.registries, &members, control_plane.as_deref());
             let interests = resources.iter().map(|(key, registered)| (key.clone(), registered.interest.clone()));
-            held = exchange(held, interests.collect(), fleet.interests());
+            held = exchange(held, interests.collect(), index.interests());
             if control_plane.is_some() {
                 let unresolved = unresolved(&known.registries, &members, control_plane.as_deref());
                 let registries = known.registries.clone();
@@ -176,7 +176,7 @@ fn exchange(mut held: Held, wanted: BTreeMap<Key, Interest>, interests: &Interes
 mod tests {
     use super::*;
     use crowsnest_apimachinery::names::Gvr;
-    use crowsnest_members::interest::{Clusters, Namespaces, Why};
+    use crowsnest_store::interest::{Clusters, Namespaces, Why};
     use std::sync::atomic::{AtomicBool, Ordering};
 
     fn of(cluster: &str) -> BTreeMap<Key, Interest> {

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::search::{ResourceRegistry, ResourceSelector};
 use crowsnest_apimachinery::names::{ClusterName, Gvr};
-use crowsnest_members::interest::{Clusters, Interest, Namespaces, Why};
 use crowsnest_members::{ApiResource, ApiResources};
+use crowsnest_store::interest::{Clusters, Interest, Namespaces, Why};
 
 use crowsnest_plan::selector::cluster_matches;
 

@@ -9,7 +9,8 @@ use anyhow::{Context, bail, ensure};
 use clap::Args;
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_index::{Index, IndexOptions, PostgresOptions, StoreOptions};
-use crowsnest_members::{Clusters, Fleet, FleetOptions, Interest, Namespaces, Why};
+use crowsnest_members::{Fleet, FleetOptions};
+use crowsnest_store::{Clusters, Interest, Namespaces, Why};
 use futures::future::try_join_all;
 use serde::{Deserialize, Serialize};
 
@@ -172,12 +173,12 @@ pub(super) async fn replica(dir: &Path, kubeconfig: &Path, db: &DatabaseUrl) -> 
     let fleet = Fleet::start(kube::Client::try_from(config)?, FleetOptions::on_loopback()).await?;
     let why = Why::ResourceRegistry("bench".to_owned());
     let interest = Interest { clusters: Clusters::All, resource: pods(), namespaces: Namespaces::All, why };
-    let interest = fleet.interests().declare(interest);
     let (StoreOptions::Postgres(postgres), _) = db.store()? else { bail!("{DATABASE} names no Postgres") };
     let name = dir.file_name().map(|name| name.to_string_lossy().into_owned());
     let store = StoreOptions::Postgres(PostgresOptions { replica: name, ..postgres });
     let options = IndexOptions::new(dir);
     let options = IndexOptions { store, collect_everything: false, collect_control_plane: false, ..options };
+    let interest = options.interests.declare(interest);
     let index = Index::open(fleet, options).await?;
     say("{}")?;
     let mut asked = asked();

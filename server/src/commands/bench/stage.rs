@@ -8,7 +8,8 @@ use anyhow::Context;
 use crowsnest_apimachinery::names::{ClusterName, Gvr};
 use crowsnest_index::{CollectionKey, Index, IndexOptions};
 use crowsnest_kube_apiserver::server::{ApiServer, Config, Data};
-use crowsnest_members::{Clusters, Fleet, FleetOptions, Interest, InterestGuard, Namespaces, Why};
+use crowsnest_members::{Fleet, FleetOptions};
+use crowsnest_store::{Clusters, Interest, InterestGuard, Namespaces, Why};
 use k8s_openapi::api::core::v1::{Namespace, Secret};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DynamicObject, ListParams, PostParams};
@@ -102,8 +103,8 @@ pub(super) async fn opened(client: &Client, scratch: &Path, keep: &KeepArgs) -> 
     let fleet = Fleet::start(client.clone(), FleetOptions::on_loopback()).await?;
     let why = Why::ResourceRegistry("bench".to_owned());
     let interest = Interest { clusters: Clusters::All, resource: pods(), namespaces: Namespaces::All, why };
-    let interest = fleet.interests().declare(interest);
     let options = IndexOptions { collect_everything: false, collect_control_plane: false, ..keep.options(scratch) };
+    let interest = options.interests.declare(interest);
     Ok((Index::open(fleet, options).await?, interest))
 }
 
