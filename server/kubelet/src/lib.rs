@@ -12,13 +12,13 @@ pub mod pods;
 pub mod portforward;
 pub mod remotecommand;
 mod responder;
+mod runs;
 pub mod shell;
 pub mod spdy;
 pub mod stream;
 mod upgrade;
 pub mod websocket;
 
-use std::collections::HashMap;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,16 +38,15 @@ use tokio_util::task::TaskTracker;
 
 use self::filesystem::{Entry, FileSystem, Node, resolve};
 use self::idle::Limits;
-use self::logs::{LogOptions, LogSource, Written, WrittenSink, select_run};
+use self::logs::{LogOptions, LogSource, WrittenSink, select_run};
 use self::pods::{Container, Pod, PodRef, PodRuntime, Run};
 use self::portforward::Dial;
 use self::remotecommand::{Options, Outcome, Session};
+use self::runs::{RunKey, RunState, Runs};
 use self::shell::{Clock, Identity, Shell, interactive};
 use self::stream::Output;
 use self::upgrade::Upgrade;
 
-/// Containers whose files are kept; the longest unused ones are forgotten beyond.
-const CONTAINERS: usize = 512;
 /// Chunks of log a slow reader may lag behind.
 const LOG_CHUNKS: usize = 64;
 /// Bytes between a forwarded connection and the container's server.
@@ -60,25 +59,6 @@ pub enum Subresource {
     Exec,
     Attach,
     PortForward,
-}
-
-/// One run of one container: a restart starts with fresh files.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct RunKey {
-    pod_uid: String,
-    container: String,
-    restarts: i64,
-}
-
-struct RunState {
-    fs: Arc<FileSystem>,
-    written: Arc<Written>,
-}
-
-#[derive(Default)]
-struct Runs {
-    states: HashMap<RunKey, (u64, Arc<RunState>)>,
-    uses: u64,
 }
 
 /// Serves the streaming subresources of all pods of one member.
@@ -408,25 +388,6 @@ impl Kubelet {
         shell.cwd = resolve("/", container.working_dir());
         shell.log = Arc::new(WrittenSink { written: state.written.clone(), runtime: self.runtime.clone() });
         Ok(shell)
-    }
-}
-
-impl Runs {
-    fn touch(&mut self, key: &RunKey) -> Option<Arc<RunState>> {
-        self.uses += 1;
-        let (used, state) = self.states.get_mut(key)?;
-        *used = self.uses;
-        Some(state.clone())
-    }
-
-    fn keep(&mut self, key: RunKey, state: Arc<RunState>) -> Arc<RunState> {
-        if self.states.len() >= CONTAINERS
-            && let Some(oldest) = self.states.iter().min_by_key(|(_, (used, _))| *used).map(|(key, _)| key.clone())
-        {
-            self.states.remove(&oldest);
-        }
-        let uses = self.uses;
-        self.states.entry(key).or_insert((uses, state)).1.clone()
     }
 }
 

@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::error::{Error, Result};
-use crate::member::pod::{ContainerView, Doing, Interner, Phase, PodState};
+use crate::member::interner::Interner;
+use crate::member::pod::{ContainerView, Doing, Phase, PodState};
 use crate::member::podlife::{self, Desired, container_id, time};
 use crate::member::workload::deployment::set_annotations;
 

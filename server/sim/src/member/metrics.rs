@@ -233,7 +233,7 @@ pub(super) fn respond(code: StatusCode, body: &Value) -> Response<Body> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::member::pod::Interner;
+    use crate::member::interner::Interner;
 
     #[test]
     fn usage_is_steady_within_a_window_and_obeys_annotations() {

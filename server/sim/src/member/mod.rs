@@ -10,6 +10,7 @@ pub mod custom_metrics;
 pub mod endpoints;
 pub mod faults;
 pub mod informer;
+pub mod interner;
 pub mod metrics;
 pub mod node;
 pub mod pod;

@@ -25,7 +25,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::informer::{Informer, Object, key_of};
-use super::pod::{Interner, PodState};
+use super::interner::Interner;
+use super::pod::PodState;
 use super::podlife::PodIps;
 use super::recorder::Recorder;
 use super::store::{Key, Store, Stored};

@@ -406,7 +406,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::member::pod::Interner;
+    use crate::member::interner::Interner;
 
     fn at(seconds: i64) -> Timestamp {
         Timestamp::from_second(1_767_225_600 + seconds).unwrap()

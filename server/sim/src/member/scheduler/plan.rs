@@ -323,7 +323,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::member::pod::Interner;
+    use crate::member::interner::Interner;
 
     fn pod(name: &str, spec: Value) -> Arc<PodState> {
         let mut spec = spec;

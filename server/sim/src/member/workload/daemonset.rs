@@ -276,7 +276,7 @@ fn status(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::member::pod::Interner;
+    use crate::member::interner::Interner;
 
     /// `a:r` ready on a, `b:` not ready, `*` has the new template, `f` failed.
     fn daemons(text: &str) -> Vec<Daemon> {

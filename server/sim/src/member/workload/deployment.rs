@@ -1,16 +1,16 @@
 //! Deployments: carries out the moves of [`super::rollout`] and reports the state of the rollout.
 
+mod status;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crowsnest_apimachinery::selector::Selector;
 use jiff::Timestamp;
-use k8s_openapi::api::apps::v1::{
-    Deployment, DeploymentCondition, DeploymentSpec, DeploymentStatus, ReplicaSet, ReplicaSetSpec,
-};
+use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec, ReplicaSet, ReplicaSetSpec};
 use k8s_openapi::api::core::v1::PodTemplateSpec;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use serde_json::{Value, json};
 
 use crate::error::Result;
@@ -20,7 +20,7 @@ use crate::member::world::{Held, World};
 
 use super::pods::Parent;
 use super::rollout::{SetView, Wishes, next_move};
-use super::{HELD, keys_of, nonzero, revision, spawn};
+use super::{HELD, keys_of, revision, spawn};
 
 const HASH: &str = "pod-template-hash";
 const REVISION: &str = "deployment.kubernetes.io/revision";
@@ -280,7 +280,7 @@ impl Rollout<'_> {
         let current = self.world.deployments.get(&self.deployment.key());
         let current = current.filter(|current| current.uid() == self.deployment.uid());
         let Some(current) = current else { return Ok(None) };
-        let (status, again) = status(&current, self.spec, &self.views, created, self.generation(), self.now);
+        let (status, again) = status::status(&current, self.spec, &self.views, created, self.generation(), self.now);
         self.world.set_status(&self.world.deployments, &current, current.status.as_ref(), &status).await?;
         Ok(again)
     }
@@ -312,215 +312,7 @@ impl Rollout<'_> {
     }
 }
 
-/// The status of a Deployment, and when to look again for its deadline.
-pub fn status(
-    deployment: &Deployment,
-    spec: &DeploymentSpec,
-    sets: &[SetView],
-    created: Option<&str>,
-    generation: Option<i64>,
-    now: Timestamp,
-) -> (DeploymentStatus, Option<Duration>) {
-    let old = deployment.status.clone().unwrap_or_default();
-    let wishes = Wishes::new(spec);
-    let sum = |of: fn(&SetView) -> i32| sets.iter().map(of).sum::<i32>();
-    let available = sum(|set| set.available);
-    let new = sets.iter().find(|set| set.is_new);
-    let mut status = DeploymentStatus {
-        replicas: nonzero(sum(|set| set.replicas)),
-        updated_replicas: nonzero(new.map_or(0, |set| set.replicas)),
-        ready_replicas: nonzero(sum(|set| set.ready)),
-        available_replicas: nonzero(available),
-        unavailable_replicas: nonzero((sum(|set| set.wanted) - available).max(0)),
-        observed_generation: generation,
-        collision_count: old.collision_count,
-        conditions: None,
-        terminating_replicas: None,
-    };
-    let mut conditions = Conditions { list: old.conditions.clone().unwrap_or_default(), now };
-    if available >= wishes.min_available() {
-        conditions.set("Available", "True", "MinimumReplicasAvailable", "Deployment has minimum availability.".into());
-    } else {
-        let message = "Deployment does not have minimum availability.".into();
-        conditions.set("Available", "False", "MinimumReplicasUnavailable", message);
-    }
-    let complete = sum(|set| set.replicas) == wishes.replicas
-        && new.map_or(0, |set| set.replicas) == wishes.replicas
-        && available == wishes.replicas;
-    let deadline = spec.progress_deadline_seconds.filter(|seconds| *seconds != i32::MAX);
-    let mut again = None;
-    if let Some(deadline) = deadline {
-        let name = new.map_or("", |set| &set.name);
-        again = progress(&mut conditions, &wishes, &old, &status, complete, created, name, deadline);
-    }
-    status.conditions = Some(conditions.list);
-    (status, again)
-}
-
-struct Conditions {
-    list: Vec<DeploymentCondition>,
-    now: Timestamp,
-}
-
-impl Conditions {
-    fn get(&self, kind: &str) -> Option<&DeploymentCondition> {
-        self.list.iter().find(|condition| condition.type_.as_deref() == Some(kind))
-    }
-
-    /// Sets a condition; unchanged status and reason leave it as it is, an unchanged status keeps its transition time.
-    fn set(&mut self, kind: &str, status: &str, reason: &str, message: String) {
-        let known = self.get(kind);
-        if known.is_some_and(|known| known.status.as_deref() == Some(status) && known.reason.as_deref() == Some(reason))
-        {
-            return;
-        }
-        self.renew(kind, status, reason, message);
-    }
-
-    /// As [`Conditions::set`], but counts as an update in any case.
-    fn renew(&mut self, kind: &str, status: &str, reason: &str, message: String) {
-        let now = Some(Time(self.now));
-        let kept = self
-            .get(kind)
-            .filter(|known| known.status.as_deref() == Some(status))
-            .and_then(|known| known.last_transition_time.clone());
-        self.list.retain(|condition| condition.type_.as_deref() != Some(kind));
-        self.list.push(DeploymentCondition {
-            type_: Some(kind.into()),
-            status: Some(status.into()),
-            reason: Some(reason.into()),
-            message: Some(message),
-            last_update_time: now.clone(),
-            last_transition_time: kept.or(now),
-        });
-    }
-}
-
-#[expect(clippy::too_many_arguments, reason = "the Progressing condition depends on all of them, once")]
-fn progress(
-    conditions: &mut Conditions,
-    wishes: &Wishes,
-    old: &DeploymentStatus,
-    new: &DeploymentStatus,
-    complete: bool,
-    created: Option<&str>,
-    name: &str,
-    deadline: i32,
-) -> Option<Duration> {
-    const KIND: &str = "Progressing";
-    let reason = conditions.get(KIND).and_then(|known| known.reason.clone()).unwrap_or_default();
-    if wishes.paused {
-        conditions.set(KIND, "Unknown", "DeploymentPaused", "Deployment is paused".into());
-        return None;
-    }
-    if reason == "DeploymentPaused" {
-        conditions.set(KIND, "Unknown", "DeploymentResumed", "Deployment is resumed".into());
-    }
-    if let Some(created) = created {
-        conditions.renew(KIND, "True", "NewReplicaSetCreated", format!("Created new replica set \"{created}\""));
-    }
-    let was_complete = reason == "NewReplicaSetAvailable"
-        && old.replicas.unwrap_or_default() == old.updated_replicas.unwrap_or_default()
-        && created.is_none()
-        && new.replicas == new.updated_replicas;
-    if was_complete {
-        return None;
-    }
-    let advanced =
-        |count: fn(&DeploymentStatus) -> Option<i32>| count(new).unwrap_or_default() > count(old).unwrap_or_default();
-    let old_left =
-        |status: &DeploymentStatus| status.replicas.unwrap_or_default() - status.updated_replicas.unwrap_or_default();
-    let moving = advanced(|status| status.updated_replicas)
-        || old_left(new) < old_left(old)
-        || advanced(|status| status.ready_replicas)
-        || advanced(|status| status.available_replicas);
-    if complete {
-        let message = format!("ReplicaSet \"{name}\" has successfully progressed.");
-        conditions.set(KIND, "True", "NewReplicaSetAvailable", message);
-        return None;
-    }
-    if moving || conditions.get(KIND).is_none() {
-        conditions.renew(KIND, "True", "ReplicaSetUpdated", format!("ReplicaSet \"{name}\" is progressing."));
-    }
-    let since =
-        conditions.get(KIND).and_then(|known| known.last_update_time.as_ref()).map_or(conditions.now, |time| time.0);
-    let left = i64::from(deadline) - conditions.now.duration_since(since).as_secs();
-    if left > 0 {
-        return Some(Duration::from_secs(u64::try_from(left).unwrap_or_default()));
-    }
-    let message = format!("ReplicaSet \"{name}\" has timed out progressing.");
-    conditions.set(KIND, "False", "ProgressDeadlineExceeded", message);
-    None
-}
-
 /// Annotations a load generator gives its ReplicaSets, so that no controller has anything to add.
 pub fn set_annotations(replicas: i32, surge: i32) -> Value {
     json!({DESIRED: replicas.to_string(), MAX: (replicas + surge).to_string(), REVISION: "1"})
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn at(second: i64) -> Timestamp {
-        Timestamp::from_second(1_767_225_600 + second).unwrap()
-    }
-
-    fn view(wanted: i32, available: i32) -> SetView {
-        SetView {
-            name: "web-1".into(),
-            created: at(0),
-            is_new: true,
-            revision: 1,
-            wanted,
-            replicas: wanted,
-            ready: available,
-            available,
-            pods: wanted,
-            desired: None,
-            max: None,
-        }
-    }
-
-    #[test]
-    fn conditions_tell_the_rollout() {
-        let mut deployment: Deployment = serde_json::from_value(json!({
-            "metadata": {"name": "web", "generation": 3},
-            "spec": {"replicas": 2, "progressDeadlineSeconds": 10, "selector": {}, "template": {}},
-        }))
-        .unwrap();
-        let spec = deployment.spec.clone();
-        let mut told = Vec::new();
-        let steps = [(0, 0, Some("web-1")), (1, 0, None), (2, 1, None), (13, 1, None), (14, 2, None)];
-        for (second, available, created) in steps {
-            let (status, again) = status(&deployment, &spec, &[view(2, available)], created, Some(3), at(second));
-            let condition = |kind: &str| {
-                let found =
-                    status.conditions.iter().flatten().find(|condition| condition.type_.as_deref() == Some(kind));
-                found
-                    .map(|condition| {
-                        format!(
-                            "{} {}",
-                            condition.status.clone().unwrap_or_default(),
-                            condition.reason.clone().unwrap_or_default()
-                        )
-                    })
-                    .unwrap_or_default()
-            };
-            told.push(format!(
-                "{second}: {} | {} | {:?}",
-                condition("Available"),
-                condition("Progressing"),
-                again.map(|d| d.as_secs())
-            ));
-            deployment.status = Some(status);
-        }
-        insta::assert_snapshot!(told.join("\n"), @r"
-        0: False MinimumReplicasUnavailable | True ReplicaSetUpdated | Some(10)
-        1: False MinimumReplicasUnavailable | True ReplicaSetUpdated | Some(9)
-        2: False MinimumReplicasUnavailable | True ReplicaSetUpdated | Some(10)
-        13: False MinimumReplicasUnavailable | False ProgressDeadlineExceeded | None
-        14: True MinimumReplicasAvailable | True NewReplicaSetAvailable | None
-        ");
-    }
 }

@@ -339,7 +339,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::member::pod::Interner;
+    use crate::member::interner::Interner;
 
     /// `r` running, `s` succeeded, `f` failed at second 0; with `@2` index 2.
     fn pods(text: &str) -> Vec<Arc<PodState>> {

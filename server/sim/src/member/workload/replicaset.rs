@@ -157,7 +157,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::member::pod::Interner;
+    use crate::member::interner::Interner;
 
     fn pod(name: &str, node: Option<&str>, ready: bool, cost: &str) -> Arc<PodState> {
         let status = if ready { "True" } else { "False" };

@@ -271,7 +271,7 @@ fn status(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::member::pod::Interner;
+    use crate::member::interner::Interner;
 
     /// `0r` ready, `1` not ready, `2t` terminating, `3f` failed; `*` has the new revision.
     fn members(text: &str) -> Vec<Member> {

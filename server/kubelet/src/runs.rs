@@ -1,0 +1,52 @@
+//! What a kubelet keeps of the runs of containers.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::filesystem::FileSystem;
+use super::logs::Written;
+
+/// Containers whose files are kept; the longest unused ones are forgotten beyond.
+const CONTAINERS: usize = 512;
+
+/// One run of one container: a restart starts with fresh files.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct RunKey {
+    pub pod_uid: String,
+    pub container: String,
+    pub restarts: i64,
+}
+
+/// Files of a container and what exec wrote into its log.
+pub struct RunState {
+    pub fs: Arc<FileSystem>,
+    pub written: Arc<Written>,
+}
+
+/// The runs used last.
+#[derive(Default)]
+pub struct Runs {
+    states: HashMap<RunKey, (u64, Arc<RunState>)>,
+    uses: u64,
+}
+
+impl Runs {
+    /// The state of a run, if it is kept; counts as a use.
+    pub fn touch(&mut self, key: &RunKey) -> Option<Arc<RunState>> {
+        self.uses += 1;
+        let (used, state) = self.states.get_mut(key)?;
+        *used = self.uses;
+        Some(state.clone())
+    }
+
+    /// Keeps a state, unless one of that run is there already; gives the one that is kept.
+    pub fn keep(&mut self, key: RunKey, state: Arc<RunState>) -> Arc<RunState> {
+        if self.states.len() >= CONTAINERS
+            && let Some(oldest) = self.states.iter().min_by_key(|(_, (used, _))| *used).map(|(key, _)| key.clone())
+        {
+            self.states.remove(&oldest);
+        }
+        let uses = self.uses;
+        self.states.entry(key).or_insert((uses, state)).1.clone()
+    }
+}
