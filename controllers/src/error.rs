@@ -1,6 +1,8 @@
 //! Errors of a reconcile. Every variant is retried with backoff; [`Error::Waiting`] is not a failure.
 
 use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_apimachinery::status::ApiError;
+use crowsnest_component_base::client_errors::api_error;
 
 use crate::estimator::EstimatorError;
 
@@ -53,6 +55,18 @@ pub enum Error {
     Panicked(String),
     #[error("{0} is given up: this process does not lead the controllers any more")]
     Fenced(String),
+}
+
+impl From<Error> for ApiError {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Request { source, .. } => api_error(*source),
+            Error::UnknownKind { api_version, kind, .. } => {
+                Self::bad_request(format!("no matches for kind {kind:?} in version {api_version:?}"))
+            }
+            other => Self::internal(other),
+        }
+    }
 }
 
 /// The API server's own words where it gave any.

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crowsnest_apimachinery::field::{FieldError, aggregate, invalid_status};
+use crowsnest_apimachinery::field::{FieldError, aggregate};
 use crowsnest_apimachinery::names::{ClusterName, Gvr};
+use crowsnest_apimachinery::status::{ApiError, Details};
 use http::{HeaderValue, Response, StatusCode, header};
 use serde_json::json;
 
@@ -114,42 +115,46 @@ impl Error {
 
     /// The `Status` object.
     pub fn status(&self) -> serde_json::Value {
-        if let Self::InvalidOptions(errors) = self {
-            return invalid_status("meta.k8s.io", "ListOptions", "", errors);
-        }
-        if let Self::InvalidLogs(errors) = self {
-            return invalid_status("search.crowsnest.io", "FleetLogs", "", errors);
+        self.api_error().to_status()
+    }
+
+    fn api_error(&self) -> ApiError {
+        match self {
+            Self::InvalidOptions(errors) => {
+                return ApiError::invalid("meta.k8s.io", "ListOptions", "", errors.clone());
+            }
+            Self::InvalidLogs(errors) => {
+                return ApiError::invalid("search.crowsnest.io", "FleetLogs", "", errors.clone());
+            }
+            _ => {}
         }
         let (code, reason) = self.reason();
-        let mut status = json!({
-            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-            "message": self.to_string(), "code": code.as_u16(),
-        });
-        if !reason.is_empty() {
-            status["reason"] = reason.into();
-        }
+        let error = ApiError::with_reason(code.as_u16(), reason, self.to_string());
+        let cluster = |name: &str| Details {
+            name: name.to_owned(),
+            group: "cluster.karmada.io".to_owned(),
+            kind: "clusters".to_owned(),
+            ..Details::default()
+        };
         let details = match self {
-            Self::ClusterNotFound(name) => json!({"name": name, "group": "cluster.karmada.io", "kind": "clusters"}),
-            Self::Impersonator { cluster, .. }
-            | Self::Connection { cluster, .. }
-            | Self::NoSessions { cluster, .. }
-            | Self::NoProxy { cluster, .. }
-            | Self::Unreachable { cluster, .. } => {
-                json!({"name": cluster, "group": "cluster.karmada.io", "kind": "clusters"})
-            }
-            Self::NotAsked { cluster, again_in, .. } => {
-                let seconds = again_in.as_secs() + 1;
-                json!({"name": cluster, "group": "cluster.karmada.io", "kind": "clusters", "retryAfterSeconds": seconds})
+            Self::ClusterNotFound(name) => cluster(name),
+            Self::Impersonator { cluster: name, .. }
+            | Self::Connection { cluster: name, .. }
+            | Self::NoSessions { cluster: name, .. }
+            | Self::NoProxy { cluster: name, .. }
+            | Self::Unreachable { cluster: name, .. } => cluster(name.as_str()),
+            Self::NotAsked { cluster: name, again_in, .. } => {
+                let seconds = u32::try_from(again_in.as_secs() + 1).unwrap_or(u32::MAX);
+                Details { retry_after_seconds: Some(seconds), ..cluster(name.as_str()) }
             }
             Self::NotFound { resource, name }
             | Self::Ambiguous { resource, name, .. }
             | Self::FoundInSeveral { resource, name, .. }
-            | Self::Withheld { resource, name } => of(resource, Some(name)),
-            Self::NotSupported { resource, .. } => of(resource, None),
-            _ => return status,
+            | Self::Withheld { resource, name } => object(resource, name),
+            Self::NotSupported { resource, .. } => object(resource, ""),
+            _ => return error,
         };
-        status["details"] = details;
-        status
+        error.with_details(details)
     }
 
     pub(crate) fn into_response(self) -> Response<Body> {
@@ -166,16 +171,20 @@ impl Error {
     }
 }
 
+impl From<Error> for ApiError {
+    fn from(error: Error) -> Self {
+        error.api_error()
+    }
+}
+
 /// `details` of a resource's Status.
-fn of(resource: &Gvr, name: Option<&str>) -> serde_json::Value {
-    let mut details = json!({"kind": &*resource.resource});
-    if let Some(name) = name {
-        details["name"] = name.into();
+fn object(resource: &Gvr, name: &str) -> Details {
+    Details {
+        name: name.to_owned(),
+        group: resource.group.to_string(),
+        kind: resource.resource.to_string(),
+        ..Details::default()
     }
-    if !resource.group.is_empty() {
-        details["group"] = json!(&*resource.group);
-    }
-    details
 }
 
 #[cfg(test)]
@@ -198,7 +207,7 @@ mod tests {
     #[case(
         Error::InvalidOptions(vec![FieldError::forbidden("f", "no")]),
         422, "Invalid",
-        json!({"name": "", "group": "meta.k8s.io", "kind": "ListOptions",
+        json!({"group": "meta.k8s.io", "kind": "ListOptions",
             "causes": [{"reason": "FieldValueForbidden", "message": "Forbidden: no", "field": "f"}]})
     )]
     #[case(Error::Expired, 410, "Expired", json!(null))]

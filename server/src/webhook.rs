@@ -7,6 +7,7 @@
 //! A review has no side effects: nothing is written, and only quota reservations for a proven API server are remembered
 //! ([`quota`]). Controllers act on an admitted object once it is stored.
 
+use crowsnest_apimachinery::status::{ApiError, Reason};
 use std::sync::Arc;
 
 use axum::body::Bytes;
@@ -33,11 +34,11 @@ mod envelope;
 mod quota;
 mod stored;
 
-use crate::aggregated::reply::{Failure, json as reply};
 use crate::aggregated::request::authentication::Delegated;
 use crate::aggregated::request::trace::{answered, of_webhook};
 use clients::{Caller, Clients};
 use counted::Admissions;
+use crowsnest_process::reply::{HandlerError, json as reply};
 
 /// Settings of admission; the feature gates are those of the controllers.
 #[derive(Clone)]
@@ -126,25 +127,25 @@ pub(crate) fn stored_configurations(ca_bundle: &str, base_url: &str) -> [Value; 
     stored::configurations(ca_bundle, base_url)
 }
 
-async fn convert(body: Bytes) -> Result<Response, Failure> {
+async fn convert(body: Bytes) -> Result<Response, HandlerError> {
     let review = envelope::conversion_review(&body)?;
     Ok(reply(StatusCode::OK, &crowsnest_admission::convert_review(&review)))
 }
 
-async fn agent_secret(State(shared): State<Arc<Shared>>, body: Bytes) -> Result<Response, Failure> {
+async fn agent_secret(State(shared): State<Arc<Shared>>, body: Bytes) -> Result<Response, HandlerError> {
     let (review, _) = envelope::admission_review(&body)?;
-    agents::review(&shared.webhooks.control_plane, &review["request"]).await
+    Ok(agents::review(&shared.webhooks.control_plane, &review["request"]).await?)
 }
 
 async fn stored_object(
     State(shared): State<Arc<Shared>>,
     Path(resource): Path<String>,
     body: Bytes,
-) -> Result<Response, Failure> {
+) -> Result<Response, HandlerError> {
     let (review, _) = envelope::admission_review(&body)?;
     let reviewed = stored::review_writer(&shared.delegated, &resource, &review["request"]).await;
     if let Err(refused) = reviewed {
-        return Ok(reply(StatusCode::OK, &refuse(&review["request"]["uid"], refused.status())));
+        return Ok(reply(StatusCode::OK, &refuse(&review["request"]["uid"], &refused.to_status())));
     }
     let rules = stored::Rules {
         modelled: shared.webhooks.gates.customized_cluster_resource_modeling,
@@ -158,7 +159,7 @@ async fn review(
     Path(path): Path<String>,
     Extension(caller): Extension<Caller>,
     body: Bytes,
-) -> Result<Response, Failure> {
+) -> Result<Response, HandlerError> {
     let path = format!("/{path}");
     let (_, request) = envelope::admission_review(&body)?;
     let review = match decide(&shared, &path, &request, caller).await {
@@ -167,7 +168,7 @@ async fn review(
             Span::current().record("crowsnest.webhook", path.as_str());
             review
         }
-        Ok(None) => return Err(Failure::not_found(format!("there is no webhook at {path}"))),
+        Ok(None) => return Err(ApiError::new(Reason::NotFound, format!("there is no webhook at {path}")).into()),
         // Respond with a refusal that names the cause, not with an HTTP error that reports a failed webhook call.
         Err(error) => Review::from(Err(Refusal::internal(error.to_string()))),
     };

@@ -4,6 +4,7 @@
 //! This crate knows no kind of Karmada.
 
 pub mod client_error;
+pub mod client_errors;
 pub mod kubeconfig;
 pub mod metrics;
 pub mod requests;

@@ -144,25 +144,6 @@ impl fmt::Display for FieldError {
     }
 }
 
-/// A `Status` that refuses an object: code 422 and one cause per error.
-pub fn invalid_status(group: &str, kind: &str, name: &str, errors: &[FieldError]) -> serde_json::Value {
-    let qualified = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
-    let causes: Vec<serde_json::Value> = errors
-        .iter()
-        .map(|error| serde_json::json!({ "reason": error.kind.cause(), "message": error.body(), "field": error.field }))
-        .collect();
-    serde_json::json!({
-        "apiVersion": "v1",
-        "kind": "Status",
-        "metadata": {},
-        "status": "Failure",
-        "message": format!("{qualified} {name:?} is invalid: {}", aggregate(errors)),
-        "reason": "Invalid",
-        "details": { "name": name, "group": group, "kind": kind, "causes": causes },
-        "code": 422,
-    })
-}
-
 /// Several errors in one message: a single one as it is, more in brackets, repeated ones once.
 pub fn aggregate(errors: &[FieldError]) -> String {
     let mut messages: Vec<String> = Vec::with_capacity(errors.len());

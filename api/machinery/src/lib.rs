@@ -20,6 +20,7 @@ pub mod refusal;
 pub mod request;
 pub mod secret_copies;
 pub mod selector;
+pub mod status;
 pub mod taints;
 pub mod unstructured;
 pub mod user;

@@ -2,7 +2,7 @@
 //! from `base`.
 
 use super::*;
-use crowsnest_apimachinery::field::invalid_status;
+use crowsnest_apimachinery::status::ApiError;
 use crowsnest_interpreter::customized::declarative;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::Deserialize;
@@ -103,7 +103,7 @@ fn clusters() {
             let errors = cluster::validate(&cluster);
             cluster::canonicalize(&mut cluster, &Time(jiff::Timestamp::UNIX_EPOCH));
             let name = cluster.metadata.name.clone().unwrap_or_default();
-            let refused = || invalid_status("cluster.karmada.io", "Cluster", &name, &errors)["message"].clone();
+            let refused = || json!(ApiError::invalid("cluster.karmada.io", "Cluster", &name, errors.clone()).message);
             if errors.is_empty() { json!(cluster.spec) } else { refused() }
         })
         .collect();
@@ -120,7 +120,7 @@ fn registries() {
             [] => Value::Null,
             errors => {
                 let name = registry.metadata.name.as_deref().unwrap_or_default();
-                invalid_status("search.karmada.io", "ResourceRegistry", name, errors)["message"].take()
+                json!(ApiError::invalid("search.karmada.io", "ResourceRegistry", name, errors.to_vec()).message)
             }
         })
         .collect();

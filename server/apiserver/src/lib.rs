@@ -12,6 +12,5 @@ pub mod outbound;
 mod read_ahead;
 pub mod regexp;
 pub mod serve;
-pub mod status;
 
 pub use error::{Error, Result};

@@ -1,6 +1,6 @@
 //! Which representation a client gets, from its Accept header; which one it sent, from Content-Type. Pure.
 
-use crate::status::{ApiError, ApiResult, Details, Reason};
+use crowsnest_apimachinery::status::{ApiError, ApiResult, Details, Reason};
 
 /// What the answer's objects are turned into.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -6,7 +6,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use crowsnest_apiserver::status::{ApiResult, Reason};
+use crowsnest_apimachinery::status::{ApiResult, Reason};
 use crowsnest_registry::authz::bootstrap::{loopback, loopback_options};
 use crowsnest_registry::resource::Gvr;
 use crowsnest_registry::{Change, Edit, Registry};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use axum::body::Body;
-use crowsnest_apiserver::status::{ApiError, ApiResult, Reason};
+use crowsnest_apimachinery::status::{ApiError, ApiResult, Reason};
 use crowsnest_registry::Registry;
 use crowsnest_registry::connect::{Connect, ConnectRequest};
 use crowsnest_registry::options::ListOptions;

@@ -27,7 +27,7 @@ use async_trait::async_trait;
 use axum::body::Body;
 use axum::extract::Query;
 use bytes::Bytes;
-use crowsnest_apiserver::status::{ApiError, ApiResult, Reason};
+use crowsnest_apimachinery::status::{ApiError, ApiResult, Reason};
 use http::{Request, Response, StatusCode, Uri, header};
 use jiff::Timestamp;
 use parking_lot::Mutex;

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use crowsnest_apimachinery::status::{ApiError, ApiResult};
 use crowsnest_apimachinery::unstructured::{list, text};
-use crowsnest_apiserver::status::{ApiError, ApiResult};
 use jiff::Timestamp;
 use serde_json::Value;
 

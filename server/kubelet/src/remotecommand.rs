@@ -99,7 +99,7 @@ impl Outcome {
                 "message": format!("command terminated with non-zero exit code: {}", self.text()),
                 "details": {"causes": [{"reason": "ExitCode", "message": code.to_string()}]},
             }),
-            Outcome::Failed(why) => crowsnest_apiserver::status::ApiError::internal(why).to_status(),
+            Outcome::Failed(why) => crowsnest_apimachinery::status::ApiError::internal(why).to_status(),
         }
     }
 

@@ -4,7 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use axum::body::Body;
-use crowsnest_apiserver::status::{ApiError, ApiResult};
+use crowsnest_apimachinery::status::{ApiError, ApiResult};
 use futures::future::BoxFuture;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, header};
 use hyper::upgrade::Upgraded;

@@ -3,7 +3,7 @@
 //! Read by a server's HTTP layer and registry. Built-in kinds are decoded by their schema (unknown fields dropped, types checked,
 //! scalars in canonical form); custom resources keep everything, their own validation follows.
 
-use crowsnest_apiserver::status::{ApiError, ApiResult};
+use crowsnest_apimachinery::status::{ApiError, ApiResult};
 use serde_json::{Map, Number, Value};
 
 use super::ordered::{self, Json};

@@ -5,7 +5,7 @@ use axum::response::Response;
 use crowsnest_proxy::response_headers::drop_origin_wide;
 use http_body_util::BodyExt;
 
-use crate::aggregated::reply::Body;
+use crowsnest_process::reply::Body;
 
 pub(crate) fn outgoing(request: Request) -> http::Request<crowsnest_proxy::Body> {
     request.map(|body| body.map_err(|e| -> crowsnest_proxy::BoxError { e.into() }).boxed_unsync())

@@ -10,7 +10,6 @@ mod forwarding;
 pub(crate) mod in_process;
 mod metrics_k8s_io;
 mod propagation_crowsnest_io;
-pub(crate) mod reply;
 pub(crate) mod request;
 pub(crate) mod resource;
 pub(crate) mod search_crowsnest_io;

@@ -1,5 +1,6 @@
 //! State of the server, and the handlers of routes. Layers in front of the handlers: `request::middleware`.
 
+use crowsnest_apimachinery::status::ApiError;
 use std::sync::Arc;
 
 use axum::Router;
@@ -8,13 +9,13 @@ use axum::response::Response;
 use axum::routing::any;
 use http::{HeaderValue, StatusCode};
 
-use crate::aggregated::reply::{Body, Failure, json};
 use crate::aggregated::request::authentication::Delegated;
 use crate::aggregated::request::context::RequestContext;
 use crate::aggregated::request::middleware::{self, Edge};
 use crate::aggregated::resource::registry::{Found, Group, Registry, Route};
 use crate::aggregated::resource::{Paths, discovery, openapi};
 use crate::roles::{Roles, Running};
+use crowsnest_process::reply::{Body, json};
 
 /// State that requests need.
 #[derive(Clone)]
@@ -34,8 +35,8 @@ impl Aggregated {
     }
 
     /// The parts that run against the control plane; 503 before they have started.
-    pub(crate) fn running(&self) -> Result<&Running, Failure> {
-        self.roles.get().ok_or_else(|| Failure::unavailable("crowsnest is starting"))
+    pub(crate) fn running(&self) -> Result<&Running, ApiError> {
+        self.roles.get().ok_or_else(|| ApiError::unavailable("crowsnest is starting"))
     }
 }
 
@@ -52,7 +53,7 @@ pub(crate) async fn dispatch(
     server: &Aggregated,
     context: &RequestContext,
     request: Request,
-) -> Result<Response, Failure> {
+) -> Result<Response, ApiError> {
     let document = match context.attributes.route {
         Route::Groups => Some(discovery::group_list(server.registry, server.metrics_adapter)),
         Route::Group(group) => server.serves(group).then(|| discovery::group(group)),
@@ -64,7 +65,7 @@ pub(crate) async fn dispatch(
         Route::Health => return Ok(health(server)),
         Route::Resources(..) | Route::Resource(_) | Route::Unknown => None,
     };
-    let document = document.ok_or_else(Failure::unknown_resource)?;
+    let document = document.ok_or_else(ApiError::unknown_resource)?;
     Ok(json(StatusCode::OK, &document))
 }
 
@@ -73,12 +74,12 @@ async fn serve(
     server: &Aggregated,
     context: &RequestContext,
     request: Request,
-) -> Result<Response, Failure> {
+) -> Result<Response, ApiError> {
     let (resource, definition) = (found.resource, found.resource.definition());
     // The server that a request is passed on to refuses methods in its own words.
     let is_passed_on = resource.stored().is_some() || matches!(definition.paths, Paths::Below | Paths::BelowObject(_));
     if !is_passed_on && !definition.has_method(request.method()) {
-        return Err(Failure::method_not_allowed());
+        return Err(ApiError::method_not_allowed());
     }
     resource.serve(server, context, request).await
 }

@@ -62,28 +62,28 @@ fn tls(made: Credentials, authority: String) -> Held {
 }
 
 /// Why nothing could be made.
-enum Failure {
+enum IssueError {
     Rcgen(rcgen::Error),
     Date,
 }
 
-impl From<rcgen::Error> for Failure {
+impl From<rcgen::Error> for IssueError {
     fn from(error: rcgen::Error) -> Self {
-        Failure::Rcgen(error)
+        IssueError::Rcgen(error)
     }
 }
 
-impl Failure {
+impl IssueError {
     fn of(self, name: &str) -> CredentialsError {
         let name = name.to_owned();
         match self {
-            Failure::Rcgen(source) => CredentialsError::Issue { name, source },
-            Failure::Date => CredentialsError::Date { name },
+            IssueError::Rcgen(source) => CredentialsError::Issue { name, source },
+            IssueError::Date => CredentialsError::Date { name },
         }
     }
 }
 
-fn authority(common_name: &str, now: Timestamp) -> Result<Credentials, Failure> {
+fn authority(common_name: &str, now: Timestamp) -> Result<Credentials, IssueError> {
     let key = KeyPair::generate()?;
     let mut params = params(common_name, None, AUTHORITY_DAYS, now)?;
     // It signs certificates, none of other authorities.
@@ -93,7 +93,12 @@ fn authority(common_name: &str, now: Timestamp) -> Result<Credentials, Failure> 
     Ok(Credentials { certificate, key: key.serialize_pem() })
 }
 
-fn certificate(leaf: &Leaf, key: Option<&str>, issuer: &Credentials, now: Timestamp) -> Result<Credentials, Failure> {
+fn certificate(
+    leaf: &Leaf,
+    key: Option<&str>,
+    issuer: &Credentials,
+    now: Timestamp,
+) -> Result<Credentials, IssueError> {
     let key = key.map_or_else(KeyPair::generate, KeyPair::from_pem)?;
     let mut params = params(&leaf.common_name, leaf.organization.as_deref(), CERTIFICATE_DAYS, now)?;
     for name in &leaf.names {
@@ -120,7 +125,7 @@ fn params(
     organization: Option<&str>,
     days: i64,
     now: Timestamp,
-) -> Result<CertificateParams, Failure> {
+) -> Result<CertificateParams, IssueError> {
     let mut params = CertificateParams::default();
     let mut subject = DistinguishedName::new();
     subject.push(DnType::CommonName, common_name);
@@ -129,10 +134,10 @@ fn params(
     }
     params.distinguished_name = subject;
     let date = |offset: i64| {
-        let day = now.checked_add(SignedDuration::from_hours(offset * 24)).map_err(|_| Failure::Date)?;
+        let day = now.checked_add(SignedDuration::from_hours(offset * 24)).map_err(|_| IssueError::Date)?;
         let day = day.to_zoned(jiff::tz::TimeZone::UTC);
         let (Ok(month), Ok(number)) = (u8::try_from(day.month()), u8::try_from(day.day())) else {
-            return Err(Failure::Date);
+            return Err(IssueError::Date);
         };
         Ok(rcgen::date_time_ymd(i32::from(day.year()), month, number))
     };

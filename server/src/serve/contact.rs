@@ -5,6 +5,8 @@
 //!
 //! Told by the one task of [`follow`]; read by probes and by whatever is in front of handlers.
 
+use crowsnest_apimachinery::status::{ApiError, Reason};
+use crowsnest_process::reply::StatusResponse;
 use std::time::{Duration, Instant};
 
 use axum::extract::{Request, State};
@@ -16,7 +18,7 @@ use http::StatusCode;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::aggregated::reply::{Body, Failure};
+use crowsnest_process::reply::Body;
 use crowsnest_process::serving::Sessions;
 
 /// Between two questions, and how long an answer may take.
@@ -128,7 +130,7 @@ pub(super) async fn guard(State(guard): State<Guard>, request: Request, next: Ne
         biased;
         () = guard.clone().lost() => {
             let text = "the control plane does not answer this replica";
-            return Failure::new(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", text).into_response();
+            return ApiError::new(Reason::ServiceUnavailable, text).into_response();
         }
         answer = next.run(request) => answer,
     };

@@ -100,7 +100,7 @@ struct Running {
     sessions: Sessions,
     /// Of requests; they end after what is asked of them.
     servers: Tasks,
-    /// Told while the rest ends, too.
+    /// ResponseStatus while the rest ends, too.
     probes: TaskTracker,
     probing: CancellationToken,
     audit: Option<Writer>,

@@ -1,6 +1,8 @@
 //! What is told to whoever watches over this process: /healthz, /livez and /readyz, and /metrics for Prometheus. Plain HTTP, and
 //! nothing of any object.
 
+use crowsnest_apimachinery::status::ApiError;
+use crowsnest_process::reply::StatusResponse;
 use std::sync::Arc;
 
 use axum::Router;
@@ -11,7 +13,6 @@ use crowsnest_component_base::metrics::Series;
 use http::StatusCode;
 use tokio::sync::watch;
 
-use crate::aggregated::reply::Failure;
 use crate::aggregated::request::middleware::Edge;
 use crate::aggregated::search_crowsnest_io::cache;
 use crate::roles::Roles;
@@ -105,7 +106,7 @@ async fn exposition(State(probes): State<Probes>) -> Response {
         Some(running) => cache::metrics(running, series, &probes.edge.figures).await,
         None => cache::metrics_alone(series, &probes.edge.figures),
     };
-    told.unwrap_or_else(Failure::into_response)
+    told.unwrap_or_else(ApiError::into_response)
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 
 use axum::body::Body;
 use crowsnest_apimachinery::request::{Query, is_identity_header};
+use crowsnest_process::reply::StatusResponse;
 use http::Request;
 use kube::client::Body as KubeBody;
 

@@ -1,9 +1,11 @@
 //! The UI's cookies: none of them can be read by scripts. Pure.
 
 use axum::response::Response;
+use crowsnest_apimachinery::status::ApiError;
+use crowsnest_process::reply::StatusResponse;
 use http::{HeaderMap, HeaderValue, header};
 
-use crate::aggregated::reply::{Body, Failure};
+use crowsnest_process::reply::Body;
 
 /// Requests from other sites' pages that carry the cookie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,7 +69,7 @@ pub(super) fn set(mut response: Response<Body>, cookies: &[Cookie]) -> Response<
     for cookie in cookies {
         match HeaderValue::from_str(&cookie.header()) {
             Ok(value) => response.headers_mut().append(header::SET_COOKIE, value),
-            Err(error) => return Failure::internal(error).into_response(),
+            Err(error) => return ApiError::internal(error).into_response(),
         };
     }
     response

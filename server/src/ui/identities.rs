@@ -3,16 +3,16 @@
 //! the control plane is the one that this server is configured with, and files and commands named in the kubeconfig are
 //! never read or run.
 
+use crowsnest_apimachinery::status::{ApiError, Reason};
 use std::time::Duration;
 
-use http::{HeaderMap, StatusCode};
+use http::HeaderMap;
 use kube::config::{AuthInfo, Kubeconfig};
 use moka::sync::Cache;
 
 use super::cookies::{self, Cookie, SameSite};
 use super::handle::{self, Fingerprint, fingerprint};
 use super::upstream::Actor;
-use crate::aggregated::reply::Failure;
 
 const COOKIE: &str = "crowsnest-identity";
 /// Idle time after which a session ends; a certificate also ends when it expires.
@@ -40,9 +40,9 @@ impl Identities {
     }
 
     /// The user that a browser's session acts as; `None` if it has no session of this kind.
-    pub(super) fn actor(&self, headers: &HeaderMap) -> Result<Option<Actor>, Failure> {
+    pub(super) fn actor(&self, headers: &HeaderMap) -> Result<Option<Actor>, ApiError> {
         let Some(handle) = cookies::find(headers, &self.cookie("").full_name()) else { return Ok(None) };
-        let over = || Failure::new(StatusCode::UNAUTHORIZED, "Unauthorized", "your session is over; sign in again");
+        let over = || ApiError::new(Reason::Unauthorized, "your session is over; sign in again");
         self.sessions.get(&fingerprint(&handle)).map(Some).ok_or_else(over)
     }
 
@@ -61,16 +61,16 @@ impl Identities {
 }
 
 /// The user of a kubeconfig's current context, as far as the kubeconfig itself contains its credentials.
-pub(super) fn user_of(text: &str) -> Result<AuthInfo, Failure> {
-    let config =
-        Kubeconfig::from_yaml(text).map_err(|error| Failure::bad_request(format!("that is no kubeconfig: {error}")))?;
+pub(super) fn user_of(text: &str) -> Result<AuthInfo, ApiError> {
+    let config = Kubeconfig::from_yaml(text)
+        .map_err(|error| ApiError::bad_request(format!("that is no kubeconfig: {error}")))?;
     let current = config.current_context.as_deref().filter(|name| !name.is_empty());
-    let current = current.ok_or_else(|| Failure::bad_request("this kubeconfig has no current-context"))?;
+    let current = current.ok_or_else(|| ApiError::bad_request("this kubeconfig has no current-context"))?;
     let context = config.contexts.iter().find(|one| one.name == current).and_then(|one| one.context.as_ref());
     let name = context.and_then(|context| context.user.as_deref());
-    let name = name.ok_or_else(|| Failure::bad_request(format!("its context {current:?} has no user")))?;
+    let name = name.ok_or_else(|| ApiError::bad_request(format!("its context {current:?} has no user")))?;
     let user = config.auth_infos.iter().find(|one| one.name == name).and_then(|one| one.auth_info.as_ref());
-    let user = user.ok_or_else(|| Failure::bad_request(format!("its user {name:?} is not in it")))?;
+    let user = user.ok_or_else(|| ApiError::bad_request(format!("its user {name:?} is not in it")))?;
     let proven = user.client_certificate_data.is_some() && user.client_key_data.is_some();
     if proven || user.token.is_some() {
         return Ok(AuthInfo {
@@ -80,7 +80,7 @@ pub(super) fn user_of(text: &str) -> Result<AuthInfo, Failure> {
             ..AuthInfo::default()
         });
     }
-    Err(Failure::bad_request(format!("its user {name:?} {}", lacking(user))))
+    Err(ApiError::bad_request(format!("its user {name:?} {}", lacking(user))))
 }
 
 /// Why nobody can sign in with what is in the kubeconfig.
@@ -128,8 +128,8 @@ mod tests {
         assert!(identities.actor(&HeaderMap::new()).unwrap().is_none());
         let gone = identities.end(&headers);
         assert_eq!((gone.full_name(), gone.value.as_str(), gone.max_age), (opened.full_name(), "", Some(0)));
-        let over = identities.actor(&headers).err().map(|failure| failure.code());
-        assert_eq!(over, Some(StatusCode::UNAUTHORIZED));
+        let over = identities.actor(&headers).err().map(|failure| failure.code);
+        assert_eq!(over, Some(401));
     }
 
     #[rstest]
@@ -139,7 +139,7 @@ mod tests {
     #[case::half("{client-certificate-data: YQ==, token: abc}", (false, true))]
     #[case::files_are_left("{client-certificate: /etc/passwd, client-key: /etc/shadow, token: abc}", (false, true))]
     fn who_is_in_it(#[case] user: &str, #[case] expected: (bool, bool)) {
-        let found = user_of(&config(user)).unwrap_or_else(|failure| panic!("{}", failure.status()));
+        let found = user_of(&config(user)).unwrap_or_else(|failure| panic!("{failure}"));
         let certificate = found.client_certificate_data.is_some() && found.client_key_data.is_some();
         assert_eq!((certificate, found.token.is_some()), expected);
         let others = [found.client_certificate, found.client_key, found.token_file, found.impersonate];
@@ -156,8 +156,7 @@ mod tests {
     )]
     fn what_is_none_says_so(#[case] text: &str, #[case] begin: &str) {
         let failure = user_of(text).expect_err("a refusal");
-        let status = failure.status();
-        let message = status["message"].as_str().unwrap_or_default();
+        let message = failure.message;
         assert!(message.starts_with(begin), "{message}");
     }
 
@@ -167,8 +166,7 @@ mod tests {
     #[case::password("{username: ann, password: x}", "has neither client-certificate-data")]
     fn what_cannot_be_used_says_why(#[case] user: &str, #[case] why: &str) {
         let failure = user_of(&config(user)).expect_err("a refusal");
-        let status = failure.status();
-        let message = status["message"].as_str().unwrap_or_default();
+        let message = failure.message;
         assert!(message.starts_with("its user \"ann\" ") && message.contains(why), "{message}");
     }
 
@@ -222,7 +220,7 @@ mod tests {
                     let taken = AuthInfo { client_certificate_data, client_key_data, token, ..AuthInfo::default() };
                     prop_assert_eq!(serde_json::to_value(&found).ok(), serde_json::to_value(&taken).ok());
                 }
-                Err(refusal) => prop_assert_eq!(refusal.code(), StatusCode::BAD_REQUEST),
+                Err(refusal) => prop_assert_eq!(refusal.code, 400),
             }
         }
     }

@@ -23,6 +23,9 @@ mod tokens;
 mod tunnel;
 mod upstream;
 
+use crowsnest_apimachinery::status::{ApiError, Reason};
+use crowsnest_component_base::client_errors::api_error;
+use crowsnest_process::reply::StatusResponse;
 use std::sync::Arc;
 
 use axum::Router;
@@ -36,8 +39,8 @@ use http_body_util::BodyExt;
 use kube::client::Body as KubeBody;
 use tokio::sync::Semaphore;
 
-use crate::aggregated::reply::{Body, Failure};
 pub(crate) use config::UiConfig;
+use crowsnest_process::reply::Body;
 pub(crate) use identities::Identities;
 pub(crate) use origin::Hosts;
 pub(crate) use seal::Seal;
@@ -141,7 +144,7 @@ async fn guard(State(hosts): State<Arc<Hosts>>, request: Request, next: Next) ->
 }
 
 /// Reason why a request is refused.
-fn refusal(hosts: &Hosts, request: &Request) -> Option<Failure> {
+fn refusal(hosts: &Hosts, request: &Request) -> Option<ApiError> {
     let (path, headers) = (request.uri().path(), request.headers());
     // Probes use the address they are configured with; the response contains no information.
     if path == "/healthz" {
@@ -149,7 +152,7 @@ fn refusal(hosts: &Hosts, request: &Request) -> Option<Failure> {
     }
     let authority = match hosts.check(request.uri(), headers) {
         Ok(authority) => authority,
-        Err(why) => return Some(Failure::new(StatusCode::MISDIRECTED_REQUEST, "BadRequest", why)),
+        Err(why) => return Some(ApiError::with_reason(StatusCode::MISDIRECTED_REQUEST.as_u16(), "BadRequest", why)),
     };
     // Pages that the issuer's site leads to; they trust nothing but what they find in their own cookie.
     let page = path == oidc::LOGIN || path == oidc::CALLBACK;
@@ -159,7 +162,7 @@ fn refusal(hosts: &Hosts, request: &Request) -> Option<Failure> {
     if data && !(ours && origin::is_own_page(headers, &authority)) {
         let text =
             format!("this address serves the web UI; requests need the header {CLIENT_HEADER} and the same origin");
-        return Some(Failure::new(StatusCode::FORBIDDEN, "Forbidden", text));
+        return Some(ApiError::new(Reason::Forbidden, text));
     }
     None
 }
@@ -193,7 +196,7 @@ async fn forward(State(ui): State<Ui>, request: Request) -> Response {
     response
 }
 
-async fn forward_inner(ui: &Ui, mut request: Request) -> Result<Response, Failure> {
+async fn forward_inner(ui: &Ui, mut request: Request) -> Result<Response, ApiError> {
     let actor = session::actor(ui, request.headers()).await?;
     let browser = tunnel::take(&mut request);
     let (parts, body) = request.into_parts();
@@ -201,18 +204,22 @@ async fn forward_inner(ui: &Ui, mut request: Request) -> Result<Response, Failur
     let mut forwarded = http::Request::new(KubeBody::from(body.to_vec()));
     // A target in absolute form names a host, which must not reach the control plane.
     let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
-    *forwarded.uri_mut() = path.parse().map_err(|_| Failure::bad_request("that is no path"))?;
+    *forwarded.uri_mut() = path.parse().map_err(|_| ApiError::bad_request("that is no path"))?;
     *forwarded.method_mut() = parts.method;
     *forwarded.headers_mut() = upstream::passed_request_headers(&parts.headers);
     if browser.is_some() {
         tunnel::request(forwarded.headers_mut());
     }
-    let mut answer = actor.send(forwarded).await.map_err(Failure::upstream)?;
+    let mut answer = actor.send(forwarded).await.map_err(api_error)?;
     let upgraded = answer.status() == StatusCode::SWITCHING_PROTOCOLS;
     match browser {
         Some(browser) if upgraded => ui.tunnels.join(browser, hyper::upgrade::on(&mut answer)),
         _ if upgraded => {
-            return Err(Failure::new(StatusCode::BAD_GATEWAY, "InternalError", "an upgrade nobody requested"));
+            return Err(ApiError::with_reason(
+                StatusCode::BAD_GATEWAY.as_u16(),
+                "InternalError",
+                "an upgrade nobody requested",
+            ));
         }
         _ => {}
     }

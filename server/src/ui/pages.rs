@@ -3,11 +3,13 @@
 
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get};
+use crowsnest_apimachinery::status::ApiError;
+use crowsnest_process::reply::StatusResponse;
 use http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use rust_embed::{EmbeddedFile, RustEmbed};
 use tower_http::compression::CompressionLayer;
 
-use crate::aggregated::reply::{Body, Failure};
+use crowsnest_process::reply::Body;
 
 #[derive(RustEmbed)]
 #[folder = "$CROWSNEST_WEB_DIR"]
@@ -24,7 +26,7 @@ async fn page(uri: Uri, headers: HeaderMap) -> Response {
     let wanted = if asset { path } else { "index.html" };
     let Some(file) = Files::get(wanted) else { return StatusCode::NOT_FOUND.into_response() };
     let Ok(tag) = HeaderValue::try_from(tag(&file)) else {
-        return Failure::internal("a file's tag is no header").into_response();
+        return ApiError::internal("a file's tag is no header").into_response();
     };
     let known = is_known(&headers, tag.as_bytes());
     let mut response = Response::new(if known { Body::empty() } else { Body::from(file.data.into_owned()) });

@@ -5,6 +5,8 @@
 
 use axum::extract::State;
 use axum::response::Response;
+use crowsnest_apimachinery::status::ApiError;
+use crowsnest_process::reply::StatusResponse;
 use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
 
@@ -13,13 +15,13 @@ use super::cookies::{self, Cookie};
 use super::identities::user_of;
 use super::tokens::Random;
 use super::upstream::Actor;
-use crate::aggregated::reply::{Failure, json};
+use crowsnest_process::reply::json;
 
 /// Maximum number of concurrent sign-ins: each sends a request of an unauthenticated client to the control plane.
 pub(crate) const ATTEMPTS: usize = 16;
 
 /// The user of a session; renews the token if necessary.
-pub(super) async fn actor(ui: &Ui, headers: &HeaderMap) -> Result<Actor, Failure> {
+pub(super) async fn actor(ui: &Ui, headers: &HeaderMap) -> Result<Actor, ApiError> {
     if let Some(sign_in) = &ui.oidc
         && let Some(handle) = sign_in.handle(headers)
     {
@@ -28,7 +30,7 @@ pub(super) async fn actor(ui: &Ui, headers: &HeaderMap) -> Result<Actor, Failure
     if let Some(actor) = ui.identities.actor(headers)? {
         return Ok(actor);
     }
-    let token = ui.tokens.token(headers)?.ok_or_else(Failure::unauthorized)?;
+    let token = ui.tokens.token(headers)?.ok_or_else(ApiError::unauthorized)?;
     ui.upstream.as_bearer(&token)
 }
 
@@ -67,8 +69,8 @@ pub(crate) async fn preview(State(ui): State<Ui>, axum::Json(sign_in): axum::Jso
 }
 
 /// Authenticates a credential in the control plane; returns the user and the actor for its requests.
-async fn identified(ui: &Ui, sign_in: &SignIn) -> Result<(serde_json::Value, Actor), Failure> {
-    let _attempt = ui.attempts.try_acquire().map_err(|_| Failure::too_many_requests())?;
+async fn identified(ui: &Ui, sign_in: &SignIn) -> Result<(serde_json::Value, Actor), ApiError> {
+    let _attempt = ui.attempts.try_acquire().map_err(|_| ApiError::too_many_requests())?;
     let actor = match &sign_in.kubeconfig {
         Some(kubeconfig) => ui.upstream.proven(user_of(kubeconfig)?)?,
         None => ui.upstream.as_bearer(token(sign_in))?,
@@ -81,7 +83,7 @@ fn token(sign_in: &SignIn) -> &str {
 }
 
 /// Authenticates a credential and returns the user and the cookie of the new session.
-async fn opened(ui: &Ui, sign_in: &SignIn) -> Result<(serde_json::Value, Cookie), Failure> {
+async fn opened(ui: &Ui, sign_in: &SignIn) -> Result<(serde_json::Value, Cookie), ApiError> {
     let (user, actor) = identified(ui, sign_in).await?;
     let sealed = match &sign_in.kubeconfig {
         Some(_) => None,

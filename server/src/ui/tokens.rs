@@ -4,12 +4,13 @@
 //! A session ends at most [`LIFETIME`] after the sign-in. Only the process that handled a sign-out remembers it:
 //! another replica with the same key accepts a copy of the cookie until the session's lifetime ends.
 
+use crowsnest_apimachinery::status::{ApiError, Reason};
 use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use http::{HeaderMap, StatusCode};
+use http::HeaderMap;
 use jiff::{SignedDuration, Timestamp};
 use moka::sync::Cache;
 use serde::{Deserialize, Serialize};
@@ -17,7 +18,6 @@ use serde::{Deserialize, Serialize};
 use super::cookies::{self, Cookie, SameSite};
 use super::seal::{Purpose, Seal};
 use super::upstream::is_bearer_token;
-use crate::aggregated::reply::Failure;
 
 const COOKIE: &str = "crowsnest-session";
 /// Lifetime of a session from the sign-in, independent of its use.
@@ -78,9 +78,9 @@ impl Tokens {
     }
 
     /// The token of a browser's session; `None` if it has no session of this kind.
-    pub(super) fn token(&self, headers: &HeaderMap) -> Result<Option<String>, Failure> {
+    pub(super) fn token(&self, headers: &HeaderMap) -> Result<Option<String>, ApiError> {
         let Some(value) = cookies::find(headers, &self.cookie(String::new()).full_name()) else { return Ok(None) };
-        let over = || Failure::new(StatusCode::UNAUTHORIZED, "Unauthorized", "your session is over; sign in again");
+        let over = || ApiError::new(Reason::Unauthorized, "your session is over; sign in again");
         self.content(&value).map(|content| Some(content.token)).ok_or_else(over)
     }
 
@@ -129,8 +129,8 @@ mod tests {
         HeaderMap::from_iter([(header::COOKIE, pair.parse().unwrap())])
     }
 
-    fn code(tokens: &Tokens, headers: &HeaderMap) -> Option<StatusCode> {
-        tokens.token(headers).err().map(|failure| failure.code())
+    fn code(tokens: &Tokens, headers: &HeaderMap) -> Option<u16> {
+        tokens.token(headers).err().map(|failure| failure.code)
     }
 
     #[test]
@@ -149,7 +149,7 @@ mod tests {
         let opened = tokens(false).open("a.bearer.token", random()).unwrap();
         assert!(tokens(false).token(&with(&opened)).unwrap().is_some());
         let other = Tokens::new(Seal::new(&KEY.replace('a', "b")).unwrap(), false);
-        assert_eq!(code(&other, &with(&opened)), Some(StatusCode::UNAUTHORIZED));
+        assert_eq!(code(&other, &with(&opened)), Some(401));
     }
 
     #[test]
@@ -159,7 +159,7 @@ mod tests {
         let kept = tokens.open("a.bearer.token", Random { id: [3; 16], nonce: [4; 12] }).unwrap();
         let gone = tokens.end(&with(&opened));
         assert_eq!((gone.value.as_str(), gone.max_age), ("", Some(0)));
-        assert_eq!(code(&tokens, &with(&opened)), Some(StatusCode::UNAUTHORIZED));
+        assert_eq!(code(&tokens, &with(&opened)), Some(401));
         assert!(tokens.token(&with(&kept)).unwrap().is_some(), "another session of the same token ended, too");
     }
 
@@ -174,7 +174,7 @@ mod tests {
         now.store(LIFETIME.as_secs() - 1, Ordering::Relaxed);
         assert!(tokens.token(&opened).unwrap().is_some());
         now.store(LIFETIME.as_secs(), Ordering::Relaxed);
-        assert_eq!(code(&tokens, &opened), Some(StatusCode::UNAUTHORIZED));
+        assert_eq!(code(&tokens, &opened), Some(401));
     }
 
     /// Earlier versions stored a plain token in the cookie.
@@ -182,7 +182,7 @@ mod tests {
     fn a_token_in_clear_is_no_session() {
         let tokens = tokens(false);
         let cookie = tokens.cookie("a.bearer.token".to_owned());
-        assert_eq!(code(&tokens, &with(&cookie)), Some(StatusCode::UNAUTHORIZED));
+        assert_eq!(code(&tokens, &with(&cookie)), Some(401));
     }
 
     #[test]

@@ -3,13 +3,13 @@
 //! All requests with tokens share one client, which has no credentials of its own; each request carries its caller's
 //! token. Nothing is created or kept per token.
 
+use crowsnest_apimachinery::status::ApiError;
+use crowsnest_component_base::client_errors::api_error;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use http_body_util::{BodyExt, Limited};
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use kube::client::Body as KubeBody;
 use kube::config::AuthInfo;
-
-use crate::aggregated::reply::Failure;
 
 const REVIEWS: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
 /// Maximum size of a SelfSubjectReview response in bytes; a user may be in many groups.
@@ -36,8 +36,8 @@ impl Upstream {
     }
 
     /// Returns an actor that authenticates with a token.
-    pub(super) fn as_bearer(&self, token: &str) -> Result<Actor, Failure> {
-        let unusable = || Failure::bad_request("that is no bearer token");
+    pub(super) fn as_bearer(&self, token: &str) -> Result<Actor, ApiError> {
+        let unusable = || ApiError::bad_request("that is no bearer token");
         if !is_bearer_token(token) {
             return Err(unusable());
         }
@@ -47,11 +47,11 @@ impl Upstream {
     }
 
     /// Returns an actor that authenticates with the certificate or the token of a kubeconfig's user.
-    pub(super) fn proven(&self, user: AuthInfo) -> Result<Actor, Failure> {
+    pub(super) fn proven(&self, user: AuthInfo) -> Result<Actor, ApiError> {
         let mut config = self.config.clone();
         config.auth_info = user;
         let unusable =
-            |error: kube::Error| Failure::bad_request(format!("its client certificate or key can't be used: {error}"));
+            |error: kube::Error| ApiError::bad_request(format!("its client certificate or key can't be used: {error}"));
         Ok(Actor { client: kube::Client::try_from(config).map_err(unusable)?, bearer: None })
     }
 }
@@ -81,16 +81,16 @@ impl Actor {
     }
 
     /// The user as the control plane authenticates it.
-    pub(super) async fn whoami(&self) -> Result<serde_json::Value, Failure> {
-        let body = serde_json::to_vec(&SelfSubjectReview::default()).map_err(Failure::internal)?;
+    pub(super) async fn whoami(&self) -> Result<serde_json::Value, ApiError> {
+        let body = serde_json::to_vec(&SelfSubjectReview::default()).map_err(ApiError::internal)?;
         let request = http::Request::builder()
             .method(Method::POST)
             .uri(REVIEWS)
             .header(header::CONTENT_TYPE, "application/json")
             .header(header::ACCEPT, "application/json")
             .body(KubeBody::from(body))
-            .map_err(Failure::internal)?;
-        let answer = self.send(request).await.map_err(Failure::upstream)?;
+            .map_err(ApiError::internal)?;
+        let answer = self.send(request).await.map_err(api_error)?;
         let status = answer.status();
         let body = Limited::new(answer.into_body(), MOST_OF_REVIEW).collect().await;
         let body = body.map_err(|_| unreadable())?.to_bytes();
@@ -101,27 +101,27 @@ impl Actor {
         let user = review.status.and_then(|status| status.user_info).unwrap_or_default();
         let name = user.username.unwrap_or_default();
         if name.is_empty() || name == "system:anonymous" {
-            return Err(Failure::unauthorized());
+            return Err(ApiError::unauthorized());
         }
         Ok(serde_json::json!({"user": name, "groups": user.groups.unwrap_or_default()}))
     }
 }
 
-fn unreadable() -> Failure {
-    Failure::new(
-        StatusCode::BAD_GATEWAY,
+fn unreadable() -> ApiError {
+    ApiError::with_reason(
+        StatusCode::BAD_GATEWAY.as_u16(),
         "InternalError",
         "cannot read who you are: the control plane's answer is no review",
     )
 }
 
 /// Converts an error response; uses its Status if it contains one.
-fn refusal(status: StatusCode, body: &[u8]) -> Failure {
+fn refusal(status: StatusCode, body: &[u8]) -> ApiError {
     let said: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
     let text = |key: &str| said[key].as_str().filter(|text| !text.is_empty());
     let reason = text("reason").or(status.canonical_reason()).unwrap_or_default();
     let message = text("message").or(status.canonical_reason()).unwrap_or_default();
-    Failure::new(status, reason, message)
+    ApiError::with_reason(status.as_u16(), reason, message)
 }
 
 /// Request headers that are forwarded to the control plane. All others are dropped: credentials, impersonation,
@@ -225,7 +225,7 @@ mod tests {
     #[test]
     fn the_control_planes_words_are_kept() {
         let body = br#"{"kind":"Status","reason":"Unauthorized","message":"Unauthorized","code":401}"#;
-        assert_eq!(refusal(StatusCode::UNAUTHORIZED, body).status()["message"], "Unauthorized");
-        assert_eq!(refusal(StatusCode::BAD_GATEWAY, b"<html>").status()["message"], "Bad Gateway");
+        assert_eq!(refusal(StatusCode::UNAUTHORIZED, body).message, "Unauthorized");
+        assert_eq!(refusal(StatusCode::BAD_GATEWAY, b"<html>").message, "Bad Gateway");
     }
 }

@@ -4,14 +4,15 @@ use axum::response::Response;
 use crowsnest_admission::agents::{MATCH_CONDITION, agent_cluster, check_secret};
 use crowsnest_api::cluster::Cluster;
 use crowsnest_apimachinery::names::ClusterName;
-use crowsnest_apiserver::status::ApiError;
+use crowsnest_apimachinery::status::ApiError;
+use crowsnest_component_base::client_errors::api_error;
 use http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{allow, refuse, user_of};
-use crate::aggregated::reply::{Failure, json as reply};
 use crate::aggregated::stored::read_stored;
+use crowsnest_process::reply::json as reply;
 
 pub(super) const PATH: &str = "/agents/secrets";
 const NAME: &str = "agents.crowsnest.io";
@@ -30,11 +31,11 @@ pub(super) fn configuration(ca_bundle: &str, base_url: &str) -> Value {
            "webhooks": [hook]})
 }
 
-pub(super) async fn review(control_plane: &kube::Client, request: &Value) -> Result<Response, Failure> {
+pub(super) async fn review(control_plane: &kube::Client, request: &Value) -> Result<Response, ApiError> {
     let (user, secret, before) = (user_of(request), &request["object"], &request["oldObject"]);
     let mut checked = check_secret(&user, secret, before, None);
     if let (Err(_), false, Some(own)) = (&checked, before.is_null(), agent_cluster(&user)) {
-        let cluster = registered(control_plane, own).await.map_err(Failure::upstream)?;
+        let cluster = registered(control_plane, own).await.map_err(api_error)?;
         checked = check_secret(&user, secret, before, cluster.as_ref());
     }
     let answer = match checked {

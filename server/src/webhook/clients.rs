@@ -2,16 +2,16 @@
 //! listener they are verified here, if a certificate authority is configured. Without one, reviews of any client are
 //! answered, and have no side effects.
 
+use crowsnest_apimachinery::status::{ApiError, Reason};
+use crowsnest_process::reply::StatusResponse;
 use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
-use http::StatusCode;
 use rustls::pki_types::UnixTime;
 
-use crate::aggregated::reply::Failure;
 use crowsnest_process::client_certificate::Authorities;
 use crowsnest_process::serving::{ClientChain, ServingError};
 
@@ -65,7 +65,7 @@ impl Clients {
 pub(super) async fn admit(State(clients): State<Clients>, mut request: Request, next: Next) -> Response {
     let Some(caller) = clients.judge(request.extensions().get::<ClientChain>()) else {
         let message = "the webhooks require a client certificate of the API server";
-        return Failure::new(StatusCode::UNAUTHORIZED, "Unauthorized", message).into_response();
+        return ApiError::new(Reason::Unauthorized, message).into_response();
     };
     request.extensions_mut().insert(caller);
     next.run(request).await

@@ -1,5 +1,7 @@
 //! Limits of a review request, and checks of the form of a review.
 
+use crowsnest_apimachinery::status::ApiError;
+use crowsnest_process::reply::StatusResponse;
 use std::time::Duration;
 
 use axum::body::Bytes;
@@ -10,8 +12,6 @@ use axum::response::Response;
 use serde_json::Value;
 use std::sync::Arc;
 use tokio::sync::Semaphore;
-
-use crate::aggregated::reply::Failure;
 
 /// Maximum request size in bytes. An API server stores objects of up to 3 MiB, and a review contains the old and the
 /// new object.
@@ -38,21 +38,21 @@ impl Default for Bounds {
 pub(super) async fn bound(State(Bounds(turns)): State<Bounds>, request: Request, next: Next) -> Response {
     // Before the body, which takes memory. The semaphore is never closed.
     let Ok(Ok(_permit)) = tokio::time::timeout(ANSWERED_WITHIN, turns.acquire()).await else {
-        return Failure::too_many_requests().into_response();
+        return ApiError::too_many_requests().into_response();
     };
     let (parts, body) = request.into_parts();
     let body = match tokio::time::timeout(READ_WITHIN, axum::body::to_bytes(body, LONGEST)).await {
         Ok(Ok(body)) => body,
         Ok(Err(error)) => {
-            return Failure::bad_request(format!("cannot read the body, of {LONGEST} bytes at most: {error}"))
+            return ApiError::bad_request(format!("cannot read the body, of {LONGEST} bytes at most: {error}"))
                 .into_response();
         }
-        Err(_) => return Failure::timeout().into_response(),
+        Err(_) => return ApiError::timeout().into_response(),
     };
     let request = Request::from_parts(parts, axum::body::Body::from(body));
     tokio::time::timeout(ANSWERED_WITHIN, next.run(request))
         .await
-        .unwrap_or_else(|_| Failure::timeout().into_response())
+        .unwrap_or_else(|_| ApiError::timeout().into_response())
 }
 
 /// Reason why a body is not a valid review.
@@ -68,9 +68,9 @@ pub(super) enum Malformed {
     Request(#[source] serde_json::Error),
 }
 
-impl From<Malformed> for Failure {
+impl From<Malformed> for ApiError {
     fn from(error: Malformed) -> Self {
-        Failure::bad_request(error.to_string())
+        ApiError::bad_request(error.to_string())
     }
 }
 

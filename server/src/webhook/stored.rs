@@ -7,7 +7,7 @@ use crowsnest_api::cluster::Cluster;
 use crowsnest_api::search::ResourceRegistry;
 use crowsnest_api::storage::GROUP as STORAGE_GROUP;
 use crowsnest_apimachinery::field::FieldError;
-use crowsnest_apiserver::status::ApiError;
+use crowsnest_apimachinery::status::ApiError;
 use crowsnest_plan::annotations;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use serde::Deserialize;
@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::{allow, refuse, user_of};
-use crate::aggregated::reply::Failure;
+
 use crate::aggregated::request::authentication::Delegated;
 use crate::aggregated::stored::writer::Writer;
 
@@ -56,7 +56,7 @@ pub(super) struct Rules {
 /// Refuses a Cluster or ResourceRegistry whose author lacks the rights it requires. A write through the aggregated API
 /// arrives with the account of this process, which may read the Secrets that these objects name; there, the caller has been
 /// reviewed before.
-pub(super) async fn review_writer(delegated: &Delegated, resource: &str, request: &Value) -> Result<(), Failure> {
+pub(super) async fn review_writer(delegated: &Delegated, resource: &str, request: &Value) -> Result<(), ApiError> {
     let user = user_of(request);
     if user.is_master() {
         return Ok(());

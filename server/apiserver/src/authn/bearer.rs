@@ -5,7 +5,7 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::header::{AUTHORIZATION, CONNECTION, HeaderMap, HeaderValue, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
 
-use crate::status::ApiError;
+use crowsnest_apimachinery::status::ApiError;
 
 /// Subprotocol that carries a token: browsers cannot set other headers on WebSocket requests.
 const SUBPROTOCOL: &str = crowsnest_apimachinery::request::BEARER_SUBPROTOCOL;

@@ -7,7 +7,7 @@ use crowsnest_apimachinery::user::{AUTHENTICATED, UNAUTHENTICATED, UserInfo, ser
 use http::header::HeaderMap;
 
 use super::request_header;
-use crate::status::ApiError;
+use crowsnest_apimachinery::status::ApiError;
 
 /// Takes the headers off a request.
 pub fn strip(headers: &mut HeaderMap) {

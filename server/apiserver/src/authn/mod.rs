@@ -16,7 +16,7 @@ pub mod token;
 
 use crowsnest_apimachinery::user::UserInfo;
 
-use crate::status::{ApiError, Reason};
+use crowsnest_apimachinery::status::{ApiError, Reason};
 
 pub use authority::{Authority, Credentials, renew};
 pub use crowsnest_api::certificate::{FRONT_PROXY, SigningRequest};

@@ -7,7 +7,7 @@
 use crowsnest_apimachinery::user::UserInfo;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 
-use crate::status::ApiError;
+use crowsnest_apimachinery::status::ApiError;
 
 /// Header names of one family.
 struct Family {

@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use crowsnest_apimachinery::field::FieldError;
 use crowsnest_apimachinery::names::format::qualified_name;
-use crowsnest_apiserver::status::ApiResult;
+use crowsnest_apimachinery::status::ApiResult;
 use crowsnest_registry::object::Object;
 use crowsnest_registry::strategy::{RequestContext, Strategy};
 use crowsnest_registry::validation::{kubernetes_finalizers, object_meta};

@@ -1,6 +1,6 @@
 //! Create.
 
-use crowsnest_apiserver::status::{ApiError, ApiResult};
+use crowsnest_apimachinery::status::{ApiError, ApiResult};
 use crowsnest_schema::apply;
 use rand::Rng;
 use serde_json::Value;
@@ -53,7 +53,8 @@ impl Registry {
             let mut candidate = object.clone();
             candidate.metadata_mut().insert("name".into(), format!("{base}{}", suffix()).into());
             match self.create_named(resource, ctx, candidate, options, warnings).await {
-                Err(error) if attempt + 1 < TRIES && error.is(crowsnest_apiserver::status::Reason::AlreadyExists) => {}
+                Err(error)
+                    if attempt + 1 < TRIES && error.is(crowsnest_apimachinery::status::Reason::AlreadyExists) => {}
                 other => return other,
             }
         }

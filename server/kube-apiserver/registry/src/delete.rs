@@ -1,6 +1,6 @@
 //! Delete, gracefully or at once, with finalizers for dependents, and deletion of collections.
 
-use crowsnest_apiserver::status::{ApiError, ApiResult};
+use crowsnest_apimachinery::status::{ApiError, ApiResult};
 use serde_json::{Value, json};
 
 use crate::admission::{Attributes, Operation};
@@ -133,7 +133,7 @@ impl Registry {
             }
             match self.delete_asked(resource, &own, object.name(), "", options, warnings).await {
                 Ok(_) => deleted.push(object),
-                Err(error) if error.is(crowsnest_apiserver::status::Reason::NotFound) => {}
+                Err(error) if error.is(crowsnest_apimachinery::status::Reason::NotFound) => {}
                 Err(error) => return Err(error),
             }
         }

@@ -1,6 +1,6 @@
 //! The crate's error: what can go wrong outside of one request (start, storage, TLS), and inside the store.
 //!
-//! Handlers answer with [`crowsnest_apiserver::status::ApiError`]; the registry maps the store's errors to it in one place.
+//! Handlers answer with [`crowsnest_apimachinery::status::ApiError`]; the registry maps the store's errors to it in one place.
 
 use std::path::PathBuf;
 
@@ -43,7 +43,7 @@ pub enum Error {
     #[error("in-process client: {0}")]
     Client(#[from] Box<kube::Error>),
     #[error("{0}")]
-    Status(#[from] crowsnest_apiserver::status::ApiError),
+    Status(#[from] crowsnest_apimachinery::status::ApiError),
 }
 
 /// Result of the crate's fallible setup and storage functions.

@@ -30,7 +30,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, OnceLock, Weak};
 
 use arc_swap::ArcSwap;
-use crowsnest_apiserver::status::{ApiError, ApiResult, Reason, qualified};
+use crowsnest_apimachinery::status::{ApiError, ApiResult, Reason, qualified};
 use parking_lot::RwLock;
 use serde_json::Value;
 

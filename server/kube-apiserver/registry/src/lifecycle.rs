@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::sync::{Arc, Weak};
 
 use async_trait::async_trait;
-use crowsnest_apiserver::status::{ApiError, ApiResult, Cause};
+use crowsnest_apimachinery::status::{ApiError, ApiResult, Cause};
 use lru::LruCache;
 use parking_lot::Mutex;
 use serde_json::Value;

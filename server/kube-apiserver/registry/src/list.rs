@@ -5,7 +5,7 @@ use std::time::Duration;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use crowsnest_apimachinery::selector::FieldSelector;
-use crowsnest_apiserver::status::{ApiError, ApiResult, Cause, Details, Reason};
+use crowsnest_apimachinery::status::{ApiError, ApiResult, Cause, Details, Reason};
 use serde_json::{Value, json};
 
 use crate::error::Error;

@@ -6,7 +6,7 @@ use crowsnest_apimachinery::field::FieldError;
 use crowsnest_apimachinery::list_options;
 use crowsnest_apimachinery::request::{Query, RequestInfo};
 use crowsnest_apimachinery::selector::{FieldRequirement, FieldSelector, Selector, SelectorError};
-use crowsnest_apiserver::status::{ApiError, ApiResult};
+use crowsnest_apimachinery::status::{ApiError, ApiResult};
 use serde_json::{Value, json};
 
 /// How unknown and duplicate fields are treated.

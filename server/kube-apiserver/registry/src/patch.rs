@@ -1,7 +1,7 @@
 //! The four kinds of PATCH body, applied to a live object.
 
 use crowsnest_apimachinery::field::FieldError;
-use crowsnest_apiserver::status::{ApiError, ApiResult, Reason};
+use crowsnest_apimachinery::status::{ApiError, ApiResult, Reason};
 use crowsnest_schema::Schema;
 use crowsnest_schema::apply::{self, Stop, Versions};
 use crowsnest_schema::decode::Expected;

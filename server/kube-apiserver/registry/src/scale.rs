@@ -2,8 +2,8 @@
 
 use crowsnest_apimachinery::field::FieldError;
 use crowsnest_apimachinery::selector::Selector;
+use crowsnest_apimachinery::status::{ApiError, ApiResult};
 use crowsnest_apimachinery::unstructured;
-use crowsnest_apiserver::status::{ApiError, ApiResult};
 use serde_json::{Map, Value, json};
 
 use crate::object::Object;

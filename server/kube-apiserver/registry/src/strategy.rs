@@ -7,9 +7,9 @@
 use std::sync::Arc;
 
 use crowsnest_apimachinery::field::FieldError;
+use crowsnest_apimachinery::status::ApiResult;
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_apiserver::audit::Record;
-use crowsnest_apiserver::status::ApiResult;
 use crowsnest_schema::SchemaRef;
 use crowsnest_schema::apply::VersionSchemas;
 use serde_json::Value;

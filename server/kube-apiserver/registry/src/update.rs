@@ -3,7 +3,7 @@
 use std::sync::{Arc, Weak};
 
 use crowsnest_apimachinery::field::{FieldError, FieldErrorKind};
-use crowsnest_apiserver::status::{ApiError, ApiResult};
+use crowsnest_apimachinery::status::{ApiError, ApiResult};
 use crowsnest_schema::apply;
 use serde_json::Value;
 
@@ -133,7 +133,7 @@ impl Registry {
                         .await
                     {
                         // Somebody else was faster: go on as an update.
-                        Err(error) if error.is(crowsnest_apiserver::status::Reason::AlreadyExists) => continue,
+                        Err(error) if error.is(crowsnest_apimachinery::status::Reason::AlreadyExists) => continue,
                         other => return other.map(|object| (object, true)),
                     },
                     None => return Err(absent),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use crowsnest_apiserver::status::{ApiError, ApiResult};
+use crowsnest_apimachinery::status::{ApiError, ApiResult};
 use serde_json::{Value, json};
 use tokio::time::{Instant, Sleep};
 

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::sync::{Arc, Weak};
 
 use async_trait::async_trait;
-use crowsnest_apiserver::status::ApiResult;
+use crowsnest_apimachinery::status::ApiResult;
 use crowsnest_registry::Registry;
 use crowsnest_registry::admission::{Admission, Attributes, Operation};
 use crowsnest_registry::object::Object;

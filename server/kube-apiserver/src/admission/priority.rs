@@ -5,7 +5,7 @@
 use std::sync::{Arc, Weak};
 
 use async_trait::async_trait;
-use crowsnest_apiserver::status::{ApiError, ApiResult, Reason};
+use crowsnest_apimachinery::status::{ApiError, ApiResult, Reason};
 use crowsnest_registry::Registry;
 use crowsnest_registry::admission::{Admission, Attributes, Operation};
 use crowsnest_registry::authz::bootstrap::{loopback, loopback_options};

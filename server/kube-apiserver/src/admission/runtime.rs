@@ -4,7 +4,7 @@ use std::sync::{Arc, Weak};
 
 use async_trait::async_trait;
 use crowsnest_apimachinery::quantity::Quantity;
-use crowsnest_apiserver::status::{ApiError, ApiResult};
+use crowsnest_apimachinery::status::{ApiError, ApiResult};
 use crowsnest_registry::Registry;
 use crowsnest_registry::admission::{Admission, Attributes, Operation};
 use crowsnest_registry::storage::{ObjectKey, ResourceKey};

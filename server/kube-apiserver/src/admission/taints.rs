@@ -1,7 +1,7 @@
 //! TaintNodesByCondition: a new node takes no pods until somebody has found it ready.
 
 use async_trait::async_trait;
-use crowsnest_apiserver::status::ApiResult;
+use crowsnest_apimachinery::status::ApiResult;
 use crowsnest_registry::admission::{Admission, Attributes, Operation};
 use serde_json::{Value, json};
 

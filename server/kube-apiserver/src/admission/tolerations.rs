@@ -1,7 +1,7 @@
 //! DefaultTolerationSeconds: pods bear an unreachable or not ready node for five minutes unless they say otherwise.
 
 use async_trait::async_trait;
-use crowsnest_apiserver::status::ApiResult;
+use crowsnest_apimachinery::status::ApiResult;
 use crowsnest_registry::admission::{Admission, Attributes, Operation};
 use serde_json::{Value, json};
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crowsnest_apiserver::status::{ApiResult, Reason};
+use crowsnest_apimachinery::status::{ApiResult, Reason};
 use crowsnest_registry::options::WriteOptions;
 use crowsnest_registry::resource::Gvr;
 use crowsnest_registry::{Change, Edit, Registry};

@@ -4,11 +4,11 @@ use std::net::IpAddr;
 
 use axum::body::Body;
 use crowsnest_apimachinery::request::{identity_value, remove_hop_by_hop, requested_upgrade, upstream_headers};
+use crowsnest_apimachinery::status::ApiError;
 use crowsnest_apimachinery::user::{UserInfo, extra_header_key};
 use crowsnest_apiserver::audit::HANDED;
 use crowsnest_apiserver::outbound::Outbound;
 use crowsnest_apiserver::serve::PeerAddress;
-use crowsnest_apiserver::status::ApiError;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper_util::rt::TokioIo;
 use tokio_util::sync::CancellationToken;

@@ -3,8 +3,8 @@
 use base64::Engine;
 use crowsnest_apimachinery::field::FieldError;
 use crowsnest_apimachinery::names::format::{dns1035_label, dns1123_subdomain, path_segment};
+use crowsnest_apimachinery::status::ApiResult;
 use crowsnest_apiserver::outbound::{Place, ServiceRef, Target};
-use crowsnest_apiserver::status::ApiResult;
 use crowsnest_registry::resource::ResourceInfo;
 use crowsnest_registry::strategy::{RequestContext, Strategy};
 use crowsnest_schema::apply::VersionSchemas;

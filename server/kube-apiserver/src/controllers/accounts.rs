@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crowsnest_apiserver::status::{ApiResult, Reason};
+use crowsnest_apimachinery::status::{ApiResult, Reason};
 use crowsnest_registry::Registry;
 use crowsnest_registry::authz::bootstrap::{loopback, loopback_options};
 use crowsnest_registry::error::Error;

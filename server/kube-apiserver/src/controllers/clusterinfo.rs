@@ -6,7 +6,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crowsnest_apiserver::status::{ApiResult, Reason};
+use crowsnest_apimachinery::status::{ApiResult, Reason};
 use crowsnest_registry::authentication::bootstrap::signature;
 use crowsnest_registry::authz::bootstrap::{loopback, loopback_options};
 use crowsnest_registry::error::Error;

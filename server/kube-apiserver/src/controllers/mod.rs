@@ -16,7 +16,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crowsnest_apiserver::status::ApiResult;
+use crowsnest_apimachinery::status::ApiResult;
 use crowsnest_registry::Registry;
 use crowsnest_registry::error::Error;
 use crowsnest_registry::resource::{Gvr, ResourceRef};

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crowsnest_apiserver::status::{ApiResult, Reason};
+use crowsnest_apimachinery::status::{ApiResult, Reason};
 use crowsnest_component_base::retry::Backoff;
 use crowsnest_registry::Registry;
 use crowsnest_registry::authz::bootstrap::loopback;

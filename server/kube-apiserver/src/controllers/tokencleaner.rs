@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use crowsnest_apiserver::status::{ApiResult, Reason};
+use crowsnest_apimachinery::status::{ApiResult, Reason};
 use crowsnest_registry::authz::bootstrap::loopback;
 use crowsnest_registry::error::Error;
 use crowsnest_registry::object::Object;

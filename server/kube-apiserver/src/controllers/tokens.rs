@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use crowsnest_apiserver::status::{ApiError, ApiResult, Reason};
+use crowsnest_apimachinery::status::{ApiError, ApiResult, Reason};
 use crowsnest_registry::authentication::legacy_token;
 use crowsnest_registry::authz::bootstrap::{loopback, loopback_options};
 use crowsnest_registry::error::Error;

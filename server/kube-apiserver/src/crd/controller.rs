@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crowsnest_apimachinery::status::{ApiResult, Reason};
 use crowsnest_apimachinery::user::UserInfo;
-use crowsnest_apiserver::status::{ApiResult, Reason};
 use crowsnest_registry::error::Error;
 use crowsnest_registry::options::{DeleteOptions, WriteOptions};
 use crowsnest_registry::resource::{Gvr, ResourceInfo, ResourceRef};

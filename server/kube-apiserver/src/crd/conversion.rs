@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crowsnest_apiserver::status::ApiResult;
+use crowsnest_apimachinery::status::ApiResult;
 use crowsnest_registry::unexpected;
 use crowsnest_schema::defaulting;
 use crowsnest_schema::{Schema, SchemaRef, prune};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crowsnest_apimachinery::field::FieldError;
 use crowsnest_apimachinery::names::format::dns1123_subdomain;
-use crowsnest_apiserver::status::ApiResult;
+use crowsnest_apimachinery::status::ApiResult;
 use crowsnest_registry::resource::{Gvr, ResourceInfo, ScalePaths, Subresource};
 use crowsnest_registry::strategy::{RequestContext, Strategy};
 use crowsnest_schema::apply::VersionSchemas;

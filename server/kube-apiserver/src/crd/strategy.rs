@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crowsnest_apimachinery::field::{FieldError, FieldErrorKind};
 use crowsnest_apimachinery::names::format::{dns1123_subdomain, qualified_name};
-use crowsnest_apiserver::status::ApiResult;
+use crowsnest_apimachinery::status::ApiResult;
 use crowsnest_registry::storage::Revision;
 use crowsnest_registry::strategy::{RequestContext, Strategy};
 use crowsnest_schema::apply::{Version, VersionSchemas};

@@ -1,8 +1,8 @@
 //! Reading request bodies: the size limit, JSON or YAML, and the objects in them.
 
 use bytes::Bytes;
+use crowsnest_apimachinery::status::{ApiError, ApiResult, Reason};
 use crowsnest_apiserver::negotiate::Encoding;
-use crowsnest_apiserver::status::{ApiError, ApiResult, Reason};
 use crowsnest_registry::options::{FieldValidation, WriteOptions};
 use crowsnest_registry::resource::ResourceRef;
 

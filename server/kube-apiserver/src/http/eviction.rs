@@ -1,7 +1,7 @@
 //! Evictions: deletes of pods that disruption budgets may forbid.
 
 use crowsnest_apimachinery::selector::Selector;
-use crowsnest_apiserver::status::{ApiError, ApiResult, Cause, Details, Reason};
+use crowsnest_apimachinery::status::{ApiError, ApiResult, Cause, Details, Reason};
 use crowsnest_registry::delete::check_preconditions;
 use crowsnest_registry::object::{Object, time};
 use crowsnest_registry::options::{DeleteOptions, WriteOptions};

@@ -3,7 +3,7 @@
 
 use axum::body::Body;
 use bytes::Bytes;
-use crowsnest_apiserver::status::ApiResult;
+use crowsnest_apimachinery::status::ApiResult;
 use crowsnest_registry::error::Error;
 use crowsnest_registry::resource::ResourceRef;
 use crowsnest_registry::storage::Record;

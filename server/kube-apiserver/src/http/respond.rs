@@ -4,8 +4,8 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use axum::body::Body;
+use crowsnest_apimachinery::status::{ApiError, ApiResult};
 use crowsnest_apiserver::negotiate::{Accepted, Encoding, Shape};
-use crowsnest_apiserver::status::{ApiError, ApiResult};
 use crowsnest_builtin::internal;
 use crowsnest_registry::List;
 use crowsnest_registry::resource::ResourceRef;
@@ -115,7 +115,7 @@ pub(crate) fn docs(definition: &str, field: &str) -> Option<String> {
 }
 
 fn wrong_shape(why: &str) -> ApiError {
-    ApiError::new(crowsnest_apiserver::status::Reason::NotAcceptable, format!("you requested {why}"))
+    ApiError::new(crowsnest_apimachinery::status::Reason::NotAcceptable, format!("you requested {why}"))
 }
 
 /// The kind as the server's internal Go type is called.

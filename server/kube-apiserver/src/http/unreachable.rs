@@ -1,7 +1,7 @@
 //! What a server without kubelets answers to conversations with pods and services: as kube-apiserver does before it would dial a
 //! node. Pure; `subresource` asks when nobody serves the conversation.
 
-use crowsnest_apiserver::status::{ApiError, ApiResult, Reason};
+use crowsnest_apimachinery::status::{ApiError, ApiResult, Reason};
 use crowsnest_registry::object::Object;
 use serde_json::Value;
 

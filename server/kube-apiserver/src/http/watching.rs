@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use axum::body::Body;
 use bytes::Bytes;
+use crowsnest_apimachinery::status::ApiResult;
 use crowsnest_apiserver::negotiate::{self, Accepted, Encoding, Shape};
-use crowsnest_apiserver::status::ApiResult;
 use crowsnest_builtin::internal;
 use crowsnest_registry::options::ListOptions;
 use crowsnest_registry::resource::ResourceRef;

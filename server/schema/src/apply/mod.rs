@@ -6,7 +6,7 @@
 
 use std::sync::LazyLock;
 
-use crowsnest_apiserver::status::{ApiError, ApiResult, Cause, Details, Reason};
+use crowsnest_apimachinery::status::{ApiError, ApiResult, Cause, Details, Reason};
 use serde_json::{Value, json};
 
 use crate::{Schema, normalise};

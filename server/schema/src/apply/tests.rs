@@ -1,4 +1,4 @@
-use crowsnest_apiserver::status::{ApiError, ApiResult};
+use crowsnest_apimachinery::status::{ApiError, ApiResult};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 

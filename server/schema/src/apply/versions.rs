@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-use crowsnest_apiserver::status::{ApiError, ApiResult};
+use crowsnest_apimachinery::status::{ApiError, ApiResult};
 use serde_json::Value;
 
 use super::path::{FieldSet, PathElement};

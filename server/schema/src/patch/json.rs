@@ -1,7 +1,7 @@
 //! JSON patch with the leniencies of the library kube-apiserver uses.
 
 use crowsnest_apimachinery::json_patch::{Copied, apply};
-use crowsnest_apiserver::status::{ApiError, ApiResult};
+use crowsnest_apimachinery::status::{ApiError, ApiResult};
 use serde_json::Value;
 
 use crate::patch::{Body, rejected};
@@ -30,7 +30,7 @@ pub fn read_json_patch(body: &[u8]) -> ApiResult<Body> {
             "Request entity too large: The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {}",
             operations.len()
         );
-        return Err(ApiError::new(crowsnest_apiserver::status::Reason::RequestEntityTooLarge, message));
+        return Err(ApiError::new(crowsnest_apimachinery::status::Reason::RequestEntityTooLarge, message));
     }
     Ok(Body { value, strict })
 }

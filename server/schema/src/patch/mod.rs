@@ -3,7 +3,7 @@
 //! Pure. Called by the registry inside the write; server-side apply is in `apply/`.
 
 use crowsnest_apimachinery::field::{FieldError, FieldErrorKind};
-use crowsnest_apiserver::status::{ApiError, ApiResult, Details, Reason};
+use crowsnest_apimachinery::status::{ApiError, ApiResult, Details, Reason};
 use serde_json::Value;
 
 use crate::Schema;

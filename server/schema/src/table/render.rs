@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crowsnest_apiserver::status::{ApiError, ApiResult};
+use crowsnest_apimachinery::status::{ApiError, ApiResult};
 use serde_json::{Map, Value, json};
 
 use super::{Now, Printer};

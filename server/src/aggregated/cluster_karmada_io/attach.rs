@@ -5,16 +5,18 @@ use axum::extract::Request;
 use axum::response::Response;
 use crowsnest_api::cluster::{Cluster, ClusterSyncMode};
 use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_apimachinery::status::{ApiError, Reason};
+use crowsnest_component_base::client_errors::api_error;
 use crowsnest_members::tunnel::PROTOCOL;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use kube::Api;
 
 use super::NAME;
-use crate::aggregated::reply::{Body, Failure};
 use crate::aggregated::request::context::RequestContext;
 use crate::aggregated::resource::{CREATE, Definition, Paths, Requested, Resource};
 use crate::aggregated::server::Aggregated;
 use crowsnest_agent::agent::replicas::Replica;
+use crowsnest_process::reply::Body;
 
 pub(super) struct Attach;
 
@@ -39,7 +41,7 @@ impl Resource for Attach {
         server: &Aggregated,
         context: &RequestContext,
         mut request: Request,
-    ) -> Result<Response, Failure> {
+    ) -> Result<Response, ApiError> {
         let cluster = context.name();
         let fleet = &server.running()?.fleet;
         let (own, mut response) = (Replica::own(), Response::new(Body::empty()));
@@ -55,7 +57,7 @@ impl Resource for Attach {
         if !requests_tunnel(request.headers()) {
             let text =
                 format!("this path takes in agents: the request has to say Connection: Upgrade, Upgrade: {PROTOCOL}");
-            return Err(Failure::bad_request(text));
+            return Err(ApiError::bad_request(text));
         }
         let address = context.peer.address.map(tracing::field::display);
         tracing::info!(cluster = %name, user = context.user.name, address, "an agent opens a tunnel");
@@ -68,18 +70,18 @@ impl Resource for Attach {
 }
 
 /// Read from the control plane: an agent that has just registered its cluster may be ahead of the fleet's watch.
-async fn existing(control_plane: &kube::Client, cluster: &str) -> Result<ClusterName, Failure> {
+async fn existing(control_plane: &kube::Client, cluster: &str) -> Result<ClusterName, ApiError> {
     let missing = || {
         let text = format!("clusters.cluster.karmada.io {cluster:?} not found");
-        Failure::not_found(text).with_details(NAME, "clusters", cluster)
+        ApiError::new(Reason::NotFound, text).with_object(NAME, "clusters", cluster)
     };
     let name: ClusterName = cluster.parse().map_err(|_| missing())?;
     let clusters: Api<Cluster> = Api::all(control_plane.clone());
-    let found = clusters.get_opt(name.as_str()).await.map_err(Failure::upstream)?.ok_or_else(missing)?;
+    let found = clusters.get_opt(name.as_str()).await.map_err(api_error)?.ok_or_else(missing)?;
     if found.spec.sync_mode != ClusterSyncMode::Pull {
         let text = format!("cluster {name} is registered in {} mode: it is dialled", found.spec.sync_mode);
-        let failure = Failure::new(StatusCode::CONFLICT, "Conflict", text);
-        return Err(failure.with_details(NAME, "clusters", name.as_str()));
+        let failure = ApiError::new(Reason::Conflict, text);
+        return Err(failure.with_object(NAME, "clusters", name.as_str()));
     }
     Ok(name)
 }

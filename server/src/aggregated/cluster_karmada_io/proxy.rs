@@ -3,9 +3,10 @@
 use async_trait::async_trait;
 use axum::extract::Request;
 use axum::response::Response;
+use crowsnest_apimachinery::status::ApiError;
 
 use crate::aggregated::forwarding::{incoming, outgoing};
-use crate::aggregated::reply::Failure;
+
 use crate::aggregated::request::context::RequestContext;
 use crate::aggregated::resource::{CONNECT, Definition, Members, Paths, Resource};
 use crate::aggregated::server::Aggregated;
@@ -32,7 +33,7 @@ impl Resource for ClusterProxy {
         server: &Aggregated,
         context: &RequestContext,
         request: Request,
-    ) -> Result<Response, Failure> {
+    ) -> Result<Response, ApiError> {
         let (proxy, path) = (&server.running()?.proxy, context.attributes.below());
         Ok(incoming(proxy.cluster(context.name(), &context.user, path, outgoing(request)).await))
     }

@@ -6,12 +6,13 @@ mod openapi;
 use async_trait::async_trait;
 use axum::extract::Request;
 use axum::response::Response;
+use crowsnest_apimachinery::status::ApiError;
 use crowsnest_proxy::Metric;
 use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 
 use crate::aggregated::forwarding::{incoming, outgoing};
-use crate::aggregated::reply::Failure;
+
 use crate::aggregated::request::context::RequestContext;
 use crate::aggregated::resource::openapi::Document;
 use crate::aggregated::resource::registry::Group;
@@ -72,7 +73,7 @@ impl Resource for MetricValues {
         server: &Aggregated,
         context: &RequestContext,
         request: Request,
-    ) -> Result<Response, Failure> {
+    ) -> Result<Response, ApiError> {
         let path = &context.attributes.path;
         Ok(incoming(server.running()?.proxy.custom_metrics(path, outgoing(request)).await))
     }

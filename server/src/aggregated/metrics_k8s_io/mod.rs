@@ -7,9 +7,10 @@ use async_trait::async_trait;
 use axum::extract::Request;
 use axum::response::Response;
 use crowsnest_apimachinery::request::is_path_segment;
+use crowsnest_apimachinery::status::ApiError;
 
 use crate::aggregated::forwarding::{incoming, outgoing};
-use crate::aggregated::reply::Failure;
+
 use crate::aggregated::request::context::RequestContext;
 use crate::aggregated::resource::openapi::Document;
 use crate::aggregated::resource::registry::Group;
@@ -50,7 +51,7 @@ impl Resource for Nodes {
         server: &Aggregated,
         context: &RequestContext,
         request: Request,
-    ) -> Result<Response, Failure> {
+    ) -> Result<Response, ApiError> {
         usage(server, context, request).await
     }
 }
@@ -79,21 +80,21 @@ impl Resource for Pods {
         server: &Aggregated,
         context: &RequestContext,
         request: Request,
-    ) -> Result<Response, Failure> {
+    ) -> Result<Response, ApiError> {
         usage(server, context, request).await
     }
 }
 
-async fn usage(server: &Aggregated, context: &RequestContext, request: Request) -> Result<Response, Failure> {
+async fn usage(server: &Aggregated, context: &RequestContext, request: Request) -> Result<Response, ApiError> {
     check_names(context)?;
     Ok(incoming(server.running()?.proxy.usage(&context.attributes.path, outgoing(request)).await))
 }
 
 /// Members are read with our own rights, so a path must have the same meaning in all of them: no part of it may be more than
 /// a name.
-pub(crate) fn check_names(context: &RequestContext) -> Result<(), Failure> {
+pub(crate) fn check_names(context: &RequestContext) -> Result<(), ApiError> {
     match is_path_segment(context.namespace()) && is_path_segment(context.name()) {
         true => Ok(()),
-        false => Err(Failure::unknown_resource()),
+        false => Err(ApiError::unknown_resource()),
     }
 }

@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use axum::extract::Request;
 use axum::response::Response;
-use crowsnest_apiserver::status::ApiError;
+use crowsnest_apimachinery::status::{ApiError, Reason};
 use crowsnest_plan::report::Explanation;
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -11,12 +11,12 @@ use serde_json::{Value, json};
 use super::openapi::{FAILURES, ROOT, of};
 use super::rights::{Reader, get};
 use super::{API_VERSION, reports};
-use crate::aggregated::reply::{Failure, json as reply};
 use crate::aggregated::request::context::RequestContext;
 use crate::aggregated::resource::openapi::Document;
 use crate::aggregated::resource::schema::{JSON, in_path, responses};
 use crate::aggregated::resource::{Definition, GET, Paths, Resource};
 use crate::aggregated::server::Aggregated;
+use crowsnest_process::reply::json as reply;
 
 pub(super) struct ClusterExplanations;
 pub(super) struct Explanations;
@@ -36,7 +36,7 @@ impl Resource for ClusterExplanations {
         describe(document, self.definition());
     }
 
-    async fn serve(&self, server: &Aggregated, context: &RequestContext, _: Request) -> Result<Response, Failure> {
+    async fn serve(&self, server: &Aggregated, context: &RequestContext, _: Request) -> Result<Response, ApiError> {
         explain(server, context).await
     }
 }
@@ -53,23 +53,23 @@ impl Resource for Explanations {
         describe(document, self.definition());
     }
 
-    async fn serve(&self, server: &Aggregated, context: &RequestContext, _: Request) -> Result<Response, Failure> {
+    async fn serve(&self, server: &Aggregated, context: &RequestContext, _: Request) -> Result<Response, ApiError> {
         explain(server, context).await
     }
 }
 
 /// Explains the template that the request names: `<resource>.<group>:<name>`.
-async fn explain(server: &Aggregated, context: &RequestContext) -> Result<Response, Failure> {
+async fn explain(server: &Aggregated, context: &RequestContext) -> Result<Response, ApiError> {
     let (namespace, asked) = (context.namespace(), context.name());
     let Some((word, name)) = asked.split_once(':').filter(|(word, name)| !word.is_empty() && !name.is_empty()) else {
         let text = format!("{asked:?} names no template: <resource>.<group>:<name> does, as in deployments.apps:web");
-        return Err(Failure::bad_request(text));
+        return Err(ApiError::bad_request(text));
     };
     let reports = reports(server)?;
     let known = reports.template_resource(word).filter(|resource| resource.namespaced != namespace.is_empty());
     let Some(resource) = known else {
         let scope = if namespace.is_empty() { "without a namespace" } else { "in a namespace" };
-        return Err(Failure::not_found(format!("nothing {scope} that is propagated is called {word:?}")));
+        return Err(ApiError::new(Reason::NotFound, format!("nothing {scope} that is propagated is called {word:?}")));
     };
     let reader = Reader { delegated: &server.delegated, user: &context.user };
     reader.must(&get(&resource, namespace, name)).await?;
@@ -77,12 +77,12 @@ async fn explain(server: &Aggregated, context: &RequestContext) -> Result<Respon
     reader.must(&get(bindings, namespace, &binding)).await?;
     let explained = reports.explain(&resource, namespace, name).await?;
     let gvr = &resource.gvr;
-    let explained = explained.ok_or_else(|| Failure::from(ApiError::not_found(&gvr.group, &gvr.resource, name)))?;
+    let explained = explained.ok_or_else(|| ApiError::from(ApiError::not_found(&gvr.group, &gvr.resource, name)))?;
     Ok(reply(StatusCode::OK, &shown(&explained, namespace, asked)?))
 }
 
-fn shown(explained: &Explanation, namespace: &str, name: &str) -> Result<Value, Failure> {
-    let mut body = serde_json::to_value(explained).map_err(Failure::internal)?;
+fn shown(explained: &Explanation, namespace: &str, name: &str) -> Result<Value, ApiError> {
+    let mut body = serde_json::to_value(explained).map_err(ApiError::internal)?;
     body["apiVersion"] = API_VERSION.into();
     body["kind"] = if namespace.is_empty() { "ClusterExplanation" } else { "Explanation" }.into();
     body["metadata"] = json!({"name": name});

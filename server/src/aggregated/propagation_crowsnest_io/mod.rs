@@ -9,9 +9,9 @@ mod openapi;
 mod plans;
 mod rights;
 
+use crowsnest_apimachinery::status::ApiError;
 use crowsnest_controllers::reports::Reports;
 
-use crate::aggregated::reply::Failure;
 use crate::aggregated::resource::registry::Group;
 use crate::aggregated::server::Aggregated;
 
@@ -24,6 +24,6 @@ pub(crate) const GROUP: Group = Group {
     ..Group::new(NAME, &[&explanations::ClusterExplanations, &explanations::Explanations, &plans::Plans])
 };
 
-fn reports(server: &Aggregated) -> Result<Reports, Failure> {
-    server.running()?.reports().map_err(Failure::unavailable)
+fn reports(server: &Aggregated) -> Result<Reports, ApiError> {
+    server.running()?.reports().map_err(ApiError::unavailable)
 }

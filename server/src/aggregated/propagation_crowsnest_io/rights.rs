@@ -1,10 +1,10 @@
 //! The caller's rights to the objects of a report.
 
+use crowsnest_apimachinery::status::ApiError;
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_apiserver::audit::Attributes;
 use crowsnest_controllers::runtime::dynamic_client::Resource;
 
-use crate::aggregated::reply::Failure;
 use crate::aggregated::request::authentication::Delegated;
 
 /// A caller whose rights are reviewed in the control plane.
@@ -28,16 +28,16 @@ pub(super) fn get(resource: &Resource, namespace: &str, name: &str) -> Attribute
 }
 
 impl Reader<'_> {
-    async fn may(&self, attributes: &Attributes) -> Result<bool, Failure> {
+    async fn may(&self, attributes: &Attributes) -> Result<bool, ApiError> {
         Ok(self.delegated.review(self.user, attributes).await?.allowed)
     }
 
-    pub(super) async fn must(&self, attributes: &Attributes) -> Result<(), Failure> {
+    pub(super) async fn must(&self, attributes: &Attributes) -> Result<(), ApiError> {
         self.delegated.review(self.user, attributes).await?.check(self.user, attributes)
     }
 
     /// Rights are usually granted for whole namespaces, so these are reviewed first and cached.
-    pub(super) async fn may_get(&self, resource: &Resource, namespace: &str, name: &str) -> Result<bool, Failure> {
+    pub(super) async fn may_get(&self, resource: &Resource, namespace: &str, name: &str) -> Result<bool, ApiError> {
         for (namespace, name) in [("", ""), (namespace, ""), (namespace, name)] {
             if self.may(&get(resource, namespace, name)).await? {
                 return Ok(true);
@@ -53,7 +53,7 @@ impl Reader<'_> {
         resource: &Resource,
         namespace: &str,
         name: &str,
-    ) -> Result<bool, Failure> {
+    ) -> Result<bool, ApiError> {
         let attributes = get(resource, namespace, name);
         if self.may(&attributes).await? {
             return Ok(true);
@@ -69,7 +69,7 @@ impl Reader<'_> {
     }
 
     /// Requires the right to create the resource: this process runs the scripts of a proposed customization.
-    pub(super) async fn must_create(&self, resource: &Resource) -> Result<(), Failure> {
+    pub(super) async fn must_create(&self, resource: &Resource) -> Result<(), ApiError> {
         self.must(&Attributes { verb: "create".to_owned(), ..get(resource, "", "") }).await
     }
 }

@@ -3,6 +3,8 @@
 //! certificate, else with a bearer token that the control plane reviews. Authorizes with a SubjectAccessReview in the
 //! control plane. Results are cached briefly.
 
+use crowsnest_apimachinery::status::{ApiError, Reason};
+use crowsnest_component_base::client_errors::api_error;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,17 +12,14 @@ use crowsnest_apimachinery::user::{ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, Us
 use crowsnest_apiserver::audit::Attributes;
 use crowsnest_apiserver::authn::bearer::bearer_token;
 use crowsnest_apiserver::authn::request_header;
-use crowsnest_apiserver::status::ApiError;
 use crowsnest_process::client_certificate::{Certificate, Peer};
-use http::{HeaderMap, StatusCode};
+use http::HeaderMap;
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
 use k8s_openapi::api::authorization::v1::{
     NonResourceAttributes, ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
 };
 use kube::api::{Api, PostParams};
 use moka::future::Cache;
-
-use crate::aggregated::reply::Failure;
 
 /// Decision of the control plane.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,7 +30,7 @@ pub(crate) struct Verdict {
 
 impl Verdict {
     /// Returns an error with kube-apiserver's wording if the request is denied.
-    pub(crate) fn check(&self, caller: &UserInfo, attributes: &Attributes) -> Result<(), Failure> {
+    pub(crate) fn check(&self, caller: &UserInfo, attributes: &Attributes) -> Result<(), ApiError> {
         if self.allowed { Ok(()) } else { Err(forbidden(caller, attributes, &self.reason)) }
     }
 }
@@ -76,7 +75,7 @@ impl Delegated {
 
     /// The caller, or 401. As in kube-apiserver, the first valid credential counts, and a request with an invalid
     /// credential is not anonymous.
-    pub(crate) async fn authenticate(&self, peer: &Peer, headers: &HeaderMap) -> Result<UserInfo, Failure> {
+    pub(crate) async fn authenticate(&self, peer: &Peer, headers: &HeaderMap) -> Result<UserInfo, ApiError> {
         if peer.front_proxy
             && let Some(caller) = request_header::remote_user(headers).map_err(ApiError::from)?
         {
@@ -91,20 +90,20 @@ impl Delegated {
         match &peer.certificate {
             Certificate::Refused(why) => {
                 tracing::debug!(why, "client certificate refused");
-                Err(Failure::unauthorized())
+                Err(ApiError::unauthorized())
             }
             _ => Ok(known(UserInfo { name: ANONYMOUS.into(), ..UserInfo::default() })),
         }
     }
 
-    async fn owner(&self, token: &str) -> Result<UserInfo, Failure> {
+    async fn owner(&self, token: &str) -> Result<UserInfo, ApiError> {
         let mut fingerprint = Fingerprint::default();
         fingerprint.copy_from_slice(ring::hmac::sign(&self.fingerprints, token.as_bytes()).as_ref());
         if let Some(owner) = self.tokens.get(&fingerprint).await {
             return Ok(owner);
         }
         if self.refused.contains_key(&fingerprint) {
-            return Err(Failure::unauthorized());
+            return Err(ApiError::unauthorized());
         }
         match self.review_token(token).await? {
             Some(owner) => {
@@ -114,18 +113,18 @@ impl Delegated {
             }
             None => {
                 self.refused.insert(fingerprint, ()).await;
-                Err(Failure::unauthorized())
+                Err(ApiError::unauthorized())
             }
         }
     }
 
-    async fn review_token(&self, token: &str) -> Result<Option<UserInfo>, Failure> {
+    async fn review_token(&self, token: &str) -> Result<Option<UserInfo>, ApiError> {
         let review = TokenReview {
             spec: TokenReviewSpec { token: token.to_owned(), audiences: None },
             ..TokenReview::default()
         };
         let reviews: Api<TokenReview> = Api::all(self.control_plane.clone());
-        let answer = reviews.create(&PostParams::default(), &review).await.map_err(Failure::upstream)?;
+        let answer = reviews.create(&PostParams::default(), &review).await.map_err(api_error)?;
         let status = answer.status.unwrap_or_default();
         let user = status.user.unwrap_or_default();
         if status.authenticated != Some(true) || user.username.as_ref().is_none_or(String::is_empty) {
@@ -140,7 +139,7 @@ impl Delegated {
     }
 
     /// Decision of RBAC in the control plane.
-    pub(crate) async fn review(&self, caller: &UserInfo, attributes: &Attributes) -> Result<Verdict, Failure> {
+    pub(crate) async fn review(&self, caller: &UserInfo, attributes: &Attributes) -> Result<Verdict, ApiError> {
         if caller.is_master() {
             return Ok(Verdict { allowed: true, reason: String::new() });
         }
@@ -157,7 +156,7 @@ impl Delegated {
         Ok(verdict)
     }
 
-    async fn review_access(&self, caller: &UserInfo, attributes: &Attributes) -> Result<Verdict, Failure> {
+    async fn review_access(&self, caller: &UserInfo, attributes: &Attributes) -> Result<Verdict, ApiError> {
         let mut spec = SubjectAccessReviewSpec {
             user: Some(caller.name.clone()),
             uid: Some(caller.uid.clone()).filter(|u| !u.is_empty()),
@@ -186,7 +185,7 @@ impl Delegated {
         }
         let reviews: Api<SubjectAccessReview> = Api::all(self.control_plane.clone());
         let review = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
-        let answer = reviews.create(&PostParams::default(), &review).await.map_err(Failure::upstream)?;
+        let answer = reviews.create(&PostParams::default(), &review).await.map_err(api_error)?;
         let status = answer.status.unwrap_or_default();
         Ok(Verdict { allowed: status.allowed, reason: status.reason.unwrap_or_default() })
     }
@@ -200,11 +199,11 @@ fn known(user: UserInfo) -> UserInfo {
     }
 }
 
-fn forbidden(caller: &UserInfo, attributes: &Attributes, reason: &str) -> Failure {
+fn forbidden(caller: &UserInfo, attributes: &Attributes, reason: &str) -> ApiError {
     let tail = if reason.is_empty() { String::new() } else { format!(": {reason}") };
     if let Some(path) = &attributes.path {
         let text = format!("forbidden: User \"{}\" cannot {} path \"{path}\"{tail}", caller.name, attributes.verb);
-        return Failure::new(StatusCode::FORBIDDEN, "Forbidden", text).with_details("", "", "");
+        return ApiError::new(Reason::Forbidden, text).with_object("", "", "");
     }
     let resource = if attributes.subresource.is_empty() {
         attributes.resource.clone()
@@ -224,11 +223,7 @@ fn forbidden(caller: &UserInfo, attributes: &Attributes, reason: &str) -> Failur
         "{subject} is forbidden: User \"{}\" cannot {} resource \"{resource}\" in API group \"{}\" {place}{tail}",
         caller.name, attributes.verb, attributes.group
     );
-    Failure::new(StatusCode::FORBIDDEN, "Forbidden", text).with_details(
-        &attributes.group,
-        &attributes.resource,
-        &attributes.name,
-    )
+    ApiError::new(Reason::Forbidden, text).with_object(&attributes.group, &attributes.resource, &attributes.name)
 }
 
 #[cfg(test)]
@@ -251,7 +246,7 @@ mod tests {
         let nowhere = kube::Config::new(http::Uri::from_static("http://127.0.0.1:9"));
         let delegated = Delegated::new(kube::Client::try_from(nowhere).unwrap());
         let caller = delegated.authenticate(peer, &headers(given)).await;
-        caller.map(|caller| caller.name).map_err(|failure| failure.into_response().status().as_u16())
+        caller.map(|caller| caller.name).map_err(|failure| failure.code)
     }
 
     #[tokio::test]

@@ -1,6 +1,7 @@
 //! Limits of concurrent requests. As in kube-apiserver, mutating and other requests are counted separately,
 //! long-running requests do not count, and members of `system:masters` are not limited.
 
+use crowsnest_apimachinery::status::ApiError;
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -9,7 +10,6 @@ use crowsnest_apimachinery::user::UserInfo;
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::aggregated::reply::Failure;
 use crate::aggregated::request::context::RequestAttributes;
 
 /// The two limits.
@@ -87,13 +87,13 @@ impl Limits {
         caller: &UserInfo,
         attributes: &RequestAttributes,
         now: Instant,
-    ) -> Result<InFlight, Failure> {
+    ) -> Result<InFlight, ApiError> {
         let bound = if attributes.writes() { &self.writes } else { &self.reads };
         let (Some(bound), false) = (bound, attributes.long_running) else { return Ok(InFlight(None)) };
         match bound.permit(now) {
             Some(in_flight) => Ok(in_flight),
             None if caller.is_master() => Ok(InFlight(None)),
-            None => Err(Failure::too_many_requests()),
+            None => Err(ApiError::too_many_requests()),
         }
     }
 }
@@ -103,6 +103,7 @@ mod tests {
     use super::*;
     use crate::aggregated::resource::registry::REGISTRY;
     use crowsnest_apimachinery::user::MASTERS;
+    use crowsnest_process::reply::StatusResponse;
     use http::{HeaderMap, Method, Uri};
 
     fn attributes(verb: &str, long_running: bool) -> RequestAttributes {

@@ -3,6 +3,8 @@
 //!
 //! A request forwarded by a control plane in this process already has an audit record, which is found and extended.
 
+use crowsnest_apimachinery::status::ApiError;
+use crowsnest_process::reply::StatusResponse;
 use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,7 +26,6 @@ use http::HeaderValue;
 use jiff::Timestamp;
 use tracing::Instrument;
 
-use crate::aggregated::reply::{Body, Failure, Told};
 use crate::aggregated::request::audit::Reached;
 use crate::aggregated::request::authentication::Delegated;
 use crate::aggregated::request::context::{RequestAttributes, RequestContext};
@@ -33,6 +34,7 @@ use crate::aggregated::request::trace;
 use crate::aggregated::resource::registry::Route;
 use crate::aggregated::server::{Aggregated, dispatch, health};
 use crate::figures::Figures;
+use crowsnest_process::reply::{Body, ResponseStatus};
 
 /// Middleware in front of the handlers.
 #[derive(Clone)]
@@ -73,7 +75,7 @@ pub(crate) async fn serve(
     let received = Timestamp::now();
     // In-process requests have no connection and no host.
     if peer.address.is_some() && !has_valid_host(request.version(), request.headers()) {
-        return Failure::bad_request("the request must have exactly one Host header").into_response();
+        return ApiError::bad_request("the request must have exactly one Host header").into_response();
     }
     let attributes = RequestAttributes::parse(state.registry, request.method(), request.uri(), request.headers());
     if matches!(attributes.route, Route::Health) {
@@ -133,13 +135,13 @@ async fn answer(
     let (mut response, in_flight) = match handled.catch_unwind().await {
         Ok(Ok((response, in_flight))) => {
             if let Some(record) = &record {
-                let told = response.extensions().get::<Told>().cloned();
-                record.answered(response.status(), told.as_ref().map(|Told(status)| status)).await;
+                let told = response.extensions().get::<ResponseStatus>().cloned();
+                record.answered(response.status(), told.as_ref().map(|ResponseStatus(status)| status)).await;
             }
             (response, Some(in_flight))
         }
         Ok(Err(failure)) => {
-            let status = failure.status().clone();
+            let status = failure.to_status();
             let response = failure.into_response();
             if let Some(record) = &record {
                 record.answered(response.status(), Some(&status)).await;
@@ -173,15 +175,15 @@ fn handed(auditor: &Auditor, peer: &Peer, request: &mut Request) -> Option<Optio
 
 async fn handle(
     state: &Aggregated,
-    context: Result<RequestContext, Failure>,
+    context: Result<RequestContext, ApiError>,
     mut request: Request,
-) -> Result<(Response, InFlight), Failure> {
+) -> Result<(Response, InFlight), ApiError> {
     let mut context = context?;
     if !is_known_method(request.method()) {
-        return Err(Failure::method_not_allowed());
+        return Err(ApiError::method_not_allowed());
     }
     if let Some(error) = &context.attributes.refused {
-        return Err(Failure::bad_request(error.to_string()));
+        return Err(ApiError::bad_request(error.to_string()));
     }
     if let Some(wanted) = impersonation::wanted(request.headers())? {
         context.user = impersonate(&state.delegated, &context.user, wanted).await?;
@@ -195,14 +197,14 @@ async fn handle(
     let handling = dispatch(state, &context, request);
     let response = match context.attributes.long_running || context.attributes.member.is_some() {
         true => handling.await?,
-        false => tokio::time::timeout(state.edge.timeout, handling).await.map_err(|_| Failure::timeout())??,
+        false => tokio::time::timeout(state.edge.timeout, handling).await.map_err(|_| ApiError::timeout())??,
     };
     Ok((response, in_flight))
 }
 
 /// Refuses a request that the caller has no right to. As kube-apiserver's `system:discovery` does, discovery is allowed to
 /// all authenticated users.
-async fn authorize(delegated: &Delegated, context: &RequestContext) -> Result<(), Failure> {
+async fn authorize(delegated: &Delegated, context: &RequestContext) -> Result<(), ApiError> {
     let RequestContext { user, attributes, audit, .. } = context;
     if attributes.route.is_discovery() && user.groups.iter().any(|group| group == AUTHENTICATED) {
         return Ok(());
@@ -215,7 +217,7 @@ async fn authorize(delegated: &Delegated, context: &RequestContext) -> Result<()
 }
 
 /// The impersonated user, if the caller may impersonate it.
-async fn impersonate(delegated: &Delegated, caller: &UserInfo, wanted: UserInfo) -> Result<UserInfo, Failure> {
+async fn impersonate(delegated: &Delegated, caller: &UserInfo, wanted: UserInfo) -> Result<UserInfo, ApiError> {
     for right in impersonation::rights(&wanted) {
         let right = Attributes::from(right);
         delegated.review(caller, &right).await?.check(caller, &right)?;

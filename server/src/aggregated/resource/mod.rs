@@ -14,11 +14,12 @@ mod tests;
 use async_trait::async_trait;
 use axum::extract::Request;
 use axum::response::Response;
+use crowsnest_apimachinery::status::ApiError;
 use http::Method;
 use serde_json::Value;
 
 use self::openapi::Document;
-use crate::aggregated::reply::Failure;
+
 use crate::aggregated::request::context::RequestContext;
 use crate::aggregated::server::Aggregated;
 use crate::aggregated::stored::StoredGroup;
@@ -64,8 +65,12 @@ pub(crate) trait Resource: Send + Sync {
     fn describe(&self, _version: &str, _document: &mut Document) {}
 
     /// Handles a request whose caller has been authorized for it.
-    async fn serve(&self, server: &Aggregated, context: &RequestContext, request: Request)
-    -> Result<Response, Failure>;
+    async fn serve(
+        &self,
+        server: &Aggregated,
+        context: &RequestContext,
+        request: Request,
+    ) -> Result<Response, ApiError>;
 }
 
 /// Members that a request is forwarded to.

@@ -1,12 +1,14 @@
 //! OpenAPI documents of the groups. The control plane's document of the internal group describes the objects that it keeps, under the
 //! name of their own group; the resources add the rest.
 
+use crowsnest_apimachinery::status::ApiError;
+use crowsnest_component_base::client_errors::api_error;
 use crowsnest_schema::openapi::Published;
 use http::Request;
 use serde_json::{Map, Value, json};
 
 use super::registry::{Group, Registry, VERSION};
-use crate::aggregated::reply::Failure;
+
 use crate::aggregated::server::Aggregated;
 use crate::aggregated::stored::STORAGE_GROUP;
 
@@ -47,7 +49,7 @@ impl Document {
 }
 
 /// `/openapi/v3`, `/openapi/v3/apis/GROUP/VERSION`, `/openapi/v2`; `None` for other paths.
-pub(crate) async fn document(server: &Aggregated, path: &str) -> Result<Option<Value>, Failure> {
+pub(crate) async fn document(server: &Aggregated, path: &str) -> Result<Option<Value>, ApiError> {
     match path.trim_end_matches('/') {
         "/openapi/v3" => Ok(Some(index(server.registry, server.metrics_adapter))),
         "/openapi/v2" => v2(server).await.map(Some),
@@ -76,16 +78,16 @@ fn index(registry: &Registry, metrics: bool) -> Value {
     json!({"paths": paths.collect::<Map<_, _>>()})
 }
 
-async fn v3(control_plane: &kube::Client, group: &Group, version: &str) -> Result<Value, Failure> {
+async fn v3(control_plane: &kube::Client, group: &Group, version: &str) -> Result<Value, ApiError> {
     let path = format!("/openapi/v3/apis/{STORAGE_GROUP}/{VERSION}");
-    let request = Request::get(path).body(Vec::new()).map_err(Failure::internal)?;
-    let text = control_plane.request_text(request).await.map_err(Failure::upstream)?;
-    let mut document = Document(translate(&text, group).map_err(Failure::internal)?);
+    let request = Request::get(path).body(Vec::new()).map_err(ApiError::internal)?;
+    let text = control_plane.request_text(request).await.map_err(api_error)?;
+    let mut document = Document(translate(&text, group).map_err(ApiError::internal)?);
     document.describe(group, version);
     Ok(document.0)
 }
 
-async fn v2(server: &Aggregated) -> Result<Value, Failure> {
+async fn v2(server: &Aggregated) -> Result<Value, ApiError> {
     let (mut paths, mut definitions) = (Map::new(), Map::new());
     for (group, version) in versions(server.registry, server.metrics_adapter) {
         let document = v3(&server.control_plane, group, version).await?;

@@ -4,11 +4,10 @@ use std::borrow::Cow;
 
 use crowsnest_apimachinery::printers::columns::KindPrinter;
 use crowsnest_apimachinery::request::Query;
+use crowsnest_apimachinery::status::ApiError;
 use crowsnest_schema::table::{IncludeObject, ListMeta, Now, Printer, Rows, published};
 use http::HeaderMap;
 use serde_json::Value;
-
-use crate::aggregated::reply::Failure;
 
 /// A requested table.
 pub(crate) struct TableRequest {
@@ -23,13 +22,13 @@ impl TableRequest {
         columns: Option<&'static KindPrinter>,
         headers: &HeaderMap,
         query: &Query,
-    ) -> Result<Option<Self>, Failure> {
+    ) -> Result<Option<Self>, ApiError> {
         let accept = headers.get(http::header::ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or_default();
         let first = accept.split(',').next().unwrap_or_default();
         if !first.split(';').any(|p| p.trim() == "as=Table") {
             return Ok(None);
         }
-        let include = IncludeObject::parse(query.get("includeObject").unwrap_or_default()).map_err(Failure::from)?;
+        let include = IncludeObject::parse(query.get("includeObject").unwrap_or_default()).map_err(ApiError::from)?;
         let printer = columns.map_or(Printer::Generic, Printer::BuiltIn);
         Ok(Some(Self { printer, include }))
     }

@@ -1,5 +1,6 @@
 //! Routes, the attributes that are authorized with them, and a resource that the tests define.
 
+use crowsnest_apimachinery::status::ApiError;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -19,13 +20,13 @@ use tower::ServiceExt;
 
 use super::registry::{Group, REGISTRY, Registry, Route, VERSION};
 use super::*;
-use crate::aggregated::reply::json as json_response;
 use crate::aggregated::request::authentication::Delegated;
 use crate::aggregated::request::context::RequestAttributes;
 use crate::aggregated::request::limits::Limits;
 use crate::aggregated::request::middleware::Edge;
 use crate::aggregated::server::router;
 use crate::figures::Figures;
+use crowsnest_process::reply::json as json_response;
 
 fn attributes(method: &Method, path: &str, query: &str) -> Attributes {
     Attributes::from(RequestInfo::parse(method, path, &Query::parse(Some(query))))
@@ -214,7 +215,7 @@ impl Resource for Widgets {
         document.path(format!("/apis/example.io/{version}/widgets"), json!({"get": {"operationId": "listWidgets"}}));
     }
 
-    async fn serve(&self, _: &Aggregated, context: &RequestContext, _: Request) -> Result<Response, Failure> {
+    async fn serve(&self, _: &Aggregated, context: &RequestContext, _: Request) -> Result<Response, ApiError> {
         let served = format!("{} {}/{}", context.user.name, context.namespace(), context.name());
         Ok(json_response(StatusCode::OK, &json!({"served": served})))
     }

@@ -1,5 +1,6 @@
 //! `cache`: state of the cache, and the metrics of a process as OpenMetrics text, for operators. Neither contains data of an object.
 
+use crowsnest_apimachinery::status::ApiError;
 use std::fmt;
 
 use async_trait::async_trait;
@@ -14,12 +15,12 @@ use prometheus_client::registry::Registry;
 
 use super::call::typed;
 use super::definition;
-use crate::aggregated::reply::{Body, Failure};
 use crate::aggregated::request::context::RequestContext;
 use crate::aggregated::resource::{Definition, Resource};
 use crate::aggregated::server::Aggregated;
 use crate::figures::Figures;
 use crate::roles::Running;
+use crowsnest_process::reply::Body;
 
 pub(super) struct Cache;
 
@@ -35,8 +36,8 @@ impl Resource for Cache {
         server: &Aggregated,
         _context: &RequestContext,
         _request: Request,
-    ) -> Result<Response, Failure> {
-        typed("CacheStatus", &server.running()?.index.status().await.map_err(Failure::internal)?)
+    ) -> Result<Response, ApiError> {
+        typed("CacheStatus", &server.running()?.index.status().await.map_err(ApiError::internal)?)
     }
 }
 
@@ -45,9 +46,9 @@ pub(crate) async fn metrics(
     running: &Running,
     more: impl Iterator<Item = Series>,
     own: &Figures,
-) -> Result<Response, Failure> {
+) -> Result<Response, ApiError> {
     let now_ms = jiff::Timestamp::now().as_millisecond();
-    let mut series = running.index.series(now_ms).await.map_err(Failure::internal)?;
+    let mut series = running.index.series(now_ms).await.map_err(ApiError::internal)?;
     series.extend(tunnels(&running.fleet));
     series.extend(running.steering.series());
     series.extend(running.backend_store_series());
@@ -57,12 +58,12 @@ pub(crate) async fn metrics(
 }
 
 /// Metrics of a process without a cache.
-pub(crate) fn metrics_alone(series: impl Iterator<Item = Series>, own: &Figures) -> Result<Response, Failure> {
+pub(crate) fn metrics_alone(series: impl Iterator<Item = Series>, own: &Figures) -> Result<Response, ApiError> {
     exposed(series.collect(), |text| own.write(text))
 }
 
-fn exposed(series: Vec<Series>, more: impl FnOnce(&mut String) -> fmt::Result) -> Result<Response, Failure> {
-    let text = exposition(series, more).map_err(Failure::internal)?;
+fn exposed(series: Vec<Series>, more: impl FnOnce(&mut String) -> fmt::Result) -> Result<Response, ApiError> {
+    let text = exposition(series, more).map_err(ApiError::internal)?;
     let mut response = Response::new(Body::from(text));
     let kind = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
     response.headers_mut().insert(header::CONTENT_TYPE, kind);

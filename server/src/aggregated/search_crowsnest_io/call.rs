@@ -1,16 +1,17 @@
 //! A request for the search API, and its JSON responses.
 
 use axum::response::Response;
+use crowsnest_apimachinery::status::ApiError;
 use crowsnest_apimachinery::user::UserInfo;
 use http::StatusCode;
 
 use super::API_VERSION;
 use super::parameters::Parameters;
 use super::saved_searches::scopes;
-use crate::aggregated::reply::{Failure, json};
 use crate::aggregated::request::context::RequestContext;
 use crate::aggregated::server::Aggregated;
 use crate::roles::Running;
+use crowsnest_process::reply::json;
 
 /// A caller's request with its parameters.
 pub(super) struct Call<'r> {
@@ -20,7 +21,7 @@ pub(super) struct Call<'r> {
 }
 
 impl<'r> Call<'r> {
-    pub(super) async fn new(server: &'r Aggregated, context: &'r RequestContext) -> Result<Self, Failure> {
+    pub(super) async fn new(server: &'r Aggregated, context: &'r RequestContext) -> Result<Self, ApiError> {
         let running = server.running()?;
         let mut parameters = Parameters::new(context.query());
         if parameters.names_scope() {
@@ -31,8 +32,8 @@ impl<'r> Call<'r> {
 }
 
 /// A response with its kind.
-pub(super) fn typed(kind: &str, body: &impl serde::Serialize) -> Result<Response, Failure> {
-    let mut value = serde_json::to_value(body).map_err(Failure::internal)?;
+pub(super) fn typed(kind: &str, body: &impl serde::Serialize) -> Result<Response, ApiError> {
+    let mut value = serde_json::to_value(body).map_err(ApiError::internal)?;
     value["kind"] = kind.into();
     value["apiVersion"] = API_VERSION.into();
     Ok(json(StatusCode::OK, &value))

@@ -2,12 +2,11 @@
 //! manifest. Pure.
 
 use crowsnest_apimachinery::printers::columns::columns;
+use crowsnest_apimachinery::status::ApiError;
 use crowsnest_index::{Error, Object};
 use crowsnest_search::ManifestPath;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
-
-use crate::aggregated::reply::Failure;
 
 /// Maximum number of columns in one response.
 const MOST: usize = 32;
@@ -87,19 +86,19 @@ pub(super) struct Columns(Vec<Column>);
 
 impl Columns {
     /// Parses a parameter: names, separated by commas.
-    pub(super) fn read(names: Option<&str>) -> Result<Self, Failure> {
+    pub(super) fn read(names: Option<&str>) -> Result<Self, ApiError> {
         let names = names.unwrap_or_default().split(',').filter(|name| !name.is_empty());
         let column = |name: &str| {
             let wrong = || {
                 let why = "valid are label:KEY, print:NAME and .PATH";
-                Failure::bad_request(format!("columns={name:?}: {why}"))
+                ApiError::bad_request(format!("columns={name:?}: {why}"))
             };
             Column::named(name).ok_or_else(wrong)
         };
         let columns = names.map(column).collect::<Result<Vec<_>, _>>()?;
         if columns.len() > MOST {
             let what = format!("{} columns are requested, and at most {MOST} are allowed", columns.len());
-            return Err(Failure::bad_request(what));
+            return Err(ApiError::bad_request(what));
         }
         Ok(Self(columns))
     }
@@ -142,8 +141,7 @@ mod tests {
         match (Columns::read(names), expected) {
             (Ok(Columns(read)), Ok(expected)) => assert_eq!(read, expected),
             (Err(failure), Err(begin)) => {
-                let status = failure.status();
-                let message = status["message"].as_str().unwrap_or_default();
+                let message = failure.message;
                 assert!(message.starts_with(begin), "{message}");
             }
             (read, expected) => panic!("{} instead of {expected:?}", read.is_ok()),

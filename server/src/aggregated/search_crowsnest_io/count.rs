@@ -3,13 +3,14 @@
 use async_trait::async_trait;
 use axum::extract::Request;
 use axum::response::Response;
+use crowsnest_apimachinery::status::ApiError;
 use serde_json::json;
 
 use super::call::{Call, typed};
 use super::definition;
 use super::hits::skipped;
 use super::openapi::{Operation, Q, named, of, relation};
-use crate::aggregated::reply::Failure;
+
 use crate::aggregated::request::context::RequestContext;
 use crate::aggregated::resource::openapi::Document;
 use crate::aggregated::resource::schema::{JSON, body, list, number};
@@ -44,10 +45,10 @@ impl Resource for Count {
         server: &Aggregated,
         context: &RequestContext,
         _request: Request,
-    ) -> Result<Response, Failure> {
+    ) -> Result<Response, ApiError> {
         let call = Call::new(server, context).await?;
         let search = call.parameters.search(call.user)?;
-        let count = call.running.index.searcher().count(&search).await.map_err(Failure::internal)?;
+        let count = call.running.index.searcher().count(&search).await.map_err(ApiError::internal)?;
         let relation = if count.incomplete { "gte" } else { "eq" };
         let body = json!({"total": count.total, "totalRelation": relation, "skipped": skipped(&count.skipped),
             "notices": count.remarks});

@@ -4,6 +4,7 @@
 use async_trait::async_trait;
 use axum::extract::Request;
 use axum::response::Response;
+use crowsnest_apimachinery::status::ApiError;
 use crowsnest_index::Object;
 use serde_json::{Value, json};
 
@@ -12,7 +13,7 @@ use super::definition;
 use super::hits::identity;
 use super::object::{past, version};
 use super::openapi::{self, Operation, named, of};
-use crate::aggregated::reply::Failure;
+
 use crate::aggregated::request::context::RequestContext;
 use crate::aggregated::resource::openapi::Document;
 use crate::aggregated::resource::schema::{JSON, body, flag, list, number, object, text};
@@ -55,7 +56,7 @@ impl Resource for Diff {
         server: &Aggregated,
         context: &RequestContext,
         _request: Request,
-    ) -> Result<Response, Failure> {
+    ) -> Result<Response, ApiError> {
         let Call { running, user, parameters } = Call::new(server, context).await?;
         let key = parameters.object()?;
         let here = past(&running.index, user, &key).await?;
@@ -73,7 +74,7 @@ impl Resource for Diff {
                 (version(&here, &from, &key)?.clone(), version(&here, to, &key)?.clone())
             }
         };
-        let diff = crowsnest_search::Diff::between(&from, &to).map_err(Failure::internal)?;
+        let diff = crowsnest_search::Diff::between(&from, &to).map_err(ApiError::internal)?;
         let side = |object: &Object| {
             let mut side = identity(object);
             side.insert("seq".into(), json!(object.record.seq));

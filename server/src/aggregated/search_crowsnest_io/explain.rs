@@ -3,12 +3,13 @@
 use async_trait::async_trait;
 use axum::extract::Request;
 use axum::response::Response;
+use crowsnest_apimachinery::status::ApiError;
 use serde_json::json;
 
 use super::call::{Call, typed};
 use super::definition;
 use super::openapi::{Operation, Q, named, of};
-use crate::aggregated::reply::Failure;
+
 use crate::aggregated::request::context::RequestContext;
 use crate::aggregated::resource::openapi::Document;
 use crate::aggregated::resource::schema::{JSON, body, list, number, object, text};
@@ -45,9 +46,9 @@ impl Resource for Explain {
         server: &Aggregated,
         context: &RequestContext,
         _request: Request,
-    ) -> Result<Response, Failure> {
+    ) -> Result<Response, ApiError> {
         let call = Call::new(server, context).await?;
         let search = call.parameters.search(call.user)?;
-        typed("SearchExplanation", &call.running.index.searcher().explain(&search).await.map_err(Failure::internal)?)
+        typed("SearchExplanation", &call.running.index.searcher().explain(&search).await.map_err(ApiError::internal)?)
     }
 }

@@ -4,6 +4,7 @@ use async_trait::async_trait;
 use axum::extract::Request;
 use axum::response::Response;
 use bytes::Bytes;
+use crowsnest_apimachinery::status::ApiError;
 use crowsnest_index::Error;
 use crowsnest_search::Hit;
 use futures::StreamExt;
@@ -18,11 +19,11 @@ use super::columns::{Column, Columns};
 use super::definition;
 use super::hits::{hit, time};
 use super::openapi::{LIMIT, Operation, Q};
-use crate::aggregated::reply::{Body, Failure};
 use crate::aggregated::request::context::RequestContext;
 use crate::aggregated::resource::openapi::Document;
 use crate::aggregated::resource::{Definition, Resource};
 use crate::aggregated::server::Aggregated;
+use crowsnest_process::reply::Body;
 
 /// Karmada's annotation for the cluster of an object.
 const CACHED_FROM: &str = "resource.karmada.io/cached-from-cluster";
@@ -66,30 +67,30 @@ impl Resource for Export {
         server: &Aggregated,
         context: &RequestContext,
         _request: Request,
-    ) -> Result<Response, Failure> {
+    ) -> Result<Response, ApiError> {
         export(Call::new(server, context).await?).await
     }
 }
 
 /// Parameters: `format=jsonl|csv`, `columns=` of CSV, and `limit` (default: all hits). Hits are found before the response begins, so
 /// that an error is a `Status`.
-async fn export(Call { running, user, parameters }: Call<'_>) -> Result<Response, Failure> {
+async fn export(Call { running, user, parameters }: Call<'_>) -> Result<Response, ApiError> {
     let columns = || parameters.get("columns").unwrap_or(COLUMNS).split(',').map(str::to_owned).collect();
     let (format, kind) = match parameters.get("format").unwrap_or("jsonl") {
         "jsonl" => (Format::JsonLines, "application/jsonl"),
         "csv" => (Format::Csv(columns()), "text/csv; charset=utf-8"),
-        other => return Err(Failure::bad_request(format!("format={other:?} is neither jsonl nor csv"))),
+        other => return Err(ApiError::bad_request(format!("format={other:?} is neither jsonl nor csv"))),
     };
     let mut request = parameters.search(user)?;
     // A file has no place for remarks, without which an unanswerable query would look like one without hits.
     if let Some(why) = request.unanswerable() {
-        return Err(Failure::bad_request(why));
+        return Err(ApiError::bad_request(why));
     }
     request.limit = parameters.number("limit")?;
     request.bodies = format.reads_manifests();
     let hits = running.index.searcher().export(request).await.map_err(|error| match error {
-        Error::Incomplete => Failure::bad_request(error.to_string()),
-        other => Failure::internal(other),
+        Error::Incomplete => ApiError::bad_request(error.to_string()),
+        other => ApiError::internal(other),
     })?;
     let head = once(ready(Ok(Bytes::from(format.head()))));
     let pieces = head.chain(hits.map(move |hits| format.written(&hits?, Timestamp::now())));

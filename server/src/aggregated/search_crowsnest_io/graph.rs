@@ -3,6 +3,7 @@
 use async_trait::async_trait;
 use axum::extract::Request;
 use axum::response::Response;
+use crowsnest_apimachinery::status::ApiError;
 use serde_json::json;
 
 use super::call::{Call, typed};
@@ -10,7 +11,7 @@ use super::definition;
 use super::hits::summary;
 use super::object::unknown;
 use super::openapi::{Operation, named, of};
-use crate::aggregated::reply::Failure;
+
 use crate::aggregated::request::context::RequestContext;
 use crate::aggregated::resource::openapi::Document;
 use crate::aggregated::resource::schema::{JSON, body, flag, list, number, object, text};
@@ -49,13 +50,13 @@ impl Resource for Graph {
         server: &Aggregated,
         context: &RequestContext,
         _request: Request,
-    ) -> Result<Response, Failure> {
+    ) -> Result<Response, ApiError> {
         let Call { running, user, parameters } = Call::new(server, context).await?;
         let key = parameters.object()?;
         let depth = parameters.number("depth")?.unwrap_or(DEPTH).clamp(1, MOST_DEPTH);
-        let graph = running.index.searcher().graph(user, &key, depth as u8).await.map_err(Failure::internal)?;
+        let graph = running.index.searcher().graph(user, &key, depth as u8).await.map_err(ApiError::internal)?;
         let crowsnest_search::Graph { nodes, edges, more } = graph.ok_or_else(|| unknown(&key))?;
-        let nodes = nodes.iter().map(summary).collect::<Result<Vec<_>, _>>().map_err(Failure::internal)?;
+        let nodes = nodes.iter().map(summary).collect::<Result<Vec<_>, _>>().map_err(ApiError::internal)?;
         typed("ObjectGraph", &json!({"nodes": nodes, "edges": edges, "more": more}))
     }
 }

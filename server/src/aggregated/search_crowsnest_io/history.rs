@@ -3,6 +3,7 @@
 use async_trait::async_trait;
 use axum::extract::Request;
 use axum::response::Response;
+use crowsnest_apimachinery::status::ApiError;
 use crowsnest_index::Object;
 use http::StatusCode;
 use serde_json::{Map, Value, json};
@@ -12,12 +13,12 @@ use super::definition;
 use super::hits::time;
 use super::object::{past, version};
 use super::openapi::{Operation, named};
-use crate::aggregated::reply::{Failure, json as json_response};
 use crate::aggregated::request::context::RequestContext;
 use crate::aggregated::resource::openapi::Document;
 use crate::aggregated::resource::schema::{self, JSON, body, flag, list, number, object, text};
 use crate::aggregated::resource::{Definition, Resource};
 use crate::aggregated::server::Aggregated;
+use crowsnest_process::reply::json as json_response;
 
 const OPERATION: Operation = Operation {
     summary: "The versions of an object that are kept, newest first; with seq the manifest of one.",
@@ -49,13 +50,13 @@ impl Resource for History {
         server: &Aggregated,
         context: &RequestContext,
         _request: Request,
-    ) -> Result<Response, Failure> {
+    ) -> Result<Response, ApiError> {
         let Call { running, user, parameters } = Call::new(server, context).await?;
         let key = parameters.object()?;
         let past = past(&running.index, user, &key).await?;
         if let Some(seq) = parameters.number("seq")? {
             let object = version(&past, &seq.to_string(), &key)?;
-            return Ok(json_response(StatusCode::OK, &object.parse().map_err(Failure::internal)?));
+            return Ok(json_response(StatusCode::OK, &object.parse().map_err(ApiError::internal)?));
         }
         let line = |object: &Object, until: Option<i64>, deleted: bool| {
             let record = &object.record;

@@ -4,15 +4,16 @@
 use async_trait::async_trait;
 use axum::extract::Request;
 use axum::response::Response;
+use crowsnest_apimachinery::status::ApiError;
 use crowsnest_index::{Error, Index};
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use super::{API_VERSION, definition};
-use crate::aggregated::reply::{Failure, json as reply};
 use crate::aggregated::request::context::RequestContext;
 use crate::aggregated::resource::{Definition, Resource};
 use crate::aggregated::server::Aggregated;
+use crowsnest_process::reply::json as reply;
 
 /// Maximum number of objects that one request compares.
 const MAX_SAMPLES: usize = 10_000;
@@ -31,38 +32,39 @@ impl Resource for TextIndex {
         server: &Aggregated,
         context: &RequestContext,
         request: Request,
-    ) -> Result<Response, Failure> {
+    ) -> Result<Response, ApiError> {
         let index = &server.running()?.index;
         if request.method() == Method::GET {
             return show(index, context.query().first("verify")).await;
         }
         match index.searcher().rebuild_text().await {
             Ok(()) => Ok(reply(StatusCode::ACCEPTED, &state(index).await?)),
-            Err(error @ Error::NotRebuilt) => Err(Failure::bad_request(error.to_string())),
-            Err(error) => Err(Failure::unavailable(error.chain())),
+            Err(error @ Error::NotRebuilt) => Err(ApiError::bad_request(error.to_string())),
+            Err(error) => Err(ApiError::unavailable(error.chain())),
         }
     }
 }
 
-async fn show(index: &Index, verify: Option<&str>) -> Result<Response, Failure> {
+async fn show(index: &Index, verify: Option<&str>) -> Result<Response, ApiError> {
     let samples = verify.map(samples).transpose()?;
     let mut body = state(index).await?;
     if let Some(samples) = samples {
-        let found = index.searcher().verify_text(samples, &mut rand::random::<f64>).await.map_err(Failure::internal)?;
-        body["verification"] = serde_json::to_value(&found).map_err(Failure::internal)?;
+        let found =
+            index.searcher().verify_text(samples, &mut rand::random::<f64>).await.map_err(ApiError::internal)?;
+        body["verification"] = serde_json::to_value(&found).map_err(ApiError::internal)?;
     }
     Ok(reply(StatusCode::OK, &body))
 }
 
-fn samples(text: &str) -> Result<usize, Failure> {
+fn samples(text: &str) -> Result<usize, ApiError> {
     let samples = text.parse().ok().filter(|samples| *samples <= MAX_SAMPLES);
     samples.ok_or_else(|| {
-        Failure::bad_request(format!("verify={text:?} is not a number of objects from 0 to {MAX_SAMPLES}"))
+        ApiError::bad_request(format!("verify={text:?} is not a number of objects from 0 to {MAX_SAMPLES}"))
     })
 }
 
-async fn state(index: &Index) -> Result<Value, Failure> {
-    let status = index.status().await.map_err(Failure::internal)?;
+async fn state(index: &Index) -> Result<Value, ApiError> {
+    let status = index.status().await.map_err(ApiError::internal)?;
     Ok(json!({
         "kind": "SearchIndex",
         "apiVersion": API_VERSION,

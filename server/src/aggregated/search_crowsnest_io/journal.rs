@@ -2,6 +2,7 @@
 //! server has deleted them, in the cache's history; each is followed from cause to cause to its root. The caller sees entries of readable
 //! Events; the text of an entry names a cause that is not readable or no longer kept.
 
+use crowsnest_apimachinery::status::ApiError;
 use std::collections::{BTreeMap, HashMap};
 
 use async_trait::async_trait;
@@ -21,7 +22,7 @@ use super::definition;
 use super::hits::skipped;
 use super::openapi::{Operation, named, of};
 use super::parameters::Parameters;
-use crate::aggregated::reply::Failure;
+
 use crate::aggregated::request::context::RequestContext;
 use crate::aggregated::resource::openapi::Document;
 use crate::aggregated::resource::schema::{JSON, body, flag, list, number, object, text, time};
@@ -46,8 +47,8 @@ struct Entry {
 
 impl Entry {
     /// `None` for Events that are no entries of the journal.
-    fn of(object: &Object) -> Result<Option<(String, Self)>, Failure> {
-        let event: Value = object.parse().map_err(Failure::internal)?;
+    fn of(object: &Object) -> Result<Option<(String, Self)>, ApiError> {
+        let event: Value = object.parse().map_err(ApiError::internal)?;
         let said = |key: &str| {
             let text = event["metadata"]["annotations"][key].as_str()?;
             serde_json::from_str::<Value>(text).ok()
@@ -131,19 +132,19 @@ impl Resource for Journal {
         server: &Aggregated,
         context: &RequestContext,
         _request: Request,
-    ) -> Result<Response, Failure> {
+    ) -> Result<Response, ApiError> {
         journal(&Call::new(server, context).await?).await
     }
 }
 
-async fn journal(call: &Call<'_>) -> Result<Response, Failure> {
+async fn journal(call: &Call<'_>) -> Result<Response, ApiError> {
     let index = &call.running.index;
     let about = call.parameters.required("about")?;
     let limit = call.parameters.number("limit")?.unwrap_or(ENTRIES).clamp(1, MOST_ENTRIES);
     let mut request = SearchRequest::new(question(about, &call.parameters, Timestamp::now())?, call.user.clone());
     (request.limit, request.bodies) = (Some(limit), true);
     request.facets.clear();
-    let mut answer = index.searcher().search_all(request).await.map_err(Failure::internal)?;
+    let mut answer = index.searcher().search_all(request).await.map_err(ApiError::internal)?;
     // Events of members are no entries, so members that are left out do not matter.
     answer.skipped.retain(|skipped| skipped.cluster.is_control_plane());
     let mut entries = Entries::new();
@@ -165,15 +166,16 @@ async fn journal(call: &Call<'_>) -> Result<Response, Failure> {
 }
 
 /// The query that finds entries about an object.
-fn question(about: &str, parameters: &Parameters<'_>, now: Timestamp) -> Result<String, Failure> {
+fn question(about: &str, parameters: &Parameters<'_>, now: Timestamp) -> Result<String, ApiError> {
     if about.contains(|c: char| c.is_control() || matches!(c, '"' | '\\')) || about.split('/').count() > 3 {
         let wanted = "KIND/NAMESPACE/NAME, KIND/NAME or NAME";
-        return Err(Failure::bad_request(format!("about={about:?} names no object: {wanted} does")));
+        return Err(ApiError::bad_request(format!("about={about:?} names no object: {wanted} does")));
     }
-    let time = |name: &str| -> Result<Option<f64>, Failure> {
+    let time = |name: &str| -> Result<Option<f64>, ApiError> {
         let Some(text) = parameters.get(name).filter(|text| !text.is_empty()) else { return Ok(None) };
         let moment = instant(text);
-        let moment = moment.ok_or_else(|| Failure::bad_request(format!("{name}={text:?} is no time such as 10:05")))?;
+        let moment =
+            moment.ok_or_else(|| ApiError::bad_request(format!("{name}={text:?} is no time such as 10:05")))?;
         Ok(Some(moment.seconds(now)))
     };
     // A duration is parsed as the moment that long ago.
@@ -197,7 +199,7 @@ async fn causes(
     caller: &UserInfo,
     collection: &CollectionKey,
     entries: &Entries,
-) -> Result<Entries, Failure> {
+) -> Result<Entries, ApiError> {
     let mut causes = Entries::new();
     let mut next: Vec<String> = entries.values().filter_map(|entry| entry.because.clone()).collect();
     for _ in 0..MOST_STEPS {
@@ -208,7 +210,7 @@ async fn causes(
         for id in next {
             let Some((namespace, name)) = id.split_once('/') else { continue };
             let key = RecordKey { collection: collection.clone(), namespace: namespace.into(), name: name.into() };
-            let Some(past) = index.searcher().past(caller, &key).await.map_err(Failure::internal)? else { continue };
+            let Some(past) = index.searcher().past(caller, &key).await.map_err(ApiError::internal)? else { continue };
             let last = past.now.as_ref().or_else(|| past.versions.first().map(|version| &version.object));
             if let Some((id, entry)) = last.map(Entry::of).transpose()?.flatten() {
                 before.extend(entry.because.clone());
@@ -349,7 +351,7 @@ mod tests {
             (Ok(asked), Ok(end)) => {
                 assert!(asked.starts_with("kind:event cluster:") && asked.ends_with(end), "{asked}")
             }
-            (Err(failure), Err(message)) => assert_eq!(failure.status()["message"], message),
+            (Err(failure), Err(message)) => assert_eq!(failure.message, message),
             (asked, expected) => panic!("{} instead of {expected:?}", asked.is_ok()),
         }
     }

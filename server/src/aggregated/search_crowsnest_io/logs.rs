@@ -1,5 +1,6 @@
 //! `logs`: logs of all pods that match a query, as lines of text or as server-sent events. docs/LOGS.md describes input and output.
 
+use crowsnest_apimachinery::status::ApiError;
 use std::fmt::Write;
 
 use async_trait::async_trait;
@@ -17,11 +18,11 @@ use super::events::{event, stream};
 use super::hits::skipped;
 use super::openapi::{EVENTS, Operation, Parameter, Q, TEXT, named};
 use super::parameters::Parameters;
-use crate::aggregated::reply::{Body, Failure};
 use crate::aggregated::request::context::RequestContext;
 use crate::aggregated::resource::openapi::Document;
 use crate::aggregated::resource::{Definition, Requested, Resource};
 use crate::aggregated::server::Aggregated;
+use crowsnest_process::reply::Body;
 
 /// Maximum number of available lines that are sent together.
 const TOGETHER: usize = 256;
@@ -86,7 +87,7 @@ impl Resource for Logs {
         server: &Aggregated,
         context: &RequestContext,
         request: Request,
-    ) -> Result<Response, Failure> {
+    ) -> Result<Response, ApiError> {
         let Call { running, user, parameters } = Call::new(server, context).await?;
         let request = LogRequest::parse(request.uri().query(), jiff::Timestamp::now())?;
         let lines = running.proxy.logs(user, request, parameters.scopes.clone()).await?;

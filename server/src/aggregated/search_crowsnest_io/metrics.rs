@@ -3,10 +3,11 @@
 use async_trait::async_trait;
 use axum::extract::Request;
 use axum::response::Response;
+use crowsnest_apimachinery::status::ApiError;
 
 use super::cache::metrics;
 use super::definition;
-use crate::aggregated::reply::Failure;
+
 use crate::aggregated::request::context::RequestContext;
 use crate::aggregated::resource::{Definition, Resource};
 use crate::aggregated::server::Aggregated;
@@ -25,7 +26,7 @@ impl Resource for Metrics {
         server: &Aggregated,
         _context: &RequestContext,
         _request: Request,
-    ) -> Result<Response, Failure> {
+    ) -> Result<Response, ApiError> {
         metrics(server.running()?, server.edge.series(), &server.edge.figures).await
     }
 }

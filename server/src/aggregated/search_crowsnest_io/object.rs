@@ -1,33 +1,35 @@
 //! One object in the cache, and its revisions.
 
+use crowsnest_apimachinery::status::{ApiError, Reason};
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_index::{Index, Object, RecordKey, Seq};
 use crowsnest_search::Past;
 
-use crate::aggregated::reply::Failure;
-
 /// 404, the same for an object that does not exist and for one that the caller has no right to read.
-pub(super) fn unknown(key: &RecordKey) -> Failure {
+pub(super) fn unknown(key: &RecordKey) -> ApiError {
     let (resource, cluster) = (&key.resource().resource, key.cluster());
-    Failure::not_found(format!("{resource} {:?} not found in {cluster}, or it may not be read there", &*key.name))
-        .with_details(&key.resource().group, resource, &key.name)
+    ApiError::new(
+        Reason::NotFound,
+        format!("{resource} {:?} not found in {cluster}, or it may not be read there", &*key.name),
+    )
+    .with_object(&key.resource().group, resource, &key.name)
 }
 
-pub(super) async fn past(index: &Index, user: &UserInfo, key: &RecordKey) -> Result<Past, Failure> {
-    index.searcher().past(user, key).await.map_err(Failure::internal)?.ok_or_else(|| unknown(key))
+pub(super) async fn past(index: &Index, user: &UserInfo, key: &RecordKey) -> Result<Past, ApiError> {
+    index.searcher().past(user, key).await.map_err(ApiError::internal)?.ok_or_else(|| unknown(key))
 }
 
 /// A version by the seq that began it, or `now`.
-pub(super) fn version<'p>(past: &'p Past, wanted: &str, key: &RecordKey) -> Result<&'p Object, Failure> {
+pub(super) fn version<'p>(past: &'p Past, wanted: &str, key: &RecordKey) -> Result<&'p Object, ApiError> {
     let now = past.now.iter();
     let found = match wanted {
         "now" => past.now.as_ref(),
         seq => {
             let seq =
-                seq.parse().map(Seq).map_err(|_| Failure::bad_request(format!("{seq:?} is no seq of a version")))?;
+                seq.parse().map(Seq).map_err(|_| ApiError::bad_request(format!("{seq:?} is no seq of a version")))?;
             let all = now.chain(past.versions.iter().map(|version| &version.object));
             all.into_iter().find(|object| object.record.seq == seq)
         }
     };
-    found.ok_or_else(|| Failure::not_found(format!("no version {wanted} of {:?} is kept", &*key.name)))
+    found.ok_or_else(|| ApiError::new(Reason::NotFound, format!("no version {wanted} of {:?} is kept", &*key.name)))
 }

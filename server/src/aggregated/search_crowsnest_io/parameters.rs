@@ -2,6 +2,7 @@
 
 use crowsnest_apimachinery::names::{ClusterName, Gvr};
 use crowsnest_apimachinery::request::Query;
+use crowsnest_apimachinery::status::ApiError;
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_index::RecordKey;
 use crowsnest_search::{Cursor, SearchRequest};
@@ -9,7 +10,6 @@ use crowsnest_search::{Cursor, SearchRequest};
 use std::collections::BTreeMap;
 
 use super::columns::Columns;
-use crate::aggregated::reply::Failure;
 
 /// Default and maximum number of hits of one page.
 const PAGE: usize = 50;
@@ -39,48 +39,48 @@ impl<'q> Parameters<'q> {
         matches!(self.get(name), Some("true" | "1" | ""))
     }
 
-    pub(super) fn number(&self, name: &str) -> Result<Option<usize>, Failure> {
+    pub(super) fn number(&self, name: &str) -> Result<Option<usize>, ApiError> {
         let Some(text) = self.get(name) else { return Ok(None) };
-        let number = text.parse().map_err(|_| Failure::bad_request(format!("{name}={text:?} is no number")))?;
+        let number = text.parse().map_err(|_| ApiError::bad_request(format!("{name}={text:?} is no number")))?;
         Ok(Some(number))
     }
 
-    pub(super) fn required(&self, name: &str) -> Result<&str, Failure> {
+    pub(super) fn required(&self, name: &str) -> Result<&str, ApiError> {
         let value = self.get(name).filter(|value| !value.is_empty());
-        value.ok_or_else(|| Failure::bad_request(format!("the parameter {name} is missing")))
+        value.ok_or_else(|| ApiError::bad_request(format!("the parameter {name} is missing")))
     }
 
     /// The search, with its page.
-    pub(super) fn search(&self, caller: &UserInfo) -> Result<SearchRequest, Failure> {
+    pub(super) fn search(&self, caller: &UserInfo) -> Result<SearchRequest, ApiError> {
         self.search_with(caller, &Columns::default())
     }
 
     /// The search, with the manifests that these columns read.
-    pub(super) fn search_with(&self, caller: &UserInfo, columns: &Columns) -> Result<SearchRequest, Failure> {
+    pub(super) fn search_with(&self, caller: &UserInfo, columns: &Columns) -> Result<SearchRequest, ApiError> {
         let mut request = SearchRequest::new(self.get("q").unwrap_or_default(), caller.clone());
         request.scopes = self.scopes.clone();
         request.bodies = columns.read_manifests();
         request.limit = Some(self.number("limit")?.unwrap_or(PAGE).min(LARGEST_PAGE));
         let cursor = self.get("cursor").filter(|cursor| !cursor.is_empty()).map(str::parse::<Cursor>).transpose();
-        request.after = cursor.map_err(|error| Failure::bad_request(error.to_string()))?.map(|cursor| cursor.0);
+        request.after = cursor.map_err(|error| ApiError::bad_request(error.to_string()))?.map(|cursor| cursor.0);
         if let Some(facets) = self.get("facets") {
-            request.facet(facets.split(',').filter(|name| !name.is_empty())).map_err(Failure::bad_request)?;
+            request.facet(facets.split(',').filter(|name| !name.is_empty())).map_err(ApiError::bad_request)?;
         }
         Ok(request)
     }
 
     /// Requested columns of hits, in addition to their fields.
-    pub(super) fn columns(&self) -> Result<Columns, Failure> {
+    pub(super) fn columns(&self) -> Result<Columns, ApiError> {
         Columns::read(self.get("columns"))
     }
 
-    pub(super) fn cluster(&self, name: &str) -> Result<ClusterName, Failure> {
+    pub(super) fn cluster(&self, name: &str) -> Result<ClusterName, ApiError> {
         let text = self.required(name)?;
-        ClusterName::parse(text).map_err(|error| Failure::bad_request(format!("{name}={text:?}: {error}")))
+        ClusterName::parse(text).map_err(|error| ApiError::bad_request(format!("{name}={text:?}: {error}")))
     }
 
     /// `cluster`, `apiVersion`, `resource`, `namespace` and `name` of an object, as a hit has them.
-    pub(super) fn object(&self) -> Result<RecordKey, Failure> {
+    pub(super) fn object(&self) -> Result<RecordKey, ApiError> {
         let api_version = self.required("apiVersion")?;
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         let resource = Gvr::new(group, version, self.required("resource")?);

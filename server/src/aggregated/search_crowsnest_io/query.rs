@@ -3,6 +3,7 @@
 use async_trait::async_trait;
 use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
+use crowsnest_apimachinery::status::ApiError;
 use crowsnest_index::Error;
 use crowsnest_search::{LiveEvent, SearchEvent};
 use futures::StreamExt;
@@ -16,12 +17,12 @@ use super::events::{Event, Events, error, event, stream};
 use super::hits::{done, facets, groups, hit, hits, identity, skipped};
 use super::openapi::{COLUMNS, CURSOR, EVENTS, FACETS, LIMIT, Operation, Q, named, of, relation};
 use super::{API_VERSION, definition};
-use crate::aggregated::reply::{Failure, json as json_response};
 use crate::aggregated::request::context::RequestContext;
 use crate::aggregated::resource::openapi::Document;
 use crate::aggregated::resource::schema::{JSON, body, list, number, object, text};
 use crate::aggregated::resource::{Definition, Requested, Resource};
 use crate::aggregated::server::Aggregated;
+use crowsnest_process::reply::json as json_response;
 
 const OPERATION: Operation = Operation {
     summary: "Objects that match, best first, with counts; as server-sent events (notices, skipped, facets, groups, matches, done, error) if Accept has text/event-stream. With watch=true changes follow: changed, left, counts, behind.",
@@ -54,7 +55,7 @@ impl Resource for Query {
         server: &Aggregated,
         context: &RequestContext,
         _request: Request,
-    ) -> Result<Response, Failure> {
+    ) -> Result<Response, ApiError> {
         let call = Call::new(server, context).await?;
         if call.parameters.flag("watch") {
             return Ok(live(&call)?.into_response());
@@ -67,14 +68,14 @@ impl Resource for Query {
 }
 
 /// The complete result as JSON.
-async fn complete(call: &Call<'_>) -> Result<Response, Failure> {
+async fn complete(call: &Call<'_>) -> Result<Response, ApiError> {
     let columns = call.parameters.columns()?;
     let request = call.parameters.search_with(call.user, &columns)?;
-    let answer = call.running.index.searcher().search_all(request).await.map_err(Failure::internal)?;
+    let answer = call.running.index.searcher().search_all(request).await.map_err(ApiError::internal)?;
     let summary = answer.summary.map(|s| done(&s)).unwrap_or_default();
     let mut body = json!({
         "kind": "SearchResult", "apiVersion": API_VERSION,
-        "hits": hits(&answer.hits, &columns, Timestamp::now()).map_err(Failure::internal)?,
+        "hits": hits(&answer.hits, &columns, Timestamp::now()).map_err(ApiError::internal)?,
         "facets": facets(&answer.facets),
         "skipped": skipped(&answer.skipped),
         "notices": answer.remarks,
@@ -108,14 +109,14 @@ fn part(part: Result<SearchEvent, Error>, columns: &Columns) -> Event {
     }
 }
 
-fn events(call: &Call<'_>) -> Result<Events, Failure> {
+fn events(call: &Call<'_>) -> Result<Events, ApiError> {
     let columns = call.parameters.columns()?;
     let request = call.parameters.search_with(call.user, &columns)?;
     Ok(stream(call.running.index.searcher().search(request).map(move |next| part(next, &columns))))
 }
 
 /// The result, and after its `done` the changes: hits that have `changed` or `left`, `counts`, and `behind` if changes were lost.
-fn live(call: &Call<'_>) -> Result<Events, Failure> {
+fn live(call: &Call<'_>) -> Result<Events, ApiError> {
     let columns = call.parameters.columns()?;
     let request = call.parameters.search_with(call.user, &columns)?;
     let changes = call.running.index.searcher().live(request).map(move |next| match next {

@@ -8,8 +8,9 @@ use axum::extract::Request;
 use axum::response::Response;
 use crowsnest_api::storage::{SavedSearch, SavedSearchSpec};
 use crowsnest_apimachinery::request::path_segment;
+use crowsnest_apimachinery::status::{ApiError, Reason};
 use crowsnest_apimachinery::user::UserInfo;
-use crowsnest_apiserver::status::ApiError;
+use crowsnest_component_base::client_errors::api_error;
 use crowsnest_search::saved_search::{self, Access, Draft, access};
 use http::{Method, StatusCode};
 use http_body_util::{BodyExt, Limited};
@@ -20,13 +21,13 @@ use serde_json::{Value, json};
 
 use super::openapi::{FAILURES, ROOT, named, of};
 use super::{API_VERSION, NAME as GROUP};
-use crate::aggregated::reply::{Failure, json as reply};
 use crate::aggregated::request::context::RequestContext;
 use crate::aggregated::resource::openapi::Document;
 use crate::aggregated::resource::schema::{JSON, body, flag, list, object, responses, status, text};
 use crate::aggregated::resource::{Definition, Paths, Resource};
 use crate::aggregated::server::Aggregated;
 use crate::aggregated::stored::STORAGE_GROUP;
+use crowsnest_process::reply::json as reply;
 
 const PLURAL: &str = "savedsearches";
 const MOST_BODY: usize = 64 << 10;
@@ -82,7 +83,7 @@ impl Resource for SavedSearches {
         server: &Aggregated,
         context: &RequestContext,
         request: Request,
-    ) -> Result<Response, Failure> {
+    ) -> Result<Response, ApiError> {
         let saved = Saved { api: Api::all(server.control_plane.clone()), caller: &context.user };
         let method = request.method().clone();
         match (&method, context.name()) {
@@ -91,7 +92,7 @@ impl Resource for SavedSearches {
             (&Method::POST, "") => saved.create(sent(request).await?).await,
             (&Method::PUT, name) if !name.is_empty() => saved.replace(name, sent(request).await?).await,
             (&Method::DELETE, name) if !name.is_empty() => saved.delete(name).await,
-            _ => Err(Failure::method_not_allowed()),
+            _ => Err(ApiError::method_not_allowed()),
         }
     }
 }
@@ -130,16 +131,16 @@ fn paths() -> [(String, Value); 2] {
 pub(super) async fn scopes(
     control_plane: &kube::Client,
     caller: &UserInfo,
-) -> Result<BTreeMap<String, String>, Failure> {
+) -> Result<BTreeMap<String, String>, ApiError> {
     let saved = Saved { api: Api::all(control_plane.clone()), caller };
     let all = saved.all_visible().await?.into_iter();
     Ok(saved_search::scopes(all.map(|one| (one.metadata.name.unwrap_or_default(), one.spec)), caller))
 }
 
-async fn sent(request: Request) -> Result<Sent, Failure> {
+async fn sent(request: Request) -> Result<Sent, ApiError> {
     let body = Limited::new(request.into_body(), MOST_BODY).collect().await;
-    let body = body.map_err(|error| Failure::bad_request(format!("the body cannot be read: {error}")))?.to_bytes();
-    serde_json::from_slice(&body).map_err(|error| Failure::bad_request(format!("error decoding JSON: {error}")))
+    let body = body.map_err(|error| ApiError::bad_request(format!("the body cannot be read: {error}")))?.to_bytes();
+    serde_json::from_slice(&body).map_err(|error| ApiError::bad_request(format!("error decoding JSON: {error}")))
 }
 
 struct Saved<'r> {
@@ -148,16 +149,16 @@ struct Saved<'r> {
 }
 
 /// An error of the control plane with the name of this group.
-fn upstream(error: kube::Error) -> Failure {
+fn upstream(error: kube::Error) -> ApiError {
     match error {
         kube::Error::Api(mut status) => {
             status.message = status.message.replace(STORAGE_GROUP, GROUP);
             if let Some(details) = &mut status.details {
                 details.group = GROUP.to_owned();
             }
-            Failure::upstream(kube::Error::Api(status))
+            api_error(kube::Error::Api(status))
         }
-        other => Failure::upstream(other),
+        other => api_error(other),
     }
 }
 
@@ -167,7 +168,7 @@ fn shown(saved: &SavedSearch) -> Value {
     json!({"kind": "SavedSearch", "apiVersion": API_VERSION, "metadata": metadata, "spec": saved.spec})
 }
 
-fn checked(draft: Draft, name: &str, owner: &str) -> Result<SavedSearchSpec, Failure> {
+fn checked(draft: Draft, name: &str, owner: &str) -> Result<SavedSearchSpec, ApiError> {
     saved_search::checked(draft, owner).map_err(|errors| ApiError::invalid(GROUP, "SavedSearch", name, errors).into())
 }
 
@@ -176,12 +177,12 @@ impl Saved<'_> {
         access(&saved.spec, self.caller) >= Access::Seen
     }
 
-    async fn all_visible(&self) -> Result<Vec<SavedSearch>, Failure> {
+    async fn all_visible(&self) -> Result<Vec<SavedSearch>, ApiError> {
         let all = self.api.list(&ListParams::default()).await.map_err(upstream)?;
         Ok(all.items.into_iter().filter(|saved| self.may_see(saved)).collect())
     }
 
-    async fn list(&self) -> Result<Response, Failure> {
+    async fn list(&self) -> Result<Response, ApiError> {
         let mut items = self.all_visible().await?;
         items.sort_by(|a, b| a.spec.title.cmp(&b.spec.title));
         let items: Vec<Value> = items.iter().map(shown).collect();
@@ -190,24 +191,25 @@ impl Saved<'_> {
     }
 
     /// A search that the caller sees; 404 for others.
-    async fn visible(&self, name: &str) -> Result<SavedSearch, Failure> {
+    async fn visible(&self, name: &str) -> Result<SavedSearch, ApiError> {
         let found = self.api.get_opt(&path_segment(name)).await.map_err(upstream)?.filter(|saved| self.may_see(saved));
         found.ok_or_else(|| {
-            Failure::not_found(format!("{PLURAL}.{GROUP} {name:?} not found")).with_details(GROUP, PLURAL, name)
+            ApiError::new(Reason::NotFound, format!("{PLURAL}.{GROUP} {name:?} not found"))
+                .with_object(GROUP, PLURAL, name)
         })
     }
 
     /// A search that the caller may change.
-    async fn own(&self, name: &str) -> Result<SavedSearch, Failure> {
+    async fn own(&self, name: &str) -> Result<SavedSearch, ApiError> {
         let saved = self.visible(name).await?;
         if access(&saved.spec, self.caller) == Access::Changed {
             return Ok(saved);
         }
         let message = format!("{PLURAL}.{GROUP} {name:?} is forbidden: it belongs to {:?}", saved.spec.owner);
-        Err(Failure::new(StatusCode::FORBIDDEN, "Forbidden", message).with_details(GROUP, PLURAL, name))
+        Err(ApiError::new(Reason::Forbidden, message).with_object(GROUP, PLURAL, name))
     }
 
-    async fn create(&self, sent: Sent) -> Result<Response, Failure> {
+    async fn create(&self, sent: Sent) -> Result<Response, ApiError> {
         let owner = &self.caller.name;
         let name = match sent.metadata.name.as_str() {
             "" => saved_search::name_of(&sent.spec.title, owner),
@@ -217,7 +219,7 @@ impl Saved<'_> {
         let kept = self.all_visible().await?.iter().filter(|saved| saved.spec.owner == *owner).count();
         if !saved_search::has_room(kept) {
             let message = format!("{owner:?} keeps {kept} searches, which is the most; delete one first");
-            return Err(Failure::new(StatusCode::FORBIDDEN, "Forbidden", message).with_details(GROUP, PLURAL, &name));
+            return Err(ApiError::new(Reason::Forbidden, message).with_object(GROUP, PLURAL, &name));
         }
         let mut saved = SavedSearch { spec, ..SavedSearch::default() };
         saved.metadata.name = Some(name);
@@ -225,7 +227,7 @@ impl Saved<'_> {
         Ok(reply(StatusCode::CREATED, &shown(&saved)))
     }
 
-    async fn replace(&self, name: &str, sent: Sent) -> Result<Response, Failure> {
+    async fn replace(&self, name: &str, sent: Sent) -> Result<Response, ApiError> {
         let mut saved = self.own(name).await?;
         saved.spec = checked(sent.spec, name, &saved.spec.owner)?;
         if sent.metadata.resource_version.is_some() {
@@ -235,7 +237,7 @@ impl Saved<'_> {
         Ok(reply(StatusCode::OK, &shown(&saved)))
     }
 
-    async fn delete(&self, name: &str) -> Result<Response, Failure> {
+    async fn delete(&self, name: &str) -> Result<Response, ApiError> {
         self.own(name).await?;
         self.api.delete(&path_segment(name), &DeleteParams::default()).await.map_err(upstream)?;
         let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success",

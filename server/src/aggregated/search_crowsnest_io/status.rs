@@ -2,6 +2,7 @@
 //!
 //! Followers with the same rights share one computation, which counts again after the cache has changed.
 
+use crowsnest_apimachinery::status::ApiError;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +25,6 @@ use super::call::Call;
 use super::definition;
 use super::events::{error, event, stream};
 use super::openapi::{EVENTS, Operation, named, of};
-use crate::aggregated::reply::{Failure, json as json_response};
 use crate::aggregated::request::context::RequestContext;
 use crate::aggregated::resource::openapi::Document;
 use crate::aggregated::resource::schema::JSON;
@@ -32,6 +32,7 @@ use crate::aggregated::resource::{Definition, Requested, Resource};
 use crate::aggregated::server::Aggregated;
 use crate::aggregated::shared_stream::Shared;
 use crate::roles::Running;
+use crowsnest_process::reply::json as json_response;
 
 /// Minimum interval between two statuses of a follower.
 const PERIOD: Duration = Duration::from_secs(2);
@@ -86,7 +87,7 @@ impl Resource for Status {
         server: &Aggregated,
         context: &RequestContext,
         _request: Request,
-    ) -> Result<Response, Failure> {
+    ) -> Result<Response, ApiError> {
         let Call { running, user, parameters } = Call::new(server, context).await?;
         if context.attributes.accepts_events || parameters.flag("watch") {
             let events = follow(running, user).map(|next| match next {
@@ -95,7 +96,7 @@ impl Resource for Status {
             });
             return Ok(stream(events).into_response());
         }
-        let counts = Counts::of(&running.index, user).await.map_err(Failure::internal)?;
+        let counts = Counts::of(&running.index, user).await.map_err(ApiError::internal)?;
         Ok(json_response(StatusCode::OK, &shown(&running.index, &counts)))
     }
 }

@@ -3,13 +3,14 @@
 use async_trait::async_trait;
 use axum::extract::Request;
 use axum::response::Response;
+use crowsnest_apimachinery::status::ApiError;
 use crowsnest_search::SuggestRequest;
 use serde_json::json;
 
 use super::call::{Call, typed};
 use super::definition;
 use super::openapi::{LIMIT, Operation, Q, named};
-use crate::aggregated::reply::Failure;
+
 use crate::aggregated::request::context::RequestContext;
 use crate::aggregated::resource::openapi::Document;
 use crate::aggregated::resource::schema::{JSON, body, list, number, object, text};
@@ -48,7 +49,7 @@ impl Resource for Suggest {
         server: &Aggregated,
         context: &RequestContext,
         _request: Request,
-    ) -> Result<Response, Failure> {
+    ) -> Result<Response, ApiError> {
         let Call { running, user, parameters } = Call::new(server, context).await?;
         let request = SuggestRequest {
             query: parameters.get("q").unwrap_or_default().to_owned(),
@@ -56,6 +57,6 @@ impl Resource for Suggest {
             caller: user.clone(),
             limit: parameters.number("limit")?.unwrap_or(SUGGESTIONS),
         };
-        typed("SearchSuggestions", &running.index.searcher().suggest(&request).await.map_err(Failure::internal)?)
+        typed("SearchSuggestions", &running.index.searcher().suggest(&request).await.map_err(ApiError::internal)?)
     }
 }

@@ -4,11 +4,11 @@ mod proxying;
 mod resource_registries;
 mod search;
 
-use crate::aggregated::reply::Failure;
 use crate::aggregated::resource::Resource;
 use crate::aggregated::resource::registry::Group;
 use crate::aggregated::server::Aggregated;
 use crate::roles::Running;
+use crowsnest_apimachinery::status::ApiError;
 
 pub(crate) const NAME: &str = "search.karmada.io";
 
@@ -24,10 +24,10 @@ const RESOURCES: &[&dyn Resource] = &[
 pub(crate) const GROUP: Group = Group::new(NAME, RESOURCES);
 
 /// Fails until registries have been read: before that, the control plane would serve a registered resource.
-fn registered(server: &Aggregated) -> Result<&Running, Failure> {
+fn registered(server: &Aggregated) -> Result<&Running, ApiError> {
     let running = server.running()?;
     match running.knows_registries() {
         true => Ok(running),
-        false => Err(Failure::unavailable("ResourceRegistries have not been read yet")),
+        false => Err(ApiError::unavailable("ResourceRegistries have not been read yet")),
     }
 }

@@ -3,10 +3,11 @@
 use async_trait::async_trait;
 use axum::extract::Request;
 use axum::response::Response;
+use crowsnest_apimachinery::status::ApiError;
 
 use super::registered;
 use crate::aggregated::forwarding::{incoming, outgoing};
-use crate::aggregated::reply::Failure;
+
 use crate::aggregated::request::context::RequestContext;
 use crate::aggregated::resource::{CONNECT, Definition, Members, Paths, Resource};
 use crate::aggregated::server::Aggregated;
@@ -23,8 +24,8 @@ impl Resource for Proxying {
         &DEFINITION
     }
 
-    async fn serve(&self, _: &Aggregated, _: &RequestContext, _: Request) -> Result<Response, Failure> {
-        Err(Failure::unknown_resource())
+    async fn serve(&self, _: &Aggregated, _: &RequestContext, _: Request) -> Result<Response, ApiError> {
+        Err(ApiError::unknown_resource())
     }
 }
 
@@ -48,7 +49,7 @@ impl Resource for FleetProxy {
         server: &Aggregated,
         context: &RequestContext,
         request: Request,
-    ) -> Result<Response, Failure> {
+    ) -> Result<Response, ApiError> {
         let path = context.attributes.below();
         let running = match crowsnest_proxy::is_in_a_resource(path) {
             true => registered(server)?,

@@ -3,14 +3,15 @@
 use async_trait::async_trait;
 use axum::extract::Request;
 use axum::response::Response;
+use crowsnest_apimachinery::status::ApiError;
 use http::Method;
 
 use super::registered;
 use crate::aggregated::forwarding::{incoming, outgoing};
-use crate::aggregated::reply::{Body, Failure};
 use crate::aggregated::request::context::RequestContext;
 use crate::aggregated::resource::{Definition, GET, Members, Paths, Resource};
 use crate::aggregated::server::Aggregated;
+use crowsnest_process::reply::Body;
 
 pub(super) struct Cache;
 pub(super) struct OpenSearch;
@@ -36,7 +37,7 @@ impl Resource for Cache {
         server: &Aggregated,
         context: &RequestContext,
         request: Request,
-    ) -> Result<Response, Failure> {
+    ) -> Result<Response, ApiError> {
         let (proxy, path) = (&registered(server)?.proxy, context.attributes.below());
         Ok(incoming(proxy.search_cache(&context.user, path, outgoing(request)).await))
     }
@@ -55,13 +56,13 @@ impl Resource for OpenSearch {
         _server: &Aggregated,
         context: &RequestContext,
         request: Request,
-    ) -> Result<Response, Failure> {
+    ) -> Result<Response, ApiError> {
         if request.method() != Method::GET {
-            return Err(Failure::method_not_allowed());
+            return Err(ApiError::method_not_allowed());
         }
         match crowsnest_proxy::names_a_resource(context.attributes.below()) {
             true => Ok(Response::new(Body::empty())),
-            false => Err(Failure::unknown_resource()),
+            false => Err(ApiError::unknown_resource()),
         }
     }
 }

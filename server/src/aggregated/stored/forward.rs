@@ -5,6 +5,8 @@
 //! the keys of `metadata`, writes it, and repeats this after a conflict. It treats a replacement without a
 //! resourceVersion in the same way: Karmada accepts it (`AllowUnconditionalUpdate`), custom resources do not.
 
+use crowsnest_apimachinery::status::ApiError;
+use crowsnest_component_base::client_errors::api_error;
 use std::sync::LazyLock;
 
 use crowsnest_apiserver::negotiate::takes_no_json;
@@ -16,7 +18,6 @@ use http_body_util::BodyExt;
 use kube::client::Body as KubeBody;
 use serde_json::{Value, json};
 
-use crate::aggregated::reply::Failure;
 use crate::aggregated::stored::STORAGE_GROUP;
 use crate::aggregated::stored::writer::{READ_BY_US, Writer, dry_run};
 
@@ -61,7 +62,7 @@ fn unconditional(method: &Method, body: &[u8]) -> Option<Value> {
 
 impl Forward<'_> {
     /// Sends `body` to `tail` (`/clusters/m1/status`).
-    pub(super) async fn send(&self, tail: &str, body: &[u8]) -> Result<Response<KubeBody>, Failure> {
+    pub(super) async fn send(&self, tail: &str, body: &[u8]) -> Result<Response<KubeBody>, ApiError> {
         if self.strategic {
             let patch = parse_merge_patch(body)?;
             // A request with a resourceVersion expects the conflict.
@@ -86,25 +87,25 @@ impl Forward<'_> {
     }
 
     /// Sends `body` unchanged.
-    pub(super) async fn pass(&self, tail: &str, body: &[u8]) -> Result<Response<KubeBody>, Failure> {
+    pub(super) async fn pass(&self, tail: &str, body: &[u8]) -> Result<Response<KubeBody>, ApiError> {
         self.request(&self.method, tail, &self.query, self.content_type.as_ref(), body.to_vec()).await
     }
 
     /// The response to `body` as a dry run, as JSON.
-    pub(super) async fn rehearse(&self, tail: &str, body: &[u8]) -> Result<Response<KubeBody>, Failure> {
+    pub(super) async fn rehearse(&self, tail: &str, body: &[u8]) -> Result<Response<KubeBody>, ApiError> {
         let (query, body) = (dry_run(&self.query), body.to_vec());
         let request = self.built(&self.method, tail, &query, self.content_type.as_ref(), Some(READ_BY_US))?;
         self.forwarded(request, body).await
     }
 
     /// The stored object; an error response is not an object.
-    pub(super) async fn read(&self, tail: &str) -> Result<Value, Failure> {
+    pub(super) async fn read(&self, tail: &str) -> Result<Value, ApiError> {
         let found = self.live(tail).await?;
-        let found = found.into_body().collect().await.map_err(Failure::upstream)?.to_bytes();
-        serde_json::from_slice(&found).map_err(Failure::internal)
+        let found = found.into_body().collect().await.map_err(api_error)?.to_bytes();
+        serde_json::from_slice(&found).map_err(ApiError::internal)
     }
 
-    async fn live(&self, tail: &str) -> Result<Response<KubeBody>, Failure> {
+    async fn live(&self, tail: &str) -> Result<Response<KubeBody>, ApiError> {
         let request = self.built(&Method::GET, tail, "", None, Some(READ_BY_US))?;
         self.forwarded(request, Vec::new()).await
     }
@@ -116,7 +117,7 @@ impl Forward<'_> {
         query: &str,
         content_type: Option<&HeaderValue>,
         body: Vec<u8>,
-    ) -> Result<Response<KubeBody>, Failure> {
+    ) -> Result<Response<KubeBody>, ApiError> {
         let accept = match self.headers.get(header::ACCEPT).filter(|_| !self.plain) {
             Some(accept) => Some(readable(accept).ok_or_else(takes_no_json)?),
             None => self.plain.then_some(JSON),
@@ -125,9 +126,9 @@ impl Forward<'_> {
         self.forwarded(request, body).await
     }
 
-    async fn forwarded(&self, request: Builder, body: Vec<u8>) -> Result<Response<KubeBody>, Failure> {
-        let request = request.body(KubeBody::from(body)).map_err(Failure::internal)?;
-        self.control_plane.send(request).await.map_err(Failure::upstream)
+    async fn forwarded(&self, request: Builder, body: Vec<u8>) -> Result<Response<KubeBody>, ApiError> {
+        let request = request.body(KubeBody::from(body)).map_err(ApiError::internal)?;
+        self.control_plane.send(request).await.map_err(api_error)
     }
 
     fn built(
@@ -137,7 +138,7 @@ impl Forward<'_> {
         query: &str,
         content_type: Option<&HeaderValue>,
         accept: Option<HeaderValue>,
-    ) -> Result<Builder, Failure> {
+    ) -> Result<Builder, ApiError> {
         let uri = format!("/apis/{STORAGE_GROUP}/v1alpha1{tail}{query}");
         let mut request = Request::builder().method(method).uri(uri);
         if let Some(headers) = request.headers_mut() {
@@ -159,21 +160,21 @@ impl Forward<'_> {
         &self,
         tail: &str,
         attempts: usize,
-        make: impl Fn(&Value) -> Result<Value, Failure>,
-    ) -> Result<Response<KubeBody>, Failure> {
+        make: impl Fn(&Value) -> Result<Value, ApiError>,
+    ) -> Result<Response<KubeBody>, ApiError> {
         let mut attempt = 1;
         loop {
             let live = self.live(tail).await?;
             if !live.status().is_success() {
                 return Ok(live);
             }
-            let live = live.into_body().collect().await.map_err(Failure::upstream)?.to_bytes();
-            let live: Value = serde_json::from_slice(&live).map_err(Failure::internal)?;
+            let live = live.into_body().collect().await.map_err(api_error)?.to_bytes();
+            let live: Value = serde_json::from_slice(&live).map_err(ApiError::internal)?;
             let next = make(&live)?;
             if let Some(writer) = self.writer {
                 writer.check_values(&live, &next).await?;
             }
-            let next = serde_json::to_vec(&next).map_err(Failure::internal)?;
+            let next = serde_json::to_vec(&next).map_err(ApiError::internal)?;
             let answer = self.request(&Method::PUT, tail, &self.query, Some(&JSON), next).await?;
             if answer.status() != StatusCode::CONFLICT || attempt == attempts {
                 return Ok(answer);

@@ -9,6 +9,8 @@ use bytes::{Bytes, BytesMut};
 use crowsnest_api::constants::annotation::{MIGRATED_CREATED, MIGRATED_UID};
 use crowsnest_apimachinery::printers::columns::KindPrinter;
 use crowsnest_apimachinery::request::Query;
+use crowsnest_apimachinery::status::{ApiError, Reason};
+use crowsnest_component_base::client_errors::api_error;
 use futures::{Stream, StreamExt, TryStreamExt};
 use http::{HeaderMap, HeaderName, Method, Request, Response, StatusCode, header};
 use http_body_util::BodyExt;
@@ -17,9 +19,9 @@ use serde_json::Value;
 
 use self::forward::Forward;
 use self::writer::Writer;
-use crate::aggregated::reply::{Body, Failure, Told, json};
 use crate::aggregated::resource::table::TableRequest;
 use crate::aggregated::{cluster_karmada_io, search_karmada_io};
+use crowsnest_process::reply::{Body, ResponseStatus, json};
 
 mod forward;
 pub(crate) mod resource;
@@ -67,7 +69,7 @@ impl StoredGroup {
         Target { tail, query }: Target<'_>,
         request: Request<Body>,
         writer: Option<Writer<'_>>,
-    ) -> Result<Response<Body>, Failure> {
+    ) -> Result<Response<Body>, ApiError> {
         let caller = writer;
         let writer = self.reviewed(writer, request.method(), tail)?;
         let (parts, body) = request.into_parts();
@@ -78,7 +80,7 @@ impl StoredGroup {
         };
         // The control plane must find the selectors that were authorized, so it receives the parsed parameters.
         if query.len() > MAX_PARAMETERS {
-            return Err(Failure::bad_request(format!("more than {MAX_PARAMETERS} query parameters")));
+            return Err(ApiError::bad_request(format!("more than {MAX_PARAMETERS} query parameters")));
         }
         let query = if query.is_empty() { String::new() } else { format!("?{}", query.encode()) };
         let (mut bytes, content_type) = self.outgoing(&parts.headers, collect(body).await?)?;
@@ -100,8 +102,8 @@ impl StoredGroup {
             if !answer.status().is_success() {
                 return self.translate_whole(answer, None).await;
             }
-            follow(&mut sent, &answer.into_body().collect().await.map_err(Failure::upstream)?.to_bytes())?;
-            bytes = serde_json::to_vec(&sent).map_err(Failure::internal)?;
+            follow(&mut sent, &answer.into_body().collect().await.map_err(api_error)?.to_bytes())?;
+            bytes = serde_json::to_vec(&sent).map_err(ApiError::internal)?;
         } else if main_of(tail).is_none() {
             bytes = self.check_create(caller, &forward, tail, bytes).await?;
         }
@@ -126,7 +128,7 @@ impl StoredGroup {
         writer: Option<Writer<'w>>,
         method: &Method,
         tail: &str,
-    ) -> Result<Option<Writer<'w>>, Failure> {
+    ) -> Result<Option<Writer<'w>>, ApiError> {
         let reads = matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS);
         let is_cluster = self.public == cluster_karmada_io::NAME;
         let is_reviewed = is_cluster || self.public == search_karmada_io::NAME;
@@ -145,7 +147,7 @@ impl StoredGroup {
         forward: &Forward<'_>,
         tail: &str,
         body: Vec<u8>,
-    ) -> Result<Vec<u8>, Failure> {
+    ) -> Result<Vec<u8>, ApiError> {
         let applies = forward.method == Method::PATCH && writer::is_apply(forward.content_type.as_ref());
         let Some(caller) = caller.filter(|_| applies) else { return Ok(body) };
         let resource = tail.split('/').nth(1).unwrap_or_default();
@@ -166,7 +168,7 @@ impl StoredGroup {
         forward: &Forward<'_>,
         tail: &'t str,
         bytes: &[u8],
-    ) -> Result<Option<(&'t str, Value)>, Failure> {
+    ) -> Result<Option<(&'t str, Value)>, ApiError> {
         let main = main_of(tail).filter(|_| self.public == cluster_karmada_io::NAME);
         let written = matches!(forward.method, Method::PUT | Method::PATCH)
             && !Query::parse(forward.query.strip_prefix('?')).has("dryRun");
@@ -182,7 +184,7 @@ impl StoredGroup {
     }
 
     /// Renames the group in a request body.
-    fn outgoing(self, headers: &HeaderMap, bytes: Bytes) -> Result<(Vec<u8>, Option<http::HeaderValue>), Failure> {
+    fn outgoing(self, headers: &HeaderMap, bytes: Bytes) -> Result<(Vec<u8>, Option<http::HeaderValue>), ApiError> {
         let content_type = headers.get(header::CONTENT_TYPE).cloned();
         let kind = content_type.as_ref().and_then(|v| v.to_str().ok()).unwrap_or("application/json");
         let kind = kind.split(';').next().unwrap_or_default().trim();
@@ -193,15 +195,15 @@ impl StoredGroup {
             // The control plane refuses an invalid patch in its own words.
             let Ok(mut patch) = serde_json::from_slice(&bytes) else { return Ok((bytes.to_vec(), content_type)) };
             rename_operands(&mut patch, self.public, STORAGE_GROUP);
-            return Ok((serde_json::to_vec(&patch).map_err(Failure::internal)?, content_type));
+            return Ok((serde_json::to_vec(&patch).map_err(ApiError::internal)?, content_type));
         }
         let yaml = matches!(kind, "application/yaml" | "application/apply-patch+yaml");
         let mut value: Value = if yaml {
-            let text =
-                std::str::from_utf8(&bytes).map_err(|e| Failure::bad_request(format!("the body is not UTF-8: {e}")))?;
-            serde_saphyr::from_str(text).map_err(|e| Failure::bad_request(format!("error decoding YAML: {e}")))?
+            let text = std::str::from_utf8(&bytes)
+                .map_err(|e| ApiError::bad_request(format!("the body is not UTF-8: {e}")))?;
+            serde_saphyr::from_str(text).map_err(|e| ApiError::bad_request(format!("error decoding YAML: {e}")))?
         } else if kind.starts_with("application/") && kind.ends_with("json") {
-            serde_json::from_slice(&bytes).map_err(|e| Failure::bad_request(format!("error decoding JSON: {e}")))?
+            serde_json::from_slice(&bytes).map_err(|e| ApiError::bad_request(format!("error decoding JSON: {e}")))?
         } else {
             // Protobuf and unknown types: the control plane answers 415 in its own words.
             return Ok((bytes.to_vec(), content_type));
@@ -215,18 +217,18 @@ impl StoredGroup {
                 metadata.remove(field);
             }
         }
-        let text = serde_json::to_vec(&value).map_err(Failure::internal)?;
+        let text = serde_json::to_vec(&value).map_err(ApiError::internal)?;
         let sent_as = if kind == "application/yaml" { "application/json" } else { kind };
-        Ok((text, Some(http::HeaderValue::from_str(sent_as).map_err(Failure::internal)?)))
+        Ok((text, Some(http::HeaderValue::from_str(sent_as).map_err(ApiError::internal)?)))
     }
 
     async fn translate_whole(
         self,
         answer: Response<KubeBody>,
         table: Option<TableRequest>,
-    ) -> Result<Response<Body>, Failure> {
+    ) -> Result<Response<Body>, ApiError> {
         let (parts, body) = answer.into_parts();
-        let bytes = body.collect().await.map_err(Failure::upstream)?.to_bytes();
+        let bytes = body.collect().await.map_err(api_error)?.to_bytes();
         let Ok(mut value) = serde_json::from_slice::<Value>(&bytes) else {
             return Ok(with_headers(Response::new(Body::from(bytes)), parts.status, &parts.headers));
         };
@@ -236,7 +238,7 @@ impl StoredGroup {
         }
         let mut response = with_headers(json(parts.status, &value), parts.status, &parts.headers);
         if value.get("kind").and_then(Value::as_str) == Some("Status") {
-            response.extensions_mut().insert(Told(value));
+            response.extensions_mut().insert(ResponseStatus(value));
         }
         Ok(response)
     }
@@ -311,20 +313,20 @@ fn noted<'a>(object: &'a Value, note: &str) -> Option<&'a str> {
 }
 
 /// Translates the UID in the precondition of a deletion, which is the one that clients see.
-async fn own_precondition(forward: &Forward<'_>, tail: &str, bytes: &mut Vec<u8>) -> Result<(), Failure> {
+async fn own_precondition(forward: &Forward<'_>, tail: &str, bytes: &mut Vec<u8>) -> Result<(), ApiError> {
     let Ok(mut options) = serde_json::from_slice::<Value>(bytes) else { return Ok(()) };
     let Some(wanted) = options.pointer_mut("/preconditions/uid") else { return Ok(()) };
     let found = forward.read(tail).await?;
     if noted(&found, MIGRATED_UID).is_some_and(|uid| *wanted == uid) {
         *wanted = found["metadata"]["uid"].clone();
-        *bytes = serde_json::to_vec(&options).map_err(Failure::internal)?;
+        *bytes = serde_json::to_vec(&options).map_err(ApiError::internal)?;
     }
     Ok(())
 }
 
 /// Updates the resourceVersion in `body`, if it has one, to that of the object in `answer`.
-fn follow(body: &mut Value, answer: &[u8]) -> Result<(), Failure> {
-    let written: Value = serde_json::from_slice(answer).map_err(Failure::internal)?;
+fn follow(body: &mut Value, answer: &[u8]) -> Result<(), ApiError> {
+    let written: Value = serde_json::from_slice(answer).map_err(ApiError::internal)?;
     if let (Some(version), Some(now)) =
         (body.pointer_mut("/metadata/resourceVersion"), written.pointer("/metadata/resourceVersion"))
     {
@@ -375,15 +377,13 @@ fn name_of(tail: &str) -> &str {
     tail.split('/').nth(2).unwrap_or_default()
 }
 
-pub(crate) async fn collect(body: Body) -> Result<Bytes, Failure> {
+pub(crate) async fn collect(body: Body) -> Result<Bytes, ApiError> {
     match http_body_util::Limited::new(body, MAX_BODY).collect().await {
         Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.is::<http_body_util::LengthLimitError>() => Err(Failure::new(
-            StatusCode::PAYLOAD_TOO_LARGE,
-            "RequestEntityTooLarge",
-            format!("Request entity too large: limit is {MAX_BODY}"),
-        )),
-        Err(error) => Err(Failure::bad_request(format!("error reading the body: {error}"))),
+        Err(error) if error.is::<http_body_util::LengthLimitError>() => {
+            Err(ApiError::new(Reason::RequestEntityTooLarge, format!("Request entity too large: limit is {MAX_BODY}")))
+        }
+        Err(error) => Err(ApiError::bad_request(format!("error reading the body: {error}"))),
     }
 }
 

@@ -3,10 +3,11 @@
 use async_trait::async_trait;
 use axum::extract::Request;
 use axum::response::Response;
+use crowsnest_apimachinery::status::ApiError;
 
 use super::writer::Writer;
 use super::{StoredGroup, Target};
-use crate::aggregated::reply::Failure;
+
 use crate::aggregated::request::context::RequestContext;
 use crate::aggregated::resource::openapi::Document;
 use crate::aggregated::resource::{Definition, Resource};
@@ -39,7 +40,7 @@ impl Resource for StoredResource {
         server: &Aggregated,
         context: &RequestContext,
         request: Request,
-    ) -> Result<Response, Failure> {
+    ) -> Result<Response, ApiError> {
         let user = &context.user;
         let writer = (!user.is_master()).then_some(Writer { delegated: &server.delegated, user });
         let target = Target { tail: context.attributes.tail(), query: context.query() };

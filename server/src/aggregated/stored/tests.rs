@@ -7,6 +7,7 @@ use crowsnest_kube_apiserver::admission::webhook::client::WebhookClient;
 use crowsnest_kube_apiserver::crd::controller::Controller;
 use crowsnest_kube_apiserver::services::ClusterServices;
 use crowsnest_kube_apiserver::{ApiServer, Config, Data};
+use crowsnest_process::reply::StatusResponse;
 use serde_json::json;
 
 use super::*;

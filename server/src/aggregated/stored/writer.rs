@@ -9,8 +9,10 @@ use crowsnest_admission::{agents, backend_store};
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::search::ResourceRegistry;
 use crowsnest_apimachinery::request::{Query, ResourcePath};
+use crowsnest_apimachinery::status::{ApiError, Reason};
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_apiserver::audit::Attributes;
+use crowsnest_component_base::client_errors::api_error;
 use http::{HeaderValue, Method, Response, StatusCode};
 use http_body_util::BodyExt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -18,7 +20,6 @@ use kube::client::Body as KubeBody;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::aggregated::reply::Failure;
 use crate::aggregated::request::authentication::Delegated;
 use crate::aggregated::stored::forward::{ATTEMPTS, Forward};
 use crate::aggregated::stored::read_stored;
@@ -67,12 +68,12 @@ pub(crate) struct Writer<'w> {
 
 impl Writer<'_> {
     /// Refuses agents of other clusters by the cluster's name.
-    pub(crate) fn check_name(self, cluster: &str) -> Result<(), Failure> {
+    pub(crate) fn check_name(self, cluster: &str) -> Result<(), ApiError> {
         agents::check_cluster(self.user, cluster).map_err(|why| forbidden(cluster, &why))
     }
 
     /// Refuses a write that changes where tokens are sent if the caller has no right to read those tokens.
-    pub(crate) async fn check(self, before: Before<'_>, after: &Cluster) -> Result<(), Failure> {
+    pub(crate) async fn check(self, before: Before<'_>, after: &Cluster) -> Result<(), ApiError> {
         let name = after.metadata.name.as_deref().unwrap_or_default();
         self.check_name(name)?;
         agents::check_registration(self.user, before, after).map_err(|why| forbidden(name, &why))?;
@@ -89,13 +90,13 @@ impl Writer<'_> {
         self,
         before: Before<'_, ResourceRegistry>,
         after: &ResourceRegistry,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), ApiError> {
         let name = after.metadata.name.as_deref().unwrap_or_default();
         let report = backend_store::review(before, after);
         self.check_uses(&report, |why| forbidden_in(search_karmada_io::NAME, "resourceregistries", name, why)).await
     }
 
-    async fn check_uses(self, report: &Report, forbidden: impl Fn(&str) -> Failure) -> Result<(), Failure> {
+    async fn check_uses(self, report: &Report, forbidden: impl Fn(&str) -> ApiError) -> Result<(), ApiError> {
         for secret in &report.uses {
             if !self.may_use(secret).await? {
                 return Err(forbidden(&report.refusal(&self.user.name, secret)));
@@ -104,7 +105,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    async fn check_written(self, before: Before<'_, Written>, after: &Written) -> Result<(), Failure> {
+    async fn check_written(self, before: Before<'_, Written>, after: &Written) -> Result<(), ApiError> {
         match after {
             Written::Cluster(after) => self.check(before.and_then(Written::cluster), after).await,
             Written::Registry(after) => self.check_registry(before.and_then(Written::registry), after).await,
@@ -112,19 +113,19 @@ impl Writer<'_> {
     }
 
     /// Checks a write that replaces `before`, the stored object.
-    pub(super) async fn check_values(self, before: &Value, after: &Value) -> Result<(), Failure> {
-        let no_object = || Failure::bad_request("the body of the request is an object of another kind");
+    pub(super) async fn check_values(self, before: &Value, after: &Value) -> Result<(), ApiError> {
+        let no_object = || ApiError::bad_request("the body of the request is an object of another kind");
         let (before, after) = (typed(before).ok_or_else(no_object)?, typed(after).ok_or_else(no_object)?);
         self.check_written(Before::Known(&before), &after).await
     }
 
     /// Refuses an agent's Cluster whose ID is registered by another name. Agents cannot list Clusters themselves.
-    async fn check_id(self, after: &Cluster) -> Result<(), Failure> {
+    async fn check_id(self, after: &Cluster) -> Result<(), ApiError> {
         let (name, id) = (after.metadata.name.as_deref().unwrap_or_default(), after.spec.id.as_str());
         if id.is_empty() {
             return Ok(());
         }
-        let registered = read_stored(&self.delegated.control_plane(), "/clusters").await.map_err(Failure::upstream)?;
+        let registered = read_stored(&self.delegated.control_plane(), "/clusters").await.map_err(api_error)?;
         let mut others = registered["items"].as_array().into_iter().flatten();
         match others.any(|other| other["spec"]["id"] == id && other["metadata"]["name"] != name) {
             true => Err(forbidden(name, "a cluster with its spec.id is registered by another name")),
@@ -138,7 +139,7 @@ impl Writer<'_> {
         group: &str,
         resource: &str,
         name: &str,
-    ) -> Result<Result<(), Failure>, Failure> {
+    ) -> Result<Result<(), ApiError>, ApiError> {
         let attributes = Attributes {
             verb: "create".to_owned(),
             group: group.to_owned(),
@@ -150,7 +151,7 @@ impl Writer<'_> {
         Ok(self.delegated.review(self.user, &attributes).await?.check(self.user, &attributes))
     }
 
-    async fn may_use(self, secret: &SecretUse) -> Result<bool, Failure> {
+    async fn may_use(self, secret: &SecretUse) -> Result<bool, ApiError> {
         for verb in secret.verbs {
             let attributes = Attributes {
                 verb: (*verb).to_owned(),
@@ -168,7 +169,7 @@ impl Writer<'_> {
     }
 
     /// True if the caller may write the Cluster itself, not only its status.
-    pub(super) async fn may_write(self, method: &Method, cluster: &str) -> Result<bool, Failure> {
+    pub(super) async fn may_write(self, method: &Method, cluster: &str) -> Result<bool, ApiError> {
         let path = ResourcePath { name: cluster.to_owned(), ..ResourcePath::default() };
         let attributes = Attributes {
             verb: path.operation(method, &Query::default()).verb.to_owned(),
@@ -188,7 +189,7 @@ impl Writer<'_> {
         forward: &Forward<'_>,
         tail: &str,
         body: &[u8],
-    ) -> Result<Response<KubeBody>, Failure> {
+    ) -> Result<Response<KubeBody>, ApiError> {
         let kind = forward.content_type.as_ref().and_then(|kind| kind.to_str().ok()).unwrap_or(JSON);
         let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
         match (&forward.method, kind.as_str()) {
@@ -223,7 +224,7 @@ impl Writer<'_> {
         tail: &str,
         body: &[u8],
         kind: &str,
-    ) -> Result<Response<KubeBody>, Failure> {
+    ) -> Result<Response<KubeBody>, ApiError> {
         let mut attempt = 1;
         loop {
             let live = live(forward, tail).await?;
@@ -231,8 +232,9 @@ impl Writer<'_> {
             if !tried.status().is_success() {
                 return Ok(tried);
             }
-            let tried = tried.into_body().collect().await.map_err(Failure::upstream)?.to_bytes();
-            let after = read(&tried).ok_or_else(|| Failure::internal("the control plane answers with another kind"))?;
+            let tried = tried.into_body().collect().await.map_err(api_error)?.to_bytes();
+            let after =
+                read(&tried).ok_or_else(|| ApiError::internal("the control plane answers with another kind"))?;
             self.check_written(live.as_ref().map_or(Before::Unseen, Before::Known), &after).await?;
             let version = live.as_ref().and_then(|live| live.metadata().resource_version.as_deref());
             let pinned = match version {
@@ -255,9 +257,9 @@ pub(super) fn is_apply(content_type: Option<&HeaderValue>) -> bool {
 }
 
 /// An apply patch for this version of an object, unless the patch names one itself.
-pub(super) fn pinned_apply(body: &[u8], version: &str) -> Result<Vec<u8>, Failure> {
-    let patch: Value =
-        serde_json::from_slice(body).map_err(|error| Failure::bad_request(format!("error decoding patch: {error}")))?;
+pub(super) fn pinned_apply(body: &[u8], version: &str) -> Result<Vec<u8>, ApiError> {
+    let patch: Value = serde_json::from_slice(body)
+        .map_err(|error| ApiError::bad_request(format!("error decoding patch: {error}")))?;
     match patch.pointer("/metadata/resourceVersion").and_then(Value::as_str) {
         Some(given) if !matches!(given, "" | "0") => Ok(body.to_vec()),
         _ => pinned(APPLY, body, version),
@@ -265,8 +267,8 @@ pub(super) fn pinned_apply(body: &[u8], version: &str) -> Result<Vec<u8>, Failur
 }
 
 /// Adds the resourceVersion to a patch, so that it conflicts if the object has changed.
-pub(super) fn pinned(kind: &str, body: &[u8], version: &str) -> Result<Vec<u8>, Failure> {
-    let bad = |error| Failure::bad_request(format!("error decoding patch: {error}"));
+pub(super) fn pinned(kind: &str, body: &[u8], version: &str) -> Result<Vec<u8>, ApiError> {
+    let bad = |error| ApiError::bad_request(format!("error decoding patch: {error}"));
     let mut patch: Value = serde_json::from_slice(body).map_err(bad)?;
     match (&mut patch, kind) {
         (Value::Array(operations), JSON_PATCH) => {
@@ -275,16 +277,16 @@ pub(super) fn pinned(kind: &str, body: &[u8], version: &str) -> Result<Vec<u8>, 
         (Value::Object(fields), MERGE | APPLY) => {
             let metadata = fields.entry("metadata").or_insert_with(|| json!({}));
             let metadata = metadata.as_object_mut();
-            let metadata = metadata.ok_or_else(|| Failure::bad_request("metadata of a patch must be an object"))?;
+            let metadata = metadata.ok_or_else(|| ApiError::bad_request("metadata of a patch must be an object"))?;
             metadata.insert("resourceVersion".to_owned(), version.into());
         }
-        _ => return Err(Failure::bad_request("a patch must be an object, or a list of operations")),
+        _ => return Err(ApiError::bad_request("a patch must be an object, or a list of operations")),
     }
-    serde_json::to_vec(&patch).map_err(Failure::internal)
+    serde_json::to_vec(&patch).map_err(ApiError::internal)
 }
 
 /// The stored object that a write applies to.
-async fn live(forward: &Forward<'_>, tail: &str) -> Result<Option<Written>, Failure> {
+async fn live(forward: &Forward<'_>, tail: &str) -> Result<Option<Written>, ApiError> {
     let found = forward.read(tail).await?;
     // The write meets the same refusal, and is answered with it. What cannot be read is reviewed as if it were new.
     if found["kind"] == "Status" {
@@ -292,7 +294,7 @@ async fn live(forward: &Forward<'_>, tail: &str) -> Result<Option<Written>, Fail
     }
     match typed(&found) {
         Some(written) => Ok(Some(written)),
-        None => Err(Failure::internal("the control plane answers with another kind")),
+        None => Err(ApiError::internal("the control plane answers with another kind")),
     }
 }
 
@@ -312,24 +314,24 @@ fn typed(object: &Value) -> Option<Written> {
 }
 
 /// Refuses a write whose body cannot be reviewed. Uses the control plane's error message if there is one.
-async fn unreadable(forward: &Forward<'_>, tail: &str, body: &[u8]) -> Result<Response<KubeBody>, Failure> {
+async fn unreadable(forward: &Forward<'_>, tail: &str, body: &[u8]) -> Result<Response<KubeBody>, ApiError> {
     let tried = forward.rehearse(tail, body).await?;
     if !tried.status().is_success() {
         return Ok(tried);
     }
     let text = "the body of the request was in an unknown format - accepted media types include: \
                 application/json, application/yaml";
-    Err(Failure::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", text))
+    Err(ApiError::new(Reason::UnsupportedMediaType, text))
 }
 
-fn forbidden(cluster: &str, why: &str) -> Failure {
+fn forbidden(cluster: &str, why: &str) -> ApiError {
     forbidden_in(cluster_karmada_io::NAME, "clusters", cluster, why)
 }
 
-fn forbidden_in(group: &str, resource: &str, name: &str, why: &str) -> Failure {
+fn forbidden_in(group: &str, resource: &str, name: &str, why: &str) -> ApiError {
     let quoted = if name.is_empty() { String::new() } else { format!(" {name:?}") };
     let text = format!("{resource}.{group}{quoted} is forbidden: {why}");
-    Failure::new(StatusCode::FORBIDDEN, "Forbidden", text).with_details(group, resource, name)
+    ApiError::new(Reason::Forbidden, text).with_object(group, resource, name)
 }
 
 /// The query of the request as a dry run, independent of its own `dryRun` parameter.

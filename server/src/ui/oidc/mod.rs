@@ -11,6 +11,9 @@ mod flow;
 mod page;
 mod sessions;
 
+use crowsnest_apimachinery::status::ApiError;
+use crowsnest_process::reply::StatusResponse;
+use crowsnest_process::reply::code;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -27,8 +30,8 @@ use url::Url;
 use super::Ui;
 use super::cookies::{self, Cookie, SameSite};
 use super::seal::Seal;
-use crate::aggregated::reply::{Body, Failure};
 pub(crate) use config::SignInConfig;
+use crowsnest_process::reply::Body;
 use flow::{Flow, PATIENCE, local_path};
 use page::{ONCE_MORE, Refusal};
 use sessions::{Fresh, Sessions};
@@ -167,9 +170,9 @@ impl SignIn {
     }
 
     /// Refusal for a user whom the control plane does not accept.
-    fn unknown(&self, failure: &Failure) -> Refusal {
-        let said = failure.status()["message"].as_str().unwrap_or_default();
-        match failure.code() {
+    fn unknown(&self, failure: &ApiError) -> Refusal {
+        let said = &failure.message;
+        match code(failure) {
             StatusCode::UNAUTHORIZED => {
                 let settings = self.oidc.settings();
                 let next = format!(
@@ -278,7 +281,7 @@ fn refused(refusal: &Refusal, back: &str, cookies: &[Cookie]) -> Response<Body> 
 
 fn redirect(to: &str, cookies: &[Cookie]) -> Response<Body> {
     let Ok(location) = HeaderValue::from_str(to) else {
-        return Failure::internal("that is no address to go to").into_response();
+        return ApiError::internal("that is no address to go to").into_response();
     };
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::SEE_OTHER;

@@ -7,7 +7,7 @@ use url::form_urlencoded::byte_serialize;
 
 use super::LOGIN;
 use super::exchange::ExchangeError;
-use crate::aggregated::reply::Body;
+use crowsnest_process::reply::Body;
 
 /// Maximum length of an issuer's message; longer ones are truncated.
 const LONGEST: usize = 500;

@@ -1,11 +1,11 @@
 //! Sessions of users who signed in at an issuer. Tokens stay in this process; the browser holds a handle. The ID token
 //! is renewed with the refresh token when it expires. Written by the sign-in, read by every request of the UI.
 
+use crowsnest_apimachinery::status::{ApiError, Reason};
 use std::sync::Arc;
 use std::time::Duration;
 
 use crowsnest_apiserver::authn::oidc::{self, Claims, OidcError, whole};
-use http::StatusCode;
 use jiff::{SignedDuration, Timestamp};
 use moka::sync::Cache;
 use tokio::sync::Mutex;
@@ -13,7 +13,7 @@ use tokio::sync::Mutex;
 use super::SignIn;
 use super::exchange::{self, Tokens};
 use super::flow::Secret;
-use crate::aggregated::reply::Failure;
+
 use crate::ui::handle::{self, Fingerprint, fingerprint};
 
 /// Idle time after which a session ends. The issuer limits the lifetime of active sessions.
@@ -60,15 +60,13 @@ enum NoToken {
     NotNow(String),
 }
 
-impl From<NoToken> for Failure {
+impl From<NoToken> for ApiError {
     fn from(no_token: NoToken) -> Self {
         match no_token {
-            NoToken::Ended(why) => Self::new(StatusCode::UNAUTHORIZED, "Unauthorized", format!("{why}; sign in again")),
-            NoToken::NotNow(why) => Self::new(
-                StatusCode::SERVICE_UNAVAILABLE,
-                "ServiceUnavailable",
-                format!("your session can't be renewed now: {why}"),
-            ),
+            NoToken::Ended(why) => Self::new(Reason::Unauthorized, format!("{why}; sign in again")),
+            NoToken::NotNow(why) => {
+                Self::new(Reason::ServiceUnavailable, format!("your session can't be renewed now: {why}"))
+            }
         }
     }
 }
@@ -108,7 +106,7 @@ impl Sessions {
 
 impl SignIn {
     /// The current ID token of a session.
-    pub(in crate::ui) async fn token(self: &Arc<Self>, handle: &str) -> Result<String, Failure> {
+    pub(in crate::ui) async fn token(self: &Arc<Self>, handle: &str) -> Result<String, ApiError> {
         let key = fingerprint(handle);
         let Some(session) = self.sessions.0.get(&key) else {
             return Err(NoToken::Ended("your session is over".to_owned()).into());
@@ -122,7 +120,7 @@ impl SignIn {
         // The renewal must complete even if the browser disconnects, because the refresh token may work only once.
         let this = Arc::clone(self);
         let renewed = self.renewals.spawn(async move { this.renewed(&session).await }).await;
-        let renewed = renewed.map_err(Failure::internal)?;
+        let renewed = renewed.map_err(ApiError::internal)?;
         if matches!(renewed, Err(NoToken::Ended(_))) {
             self.sessions.0.invalidate(&key);
         }

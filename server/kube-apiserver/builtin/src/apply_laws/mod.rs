@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crowsnest_apiserver::status::{ApiError, ApiResult};
+use crowsnest_apimachinery::status::{ApiError, ApiResult};
 use crowsnest_schema::apply::{self, Manager, Stop, Versions, only_times_differ};
 use proptest::prelude::*;
 use proptest::test_runner::{RngSeed, TestCaseError};

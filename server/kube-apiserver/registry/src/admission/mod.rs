@@ -7,7 +7,7 @@ pub mod expression;
 mod reinvocation;
 
 use async_trait::async_trait;
-use crowsnest_apiserver::status::ApiResult;
+use crowsnest_apimachinery::status::ApiResult;
 use serde_json::Value;
 
 use super::resource::{ResourceRef, Subresource};

@@ -10,11 +10,11 @@ mod service_account;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use crowsnest_apimachinery::status::ApiResult;
 use crowsnest_apimachinery::user::{ANONYMOUS, UserInfo};
 use crowsnest_apiserver::authn::{
     InProcess, Oidc, Peer, PeerCertificate, TokenSigner, bearer, oidc, request_header, unauthorized,
 };
-use crowsnest_apiserver::status::ApiResult;
 use http::{Extensions, HeaderMap};
 
 use crate::Registry;

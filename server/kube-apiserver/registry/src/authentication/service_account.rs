@@ -1,9 +1,9 @@
 //! Tokens of service accounts: TokenRequest, the checks on use (bound objects included), and legacy token Secrets.
 
 use crowsnest_apimachinery::field::FieldError;
+use crowsnest_apimachinery::status::{ApiError, ApiResult};
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_apiserver::authn::token::{ISSUER, TokenSigner};
-use crowsnest_apiserver::status::{ApiError, ApiResult};
 use serde_json::{Value, json};
 
 use crate::Registry;

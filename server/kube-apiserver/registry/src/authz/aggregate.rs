@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crowsnest_apiserver::status::ApiResult;
+use crowsnest_apimachinery::status::ApiResult;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use crowsnest_apimachinery::status::{ApiResult, Reason};
 use crowsnest_apimachinery::user::UserInfo;
-use crowsnest_apiserver::status::{ApiResult, Reason};
 use futures::future::try_join_all;
 use serde_json::{Value, json};
 

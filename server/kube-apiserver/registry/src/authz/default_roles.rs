@@ -7,7 +7,7 @@
 //! [`bootstrap`]: crate::authz::bootstrap
 
 use crowsnest_apimachinery::rbac::PolicyRule;
-use crowsnest_apiserver::status::{ApiError, ApiResult};
+use crowsnest_apimachinery::status::{ApiError, ApiResult};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use crowsnest_apimachinery::field::FieldError;
 use crowsnest_apimachinery::rbac::{Action, PolicyRule, RoleRef};
-use crowsnest_apiserver::status::{ApiError, ApiResult};
+use crowsnest_apimachinery::status::{ApiError, ApiResult};
 use serde_json::{Map, Value};
 
 use crate::admission::{self, Admission, Attributes, Operation};

@@ -15,8 +15,8 @@ use std::sync::Arc;
 
 use crowsnest_apimachinery::rbac::{Action, Decision, Rbac, Role, RoleBinding};
 use crowsnest_apimachinery::request::RequestInfo;
+use crowsnest_apimachinery::status::{ApiError, ApiResult, Reason};
 use crowsnest_apimachinery::user::UserInfo;
-use crowsnest_apiserver::status::{ApiError, ApiResult, Reason};
 use crowsnest_cel::authorizer::Judge;
 use parking_lot::RwLock;
 use serde::Deserialize;

@@ -2,9 +2,9 @@
 
 use crowsnest_apimachinery::field::{FieldError, FieldErrorKind};
 use crowsnest_apimachinery::rbac::{Action, Decision};
+use crowsnest_apimachinery::status::{ApiError, ApiResult};
 use crowsnest_apimachinery::unstructured::text;
 use crowsnest_apimachinery::user::UserInfo;
-use crowsnest_apiserver::status::{ApiError, ApiResult};
 use crowsnest_schema::print::text_of;
 use serde_json::{Value, json};
 

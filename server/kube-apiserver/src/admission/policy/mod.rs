@@ -166,7 +166,7 @@ impl<'a> Write<'a> {
             (None, "") => return Err("one of name or selector must be provided".into()),
             (None, name) => match self.registry.get(resource, namespace, name).await {
                 Ok(params) => vec![Some(params)],
-                Err(error) if error.is(crowsnest_apiserver::status::Reason::NotFound) => Vec::new(),
+                Err(error) if error.is(crowsnest_apimachinery::status::Reason::NotFound) => Vec::new(),
                 Err(error) => return Err(error.message),
             },
             (Some(selector), "") => {

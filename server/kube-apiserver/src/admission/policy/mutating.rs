@@ -3,7 +3,7 @@
 use std::sync::{Arc, Weak};
 
 use async_trait::async_trait;
-use crowsnest_apiserver::status::{ApiError, ApiResult, Cause};
+use crowsnest_apimachinery::status::{ApiError, ApiResult, Cause};
 use crowsnest_cel::authorizer::Judge;
 use crowsnest_cel::{Budget, with_base};
 use crowsnest_registry::Registry;

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crowsnest_apiserver::status::ApiResult;
+use crowsnest_apimachinery::status::ApiResult;
 use crowsnest_registry::authz::bootstrap::{loopback, loopback_options};
 use crowsnest_registry::object::Object;
 use crowsnest_registry::resource::Gvr;

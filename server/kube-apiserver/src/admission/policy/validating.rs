@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
 use async_trait::async_trait;
-use crowsnest_apiserver::status::{ApiError, ApiResult, Cause};
+use crowsnest_apimachinery::status::{ApiError, ApiResult, Cause};
 use crowsnest_cel::authorizer::Judge;
 use crowsnest_registry::Registry;
 use crowsnest_registry::admission::expression::{self, Inputs};

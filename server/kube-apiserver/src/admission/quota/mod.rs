@@ -10,7 +10,7 @@ use std::sync::{Arc, Weak};
 
 use async_trait::async_trait;
 use crowsnest_apimachinery::quantity::{Format, Quantity};
-use crowsnest_apiserver::status::{ApiError, ApiResult};
+use crowsnest_apimachinery::status::{ApiError, ApiResult};
 use crowsnest_registry::admission::{Admission, Attributes, Operation};
 use crowsnest_registry::options::WriteOptions;
 use crowsnest_registry::resource::Gvr;

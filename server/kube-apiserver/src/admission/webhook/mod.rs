@@ -13,7 +13,7 @@ use std::sync::{Arc, Weak};
 
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
-use crowsnest_apiserver::status::{ApiError, ApiResult, Cause, Details, Reason};
+use crowsnest_apimachinery::status::{ApiError, ApiResult, Cause, Details, Reason};
 use crowsnest_cel::authorizer::Judge;
 use crowsnest_cel::with_base;
 use crowsnest_registry::Registry;

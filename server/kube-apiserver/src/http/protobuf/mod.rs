@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use crowsnest_apiserver::status::{ApiError, ApiResult};
+use crowsnest_apimachinery::status::{ApiError, ApiResult};
 use crowsnest_schema::set::SchemaSet;
 use crowsnest_schema::{Schema, Type};
 use serde_json::{Map, Value, json};

@@ -1,6 +1,6 @@
 //! Merges lists: of scalars as sets, of maps by their merge key.
 
-use crowsnest_apiserver::status::ApiResult;
+use crowsnest_apimachinery::status::ApiResult;
 use serde_json::{Map, Value};
 
 use super::order::{in_order, partition};

@@ -5,7 +5,7 @@
 //!
 //! A merge uses its patch up as the original does: what is left is what errors about the result show.
 
-use crowsnest_apiserver::status::{ApiError, ApiResult};
+use crowsnest_apimachinery::status::{ApiError, ApiResult};
 use serde_json::{Map, Value};
 
 use self::place::Place;

@@ -1,6 +1,6 @@
 //! The order of merged lists: `$setElementOrder`, then the patch's, then the server's.
 
-use crowsnest_apiserver::status::ApiResult;
+use crowsnest_apimachinery::status::ApiResult;
 use serde_json::{Map, Value};
 
 use super::place::Place;

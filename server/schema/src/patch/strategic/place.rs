@@ -1,6 +1,6 @@
 //! Where in a Go type a merge stands, and what the type's tags say of the fields there.
 
-use crowsnest_apiserver::status::ApiResult;
+use crowsnest_apimachinery::status::ApiResult;
 
 use super::failed;
 use crate::{Field, PatchStrategy, Schema, Type};

@@ -1,12 +1,11 @@
-//! The error every handler returns: a Kubernetes `Status`.
+//! The error that request handlers return: a Kubernetes `Status`.
 //!
-//! Owned by the whole crate: storage, registry, admission and patch code build [`ApiError`] values with the
-//! constructors below; only a server's HTTP layer writes them to the wire. Wording follows apimachinery's `errors` and `field`
-//! packages, because clients (kubectl, client-go, conformance scenarios) match on it.
+//! Handlers build [`ApiError`] values with the constructors below; each server writes them to the wire in one place. Wording
+//! follows the `errors` and `field` packages of Kubernetes' apimachinery, because clients (kubectl, client-go) match on it.
 
 use std::fmt;
 
-use crowsnest_apimachinery::field::{FieldError, aggregate};
+use crate::field::{FieldError, aggregate};
 use serde::{Deserialize, Serialize};
 
 /// `metav1.StatusReason` with its HTTP code.
@@ -108,6 +107,11 @@ impl ApiError {
         Self { reason: format!("{reason:?}"), ..Self::unexplained(reason.code(), message) }
     }
 
+    /// A failure with a code that is not the reason's own.
+    pub fn with_reason(code: u16, reason: &str, message: impl Into<String>) -> Self {
+        Self { reason: reason.to_owned(), ..Self::unexplained(code, message) }
+    }
+
     /// A failure without a reason.
     pub fn unexplained(code: u16, message: impl Into<String>) -> Self {
         Self { code, reason: String::new(), message: message.into(), details: None, continue_token: None }
@@ -116,6 +120,12 @@ impl ApiError {
     pub fn with_details(mut self, details: Details) -> Self {
         self.details = Some(Box::new(details));
         self
+    }
+
+    /// The object in question. `resource` is the plural.
+    pub fn with_object(self, group: &str, resource: &str, name: &str) -> Self {
+        let (name, group, kind) = (name.to_owned(), group.to_owned(), resource.to_owned());
+        self.with_details(Details { name, group, kind, ..Details::default() })
     }
 
     pub fn is(&self, reason: Reason) -> bool {
@@ -192,6 +202,34 @@ impl ApiError {
         Self::new(Reason::Invalid, format!("{} \"{name}\" is invalid: {message}", qualified(group, kind))).with_details(
             Details { name: name.into(), group: group.into(), kind: kind.into(), causes, ..Details::default() },
         )
+    }
+
+    /// A path that leads to no resource.
+    pub fn unknown_resource() -> Self {
+        Self::new(Reason::NotFound, "the server could not find the requested resource")
+    }
+
+    pub fn unauthorized() -> Self {
+        Self::new(Reason::Unauthorized, "Unauthorized")
+    }
+
+    /// A method that no resource of this path has.
+    pub fn method_not_allowed() -> Self {
+        Self::new(Reason::MethodNotAllowed, "the server does not allow this method on the requested resource")
+    }
+
+    /// The limit of concurrent requests is reached; to be sent again after a second.
+    pub fn too_many_requests() -> Self {
+        Self::new(Reason::TooManyRequests, "Too many requests, please try again later.")
+            .with_details(Details { retry_after_seconds: Some(1), ..Details::default() })
+    }
+
+    pub fn timeout() -> Self {
+        Self::new(Reason::Timeout, "Timeout: request did not complete within the allotted timeout")
+    }
+
+    pub fn unavailable(message: impl Into<String>) -> Self {
+        Self::new(Reason::ServiceUnavailable, message)
     }
 
     pub fn internal(message: impl fmt::Display) -> Self {

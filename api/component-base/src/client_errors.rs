@@ -1,0 +1,23 @@
+//! Errors of a client as what a server answers.
+
+use crowsnest_apimachinery::status::{ApiError, Cause, Details};
+
+/// A failed request to the control plane: its own `Status`, or 503 if it cannot be reached.
+pub fn api_error(error: kube::Error) -> ApiError {
+    let kube::Error::Api(status) = error else {
+        return ApiError::unavailable(format!("the control plane can't be reached: {error}"));
+    };
+    let details = status.details.map(|details| {
+        let causes = details.causes.into_iter();
+        let causes = causes.map(|cause| Cause { reason: cause.reason, message: cause.message, field: cause.field });
+        Box::new(Details {
+            name: details.name,
+            group: details.group,
+            kind: details.kind,
+            uid: details.uid,
+            causes: causes.collect(),
+            retry_after_seconds: (details.retry_after_seconds > 0).then_some(details.retry_after_seconds),
+        })
+    });
+    ApiError { code: status.code, reason: status.reason, message: status.message, details, continue_token: None }
+}

@@ -1,0 +1,56 @@
+//! HTTP responses: JSON bodies and `Status` objects.
+
+use crowsnest_apimachinery::status::ApiError;
+use http::{HeaderValue, Response, StatusCode, header};
+use serde_json::Value;
+
+/// The body type of every response.
+pub type Body = axum::body::Body;
+
+/// `Status` of a response, for the audit log.
+#[derive(Debug, Clone)]
+pub struct ResponseStatus(pub Value);
+
+/// An error as a response.
+pub trait StatusResponse {
+    /// A JSON `Status` with its code, and `Retry-After` where the error says when to try again.
+    fn into_response(self) -> Response<Body>;
+}
+
+impl StatusResponse for ApiError {
+    fn into_response(self) -> Response<Body> {
+        let mut response = json(code(&self), &self.to_status());
+        if let Some(seconds) = self.details.as_ref().and_then(|details| details.retry_after_seconds) {
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        response
+    }
+}
+
+/// The HTTP status of an error.
+pub fn code(error: &ApiError) -> StatusCode {
+    StatusCode::from_u16(error.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+}
+
+/// The error of an axum handler.
+pub struct HandlerError(ApiError);
+
+impl<E: Into<ApiError>> From<E> for HandlerError {
+    fn from(error: E) -> Self {
+        Self(error.into())
+    }
+}
+
+impl axum::response::IntoResponse for HandlerError {
+    fn into_response(self) -> Response<Body> {
+        StatusResponse::into_response(self.0)
+    }
+}
+
+/// A JSON response.
+pub fn json(code: StatusCode, value: &Value) -> Response<Body> {
+    let mut response = Response::new(Body::from(value.to_string()));
+    *response.status_mut() = code;
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
