@@ -62,7 +62,7 @@ impl Informer {
     /// Dispatches until stopped. Fails when the cache ends.
     pub async fn run(mut self, handler: Arc<dyn EventHandler>, stop: CancellationToken) -> Result<(), String> {
         let inner = Arc::clone(&self.world.inner);
-        let mut follower = inner.index.follow(Seq(inner.told.load(Ordering::Acquire)));
+        let mut follower = inner.index.follow(*inner.told.borrow());
         let mut states = inner.index.states_version();
         let mut settle = tokio::time::interval(SETTLE);
         while !stop.is_cancelled() {
@@ -99,7 +99,7 @@ impl Informer {
                 for change in &changes {
                     self.tell_change(change, handler).await?;
                 }
-                self.world.inner.told.store(follower.since().0, Ordering::Release);
+                self.world.inner.told.send_replace(follower.since());
             }
             Err(gone) => {
                 tracing::warn!(%gone, "the informer fell behind the cache; all collections are dispatched again");
@@ -118,7 +118,7 @@ impl Informer {
         follower.skip_to(from);
         // Changes were missed, so nothing decoded can be trusted.
         inner.decoded.forget(|_| true);
-        inner.told.store(from.0, Ordering::Release);
+        inner.told.send_replace(from);
         self.telling.clear();
         for collection in inner.collections.read().values() {
             if collection.telling.load(Ordering::Acquire) {
@@ -172,6 +172,7 @@ impl Informer {
             }
             None => {
                 collection.told.send_replace(true);
+                self.world.inner.told.send_modify(|_| {});
                 if let Some(mut keys) = telling.again {
                     keys.extend(
                         self.world

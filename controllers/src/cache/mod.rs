@@ -92,7 +92,7 @@ struct Inner {
     /// Number of own writes that are not dispatched yet.
     untold: watch::Sender<usize>,
     /// Changes up to here have been dispatched.
-    told: AtomicU64,
+    told: watch::Sender<Seq>,
     read: AtomicU64,
 }
 
@@ -102,9 +102,9 @@ pub struct World {
     inner: Arc<Inner>,
 }
 
-fn place(index: &Index, told: &AtomicU64, collection: &CollectionKey) -> Place {
+fn place(index: &Index, told: &watch::Sender<Seq>, collection: &CollectionKey) -> Place {
     let position = index.state(collection).map(|state| Version::of(&state.resource_version)).unwrap_or_default();
-    Place { position, latest: index.seq(), told: Seq(told.load(Ordering::Acquire)) }
+    Place { position, latest: index.seq(), told: *told.borrow() }
 }
 
 impl World {
@@ -112,7 +112,7 @@ impl World {
     pub fn new(index: Index, bytes: usize) -> (Self, Informer) {
         let (wrote, waiting) = mpsc::channel(WAITING);
         let inner = Inner {
-            told: AtomicU64::new(index.seq().0),
+            told: watch::Sender::new(index.seq()),
             index,
             collections: RwLock::default(),
             added: Notify::new(),
@@ -458,6 +458,19 @@ impl World {
             self.inner.untold.send_modify(|untold| *untold -= 1);
             tracing::debug!("an own write is dispatched when its collector delivers it");
         }
+    }
+
+    /// Whether all changes of the cache have been dispatched, and all collections that have been listed.
+    pub fn is_dispatched(&self) -> bool {
+        let is_told = |collection: &Arc<Collection>| {
+            *collection.told.borrow() || !self.inner.index.state(&collection.key).is_some_and(|state| state.is_fresh())
+        };
+        *self.inner.told.borrow() >= self.inner.index.seq() && self.inner.collections.read().values().all(is_told)
+    }
+
+    /// The newest change of the cache that has been dispatched. Also notified after a collection has been.
+    pub fn dispatched(&self) -> watch::Receiver<Seq> {
+        self.inner.told.subscribe()
     }
 
     /// Number of own writes that have not been dispatched yet.

@@ -112,13 +112,15 @@ impl Manager {
         self.dispatcher.full_resync().await
     }
 
-    /// Waits until all queues are empty, all writes of this process have been dispatched, and all events and entries are written.
+    /// Waits until all changes of the cache and all writes of this process have been dispatched, all queues are empty, and all
+    /// events and entries are written.
     pub async fn idle(&self) {
         let mut finished: Vec<_> = self.dispatcher.queues().map(Busy::finished).collect();
-        let mut untold = self.context.world.untold();
+        let (mut untold, mut dispatched) = (self.context.world.untold(), self.context.world.dispatched());
         let (events, journal) = (&self.context.events, &self.context.journal);
         loop {
-            let told = *untold.borrow_and_update() == 0;
+            dispatched.mark_unchanged();
+            let told = *untold.borrow_and_update() == 0 && self.context.world.is_dispatched();
             let idle = told && !self.dispatcher.has_deferred_writes() && self.dispatcher.queues().all(Busy::is_idle);
             // A key of a write in between may be in a queue that was checked before.
             if idle && !untold.has_changed().unwrap_or_default() {
@@ -133,6 +135,7 @@ impl Manager {
             tokio::select! {
                 _ = futures::future::select_all(next) => {}
                 _ = untold.changed() => {}
+                _ = dispatched.changed() => {}
             }
         }
     }

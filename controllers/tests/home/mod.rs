@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_apiserver::outbound::Outbound;
 use crowsnest_controllers::cache::chosen_labels;
@@ -18,7 +19,7 @@ use crowsnest_kube_apiserver::crd::controller::Controller;
 use crowsnest_kube_apiserver::services::ClusterServices;
 use crowsnest_kube_apiserver::{ApiServer, Config as ServerConfig, Data};
 use crowsnest_members::{Fleet, FleetOptions};
-use futures::StreamExt;
+use futures::{FutureExt, StreamExt};
 use k8s_openapi::api::core::v1::Event;
 use kube::runtime::WatchStreamExt;
 use requests::Requests;
@@ -51,8 +52,8 @@ fn cluster_scoped(resource: &str, kind: &str) -> Resource {
 }
 
 pub const LONGEST: Duration = Duration::from_secs(30);
-/// When nothing has happened anywhere for so long, nothing goes on.
-const QUIET: Duration = Duration::from_millis(300);
+/// Pause between two checks of a condition that nothing reports.
+const POLL: Duration = Duration::from_millis(10);
 
 /// Watches one object until it is as wanted; the test fails, with what it saw last, when that takes unreasonably long.
 async fn watch(
@@ -258,18 +259,33 @@ impl Home {
         tokio::time::timeout(LONGEST, self.manager.idle()).await.expect("idle in time");
     }
 
-    /// Waits until nothing happens any more: no loop is busy, and nothing changes anywhere.
+    /// Waits until nothing is left to do: the cache has every change of what it collects, and no controller is busy after that.
     pub async fn quiet(&self) {
         let becoming_quiet = async {
-            let mut changes = self.index.follow(self.index.seq());
             loop {
-                self.idle().await;
-                if tokio::time::timeout(QUIET, changes.next()).await.is_err() {
+                self.manager.idle().await;
+                if self.is_collected() && self.manager.idle().now_or_never().is_some() {
                     return;
                 }
+                tokio::time::sleep(POLL).await;
             }
         };
         tokio::time::timeout(LONGEST, becoming_quiet).await.expect("quiet in time");
+    }
+
+    /// Whether the cache has the last change of every collection that it follows.
+    fn is_collected(&self) -> bool {
+        let server = |cluster: &ClusterName| match cluster.is_control_plane() {
+            true => Some(&self.control_plane),
+            false => self.members.iter().find(|(name, _)| name == cluster.as_str()).map(|(_, server)| server),
+        };
+        self.index.states().iter().filter(|(_, state)| state.is_fresh()).all(|(key, state)| {
+            let Some(store) = server(&key.cluster).map(|server| &server.registry().store) else { return true };
+            let name = format!("{}/{}", key.resource.group, key.resource.resource);
+            let table = store.tables().into_iter().find(|(table, _)| table.as_str() == name);
+            let written = table.map_or(0, |(table, _)| store.last_change(&table));
+            state.resource_version.parse().is_ok_and(|seen: u64| seen >= written)
+        })
     }
 
     /// The last write of every resource, in the control plane and in the members. Events, which tell of looks as well, aside.

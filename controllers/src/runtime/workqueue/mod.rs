@@ -66,7 +66,7 @@ pub trait Busy {
     /// Closes the queue: it keeps no keys.
     fn close(&self);
 
-    /// Whether no key is ready or being reconciled.
+    /// Whether no key is ready, being reconciled or about to be after a change or a first failure.
     fn is_idle(&self) -> bool;
 
     /// Changes whenever a key was handled.
@@ -172,7 +172,7 @@ impl<K: Hash + Eq + Clone + Debug + Send + 'static> Queue<K> {
         {
             let mut state = self.state.lock();
             state.counts.retries += 1;
-            state.delay(key, now + delay, None);
+            state.delay(key, now + delay, None, true);
         }
         self.wake.notify_one();
     }

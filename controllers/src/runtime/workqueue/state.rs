@@ -12,6 +12,8 @@ use super::{Outcome, Priority};
 
 /// Delay after failures.
 const FAILED: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_secs(30));
+/// Failures in a row after which a key no longer counts as about to succeed.
+const FIRST_FAILURES: u32 = 5;
 /// Delay after attempts without effect.
 const LATER: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(10));
 pub(super) const PARKED: Duration = Duration::from_secs(300);
@@ -38,6 +40,8 @@ impl Turn {
 struct Delayed {
     at: (Instant, u64),
     priority: Priority,
+    /// A change requested it, or it failed a moment ago. Otherwise it only returns after a period.
+    is_requested: bool,
 }
 
 /// A key that a worker reconciles.
@@ -96,9 +100,9 @@ impl<K: Hash + Eq + Clone> State<K> {
         *self = State { closed: true, ..State::new() };
     }
 
-    /// Whether no key is ready or being reconciled.
+    /// Whether no key is ready, being reconciled or about to be after a change or a first failure.
     pub(super) fn is_idle(&self) -> bool {
-        self.ready.is_empty() && self.running.is_empty()
+        self.ready.is_empty() && self.running.is_empty() && !self.delayed.values().any(|delayed| delayed.is_requested)
     }
 
     /// Keys that are ready or being reconciled.
@@ -153,18 +157,23 @@ impl<K: Hash + Eq + Clone> State<K> {
     }
 
     /// The earlier of two delays counts.
-    pub(super) fn delay(&mut self, key: K, at: Instant, priority: Option<Priority>) {
+    pub(super) fn delay(&mut self, key: K, at: Instant, priority: Option<Priority>, is_requested: bool) {
         if self.closed {
             return;
         }
-        if self.delayed.get(&key).is_some_and(|known| known.at.0 <= at) {
-            return;
+        let mut is_requested = is_requested;
+        if let Some(known) = self.delayed.get_mut(&key) {
+            known.is_requested |= is_requested;
+            is_requested = known.is_requested;
+            if known.at.0 <= at {
+                return;
+            }
         }
         let known = self.undelay(&key);
         let at = (at, self.next_number());
         let priority = priority.or(known).unwrap_or_default();
         self.times.insert(at, key.clone());
-        self.delayed.insert(key, Delayed { at, priority });
+        self.delayed.insert(key, Delayed { at, priority, is_requested });
     }
 
     /// The priority it would have had.
@@ -180,7 +189,7 @@ impl<K: Hash + Eq + Clone> State<K> {
         self.wakes += 1;
         for (key, since) in std::mem::take(&mut self.parked) {
             let at = since + self.backoff(&key, LATER);
-            self.delay(key, at, None);
+            self.delay(key, at, None, false);
         }
     }
 
@@ -232,16 +241,19 @@ impl<K: Hash + Eq + Clone> State<K> {
         let woken = running.as_ref().is_some_and(|running| running.wakes != self.wakes);
         match outcome {
             Ok(Outcome::Done) => {}
-            Ok(Outcome::Again(delay)) => self.delay(key.clone(), now + delay, priority),
+            Ok(Outcome::Again(delay)) => self.delay(key.clone(), now + delay, priority, false),
             // The wake came while this key was reconciled and must not be lost.
             Ok(Outcome::Parked) if !woken => {
                 self.parked.insert(key.clone(), now);
-                self.delay(key.clone(), now + PARKED, priority);
+                self.delay(key.clone(), now + PARKED, priority, false);
             }
             Ok(Outcome::Later | Outcome::Parked) => {
-                self.delay(key.clone(), now + self.backoff(&key, LATER), priority);
+                self.delay(key.clone(), now + self.backoff(&key, LATER), priority, false);
             }
-            Err(()) => self.delay(key.clone(), now + self.backoff(&key, FAILED), priority),
+            Err(()) => {
+                let at = now + self.backoff(&key, FAILED);
+                self.delay(key.clone(), at, priority, attempts <= FIRST_FAILURES);
+            }
         }
         if let Some((priority, since)) = running.and_then(|running| running.again)
             && !self.closed

@@ -212,3 +212,28 @@ fn a_closed_queue_keeps_nothing() {
     assert!(queue.is_closed() && queue.is_idle());
     assert_eq!(queue.state.lock().next(Instant::now()), Err(None));
 }
+
+#[rstest]
+#[case::done(Ok(Outcome::Done), 1, true)]
+#[case::periodic(Ok(Outcome::Again(SECOND)), 1, true)]
+#[case::without_effect(Ok(Outcome::Later), 1, true)]
+#[case::parked(Ok(Outcome::Parked), 1, true)]
+#[case::failed(Err(()), 1, false)]
+#[case::failing(Err(()), 6, true)]
+fn a_queue_is_idle_unless_a_key_is_due_soon(
+    #[case] outcome: Result<Outcome, ()>,
+    #[case] times: u32,
+    #[case] expected: bool,
+) {
+    let (mut state, mut now) = (State::new(), Instant::now());
+    for _ in 0..times {
+        now += PARKED;
+        state.add('a', None, now);
+        state.next(now).expect("ready");
+        assert!(!state.is_idle(), "it is being reconciled");
+        state.finish('a', outcome, now);
+    }
+    assert_eq!(state.is_idle(), expected);
+    state.delay('a', now + PARKED, None, true);
+    assert!(!state.is_idle(), "a change requested it");
+}
