@@ -1,7 +1,7 @@
 //! FederatedResourceQuota: its own rules, and what a binding does to the use it records.
 
 use crowsnest_api::policy::{FederatedResourceQuota, FederatedResourceQuotaSpec, ResourceList};
-use crowsnest_api::work::ResourceBinding;
+use crowsnest_api::work::{ObjectReference, ResourceBinding};
 use crowsnest_apimachinery::field::FieldError;
 use crowsnest_apimachinery::names::format;
 use crowsnest_apimachinery::quantity::Quantity;
@@ -9,7 +9,6 @@ use crowsnest_apimachinery::quantity::Quantity;
 use super::decode::decode;
 use super::{Outcome, Refusal, Request};
 use crowsnest_plan::quota::{self as plan, Exceeded, Usage, add, amount, amounts, is_huge_page, to_list, usage};
-use crowsnest_plan::reference::Reference;
 use crowsnest_plan::work::construct::targets;
 
 /// Resources a quota may name without a domain.
@@ -224,11 +223,11 @@ fn enforce(
     Ok(changed)
 }
 
-fn reference(quota: &FederatedResourceQuota) -> Reference {
+fn reference(quota: &FederatedResourceQuota) -> ObjectReference {
     let text = |field: &Option<String>| field.as_deref().unwrap_or_default().to_owned();
     let (namespace, name) = (text(&quota.metadata.namespace), text(&quota.metadata.name));
-    let named = Reference::named("policy.karmada.io/v1alpha1", "FederatedResourceQuota", &namespace, &name);
-    Reference { uid: text(&quota.metadata.uid), ..named }
+    let named = ObjectReference::named("policy.karmada.io/v1alpha1", "FederatedResourceQuota", &namespace, &name);
+    ObjectReference { uid: text(&quota.metadata.uid), ..named }
 }
 
 /// The recorded use with a change, in the formats use is recorded in.

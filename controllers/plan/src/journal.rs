@@ -10,13 +10,14 @@ pub mod clusters;
 pub mod workloads;
 
 use crowsnest_api::constants::{annotation, event};
+use crowsnest_api::work::ObjectReference;
 use crowsnest_apimachinery::unstructured;
 use k8s_openapi::jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
-use super::reference::Reference;
+use super::reference::events_namespace;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Action {
@@ -74,7 +75,7 @@ impl Action {
 #[serde(rename_all = "camelCase", default)]
 pub struct Cause {
     #[serde(rename = "ref", skip_serializing_if = "Option::is_none")]
-    pub reference: Option<Reference>,
+    pub reference: Option<ObjectReference>,
     pub text: String,
     /// The entry before it: namespace and name of its Event.
     #[serde(rename = "event", skip_serializing_if = "Option::is_none")]
@@ -86,7 +87,7 @@ impl Cause {
         Cause { text: text.into(), ..Cause::default() }
     }
 
-    pub fn by(self, reference: Reference) -> Self {
+    pub fn by(self, reference: ObjectReference) -> Self {
         Cause { reference: Some(reference), ..self }
     }
 
@@ -99,7 +100,7 @@ impl Cause {
 pub struct Entry {
     pub at: Timestamp,
     /// What it happened to.
-    pub subject: Reference,
+    pub subject: ObjectReference,
     pub action: Action,
     /// In which cluster, where it is one.
     pub cluster: String,
@@ -122,11 +123,11 @@ const LONGEST_NAME: usize = 200;
 
 /// Namespace and name of an entry's Event. `whose` is the UID of the object that was decided about, `what` tells this from
 /// whatever else happened to it in the same way.
-pub fn id(subject: &Reference, whose: &str, action: Action, what: &[&str]) -> String {
+pub fn id(subject: &ObjectReference, whose: &str, action: Action, what: &[&str]) -> String {
     let parts: Vec<&str> = [whose, action.name()].into_iter().chain(what.iter().copied()).collect();
     let digest = Sha256::digest(parts.join("\u{1f}"));
     let short: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-    format!("{}/{}.{short}", subject.events_in(), cleaned(&subject.name))
+    format!("{}/{}.{short}", events_namespace(subject), cleaned(&subject.name))
 }
 
 /// A name as Events may have it; those of roles may hold more.
@@ -204,7 +205,7 @@ mod tests {
 
     #[test]
     fn what_happened_once_is_one_entry() {
-        let web = Reference::named("apps/v1", "Deployment", "shop", "web");
+        let web = ObjectReference::named("apps/v1", "Deployment", "shop", "web");
         let ids = [
             id(&web, "u", Action::Evicted, &["m1", "5"]),
             id(&web, "u", Action::Evicted, &["m1", "5"]),
@@ -220,14 +221,14 @@ mod tests {
 
     #[test]
     fn an_event_carries_all_of_an_entry() {
-        let subject = Reference::named("apps/v1", "Deployment", "shop", "web");
+        let subject = ObjectReference::named("apps/v1", "Deployment", "shop", "web");
         let entry = Entry {
             at: "2026-01-01T10:05:00.5Z".parse().expect("a time"),
             id: id(&subject, "u", Action::Evicted, &["m1"]),
             subject,
             action: Action::Evicted,
             cluster: "m1".to_owned(),
-            cause: Cause::new("why").by(Reference::cluster("m1")).after(Some("default/m1.1".to_owned())),
+            cause: Cause::new("why").by(ObjectReference::cluster("m1")).after(Some("default/m1.1".to_owned())),
             effect: json!({"replicas": 2}),
             generation: Some(7),
             is_warning: false,

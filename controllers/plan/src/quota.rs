@@ -8,14 +8,13 @@ use crowsnest_api::constants::{condition, label};
 use crowsnest_api::policy::{
     ClusterQuotaStatus, FederatedResourceQuota, FederatedResourceQuotaSpec, FederatedResourceQuotaStatus, ResourceList,
 };
-use crowsnest_api::work::{ResourceBindingSpec, WorkStatus};
+use crowsnest_api::work::{ObjectReference, ResourceBindingSpec, WorkStatus};
 use crowsnest_apimachinery::quantity::{Format, Quantity};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as WireQuantity;
 use serde::Deserialize;
 use serde_json::json;
 
 use super::conditions;
-use super::reference::Reference;
 use super::work::construct::{self, DesiredWork, WorkOptions};
 
 /// Amounts by resource name.
@@ -24,7 +23,7 @@ pub type Usage = BTreeMap<String, Quantity>;
 /// A limit that a binding would have gone beyond.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exceeded {
-    pub quota: Reference,
+    pub quota: ObjectReference,
     pub resource: String,
     /// The sum with what was asked for.
     pub requested: Quantity,
@@ -57,7 +56,7 @@ impl Exceeded {
         let limit = rest.trim_end().strip_suffix('.')?;
         let amount = |text: &str| Quantity::parse(text).ok();
         Some(Self {
-            quota: Reference::named("policy.karmada.io/v1alpha1", KIND, namespace, name),
+            quota: ObjectReference::named("policy.karmada.io/v1alpha1", KIND, namespace, name),
             resource: resource.to_owned(),
             requested: amount(requested)?,
             limit: amount(limit)?,
@@ -307,7 +306,7 @@ mod tests {
 
     fn exceeded() -> Exceeded {
         Exceeded {
-            quota: Reference::named("policy.karmada.io/v1alpha1", "FederatedResourceQuota", "shop", "cpus"),
+            quota: ObjectReference::named("policy.karmada.io/v1alpha1", "FederatedResourceQuota", "shop", "cpus"),
             resource: "cpu".to_owned(),
             requested: "2630m".parse().expect("an amount"),
             limit: "2".parse().expect("an amount"),

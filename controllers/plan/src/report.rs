@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use crowsnest_api::policy::Overriders;
-use crowsnest_api::work::{ResourceHealth, TargetCluster};
+use crowsnest_api::work::{ObjectReference, ResourceHealth, TargetCluster};
 use crowsnest_apimachinery::differences::Difference;
 use crowsnest_apimachinery::secret_copies::drop_copies;
 use crowsnest_apimachinery::unstructured;
@@ -15,7 +15,6 @@ use super::estimation::bounds::Bound;
 use super::overriding::traced::Traced;
 use super::propagation::Policy;
 use super::propagation::choice::{Considered, Outcome};
-use super::reference::Reference;
 use super::scheduling::{Plan, Rejection, Report, Trigger};
 use super::selector::Precision;
 use super::waiting::Waiting;
@@ -213,7 +212,7 @@ impl OverrideReport {
 #[serde(rename_all = "camelCase")]
 pub struct BindingReport {
     #[serde(flatten)]
-    pub reference: Reference,
+    pub reference: ObjectReference,
     /// Replicas of the template, as the interpreter says.
     pub replicas: i32,
     /// When it was scheduled last.
@@ -224,7 +223,7 @@ pub struct BindingReport {
     pub message: Option<String>,
     /// Bindings it goes along with, as what they depend on.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub required_by: Vec<Reference>,
+    pub required_by: Vec<ObjectReference>,
 }
 
 /// Why an object has to be in a cluster.
@@ -247,7 +246,7 @@ pub struct TargetReport {
     pub replicas: Option<i32>,
     pub overrides: Vec<OverrideReport>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub work: Option<Reference>,
+    pub work: Option<ObjectReference>,
     /// Whether the member has it, as the binding's status says.
     pub applied: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -263,7 +262,7 @@ pub fn replicas_of(target: &TargetCluster) -> Option<i32> {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Explanation {
-    pub template: Reference,
+    pub template: ObjectReference,
     /// The policy it follows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy: Option<PolicyName>,
@@ -302,7 +301,7 @@ impl Change {
 #[serde(rename_all = "camelCase")]
 pub struct ObjectPlan {
     #[serde(flatten)]
-    pub reference: Reference,
+    pub reference: ObjectReference,
     pub change: Change,
     pub differences: Vec<Difference>,
 }
@@ -311,7 +310,7 @@ pub struct ObjectPlan {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TemplatePlan {
-    pub template: Reference,
+    pub template: ObjectReference,
     pub change: Change,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy_before: Option<PolicyName>,
@@ -323,10 +322,10 @@ pub struct TemplatePlan {
     pub scheduling: Option<SchedulingReport>,
     pub clusters: Vec<ClusterPlan>,
     /// What would go along with it.
-    pub dependencies: Vec<Reference>,
+    pub dependencies: Vec<ObjectReference>,
     /// Bindings it would go along with.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub required_by: Vec<Reference>,
+    pub required_by: Vec<ObjectReference>,
     pub waiting: Vec<Waiting>,
     /// Why there is no plan for it.
     #[serde(skip_serializing_if = "Option::is_none")]

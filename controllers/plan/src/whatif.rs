@@ -1,5 +1,6 @@
 //! What would be: an object as it would be stored, the policy a template would follow, a Work beside the one there is.
 
+use crowsnest_api::work::ObjectReference;
 use crowsnest_apimachinery::differences::differences;
 use crowsnest_apimachinery::differences::{Compared, Difference};
 use crowsnest_apimachinery::unstructured;
@@ -7,7 +8,6 @@ use serde_json::{Map, Value};
 
 use super::propagation::choice::Considered;
 use super::propagation::{Choice, Claim, Policy, choose, claim};
-use super::reference::Reference;
 use super::report::{Change, ObjectPlan};
 
 /// Stands for ids that are given when something is stored.
@@ -65,7 +65,7 @@ pub fn of_object(before: Option<&Value>, after: Option<&Value>) -> ObjectPlan {
         }
     };
     let change = Change::between(before, after, |_, _| differences.is_empty());
-    ObjectPlan { reference: Reference::of(after.or(before).unwrap_or(&Value::Null)), change, differences }
+    ObjectPlan { reference: ObjectReference::of(after.or(before).unwrap_or(&Value::Null)), change, differences }
 }
 
 /// The policy a template would come to follow.

@@ -1,7 +1,7 @@
 use super::*;
 use crowsnest_api::keys::BindingKey;
+use crowsnest_api::work::ObjectReference;
 use crowsnest_plan::journal::{Action, Cause, id};
-use crowsnest_plan::reference::Reference;
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use kube::client::Body;
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 
 fn entry(nth: usize) -> Entry {
-    let subject = Reference::named("apps/v1", "Deployment", "shop", "web");
+    let subject = ObjectReference::named("apps/v1", "Deployment", "shop", "web");
     Entry {
         at: k8s_openapi::jiff::Timestamp::UNIX_EPOCH,
         id: id(&subject, "u", Action::Evicted, &[&nth.to_string()]),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crowsnest_api::constants::{annotation, label};
 use crowsnest_api::keys::BindingKey;
 use crowsnest_api::names::{binding_name, binding_reference_key};
-use crowsnest_api::work::{ResourceBinding, TargetCluster};
+use crowsnest_api::work::{ObjectReference, ResourceBinding, TargetCluster};
 use crowsnest_apimachinery::unstructured;
 use serde_json::Value;
 
@@ -15,7 +15,6 @@ use crate::Error;
 use crate::propagation::dependencies_distributor::means;
 use crowsnest_plan::dependencies::Dependency;
 use crowsnest_plan::dependencies::{self, AttachedPlan, Parent, Wishes};
-use crowsnest_plan::reference::Reference;
 use crowsnest_plan::whatif::UNKNOWN_ID;
 
 /// What is known of dependencies so far.
@@ -63,7 +62,7 @@ impl Planning<'_> {
         binding: &Value,
         template: &Value,
         typed: &ResourceBinding,
-    ) -> Result<Vec<Reference>, Error> {
+    ) -> Result<Vec<ObjectReference>, Error> {
         if !self.reports.context.config.gates.propagate_deps {
             return Ok(Vec::new());
         }
@@ -227,9 +226,9 @@ impl Planning<'_> {
     }
 }
 
-fn reference(one: &Dependency) -> Reference {
+fn reference(one: &Dependency) -> ObjectReference {
     let name = if one.name.is_empty() { "*" } else { &one.name };
-    Reference::named(&one.api_version, &one.kind, &one.namespace, name)
+    ObjectReference::named(&one.api_version, &one.kind, &one.namespace, name)
 }
 
 fn found_in<'a>(others: &'a BTreeMap<BindingKey, Arc<Value>>) -> impl Fn(&str, &str) -> Option<&'a Value> {

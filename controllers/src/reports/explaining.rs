@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crowsnest_api::constants::condition;
 use crowsnest_api::keys::binding_kind;
-use crowsnest_api::work::{BindingSnapshot, ResourceBinding, TargetCluster};
+use crowsnest_api::work::{BindingSnapshot, ObjectReference, ResourceBinding, TargetCluster};
 use crowsnest_apimachinery::unstructured;
 use serde_json::Value;
 
@@ -15,7 +15,6 @@ use crate::runtime::dynamic_client::Resource;
 use crowsnest_plan::conditions;
 use crowsnest_plan::propagation::binding::{self, Intent, Interpreted};
 use crowsnest_plan::propagation::{Choice, choose};
-use crowsnest_plan::reference::Reference;
 use crowsnest_plan::report::{
     BindingReport, Explanation, OverrideReport, Placed, PolicyName, PolicyReport, TargetReport, replicas_of,
 };
@@ -34,7 +33,7 @@ impl Reports {
         let Some(template) = self.context.get(resource, namespace, name).await? else { return Ok(None) };
         let binding = self.binding(&template).await?;
         let mut told = Explanation {
-            template: Reference::of(&template),
+            template: ObjectReference::of(&template),
             policy: None,
             policies: Vec::new(),
             binding: None,
@@ -118,7 +117,7 @@ impl Reports {
         let typed: ResourceBinding = decode(binding)?;
         let shown = conditions::find(&typed.status.conditions, condition::SCHEDULED);
         told.binding = Some(BindingReport {
-            reference: Reference::of(binding),
+            reference: ObjectReference::of(binding),
             replicas: typed.spec.replicas,
             scheduled_at: typed.status.last_scheduled_time.as_ref().map(|time| time.0.to_string()),
             message: shown.map(|shown| shown.message.clone()),
@@ -201,7 +200,7 @@ fn target_report(
     let status = typed.status.aggregated_status.iter().find(|item| item.cluster_name == target.name);
     let reference = |_| {
         let key = work_key(&target.name, template);
-        Reference::named("work.karmada.io/v1alpha1", "Work", &key.namespace, &key.name)
+        ObjectReference::named("work.karmada.io/v1alpha1", "Work", &key.namespace, &key.name)
     };
     TargetReport {
         cluster: target.name.clone(),
@@ -214,9 +213,9 @@ fn target_report(
     }
 }
 
-pub(super) fn parent(snapshot: &BindingSnapshot) -> Reference {
+pub(super) fn parent(snapshot: &BindingSnapshot) -> ObjectReference {
     let kind = binding_kind(crowsnest_api::Scope::of_namespace(&snapshot.namespace));
-    Reference::named("work.karmada.io/v1alpha2", kind, &snapshot.namespace, &snapshot.name)
+    ObjectReference::named("work.karmada.io/v1alpha2", kind, &snapshot.namespace, &snapshot.name)
 }
 
 /// The priority a binding has, which nothing here depends on.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crowsnest_api::keys::BindingKey;
-use crowsnest_api::work::{ResourceBinding, TargetCluster};
+use crowsnest_api::work::{ObjectReference, ResourceBinding, TargetCluster};
 use crowsnest_apimachinery::unstructured;
 use serde_json::Value;
 
@@ -21,7 +21,6 @@ use crate::runtime::dynamic_client::Resource;
 use crowsnest_interpreter::Interpreter;
 use crowsnest_plan::propagation::binding::{self, BindingPlan, Intent};
 use crowsnest_plan::propagation::{Choice, Claim, Policy, claim};
-use crowsnest_plan::reference::Reference;
 use crowsnest_plan::report::{Change, ClusterPlan, PolicyName, PolicyReport, TemplatePlan, replicas_of};
 use crowsnest_plan::scheduling::Plan;
 use crowsnest_plan::waiting::{self, BindingState, Cause, TemplateState, waits, waits_in};
@@ -416,7 +415,7 @@ fn is_blocked(binding: Option<&BindingPlan>) -> bool {
 
 fn nothing_yet(template: &Value) -> TemplatePlan {
     TemplatePlan {
-        template: Reference::of(template),
+        template: ObjectReference::of(template),
         change: Change::Unchanged,
         policy_before: None,
         policy: None,

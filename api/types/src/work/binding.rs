@@ -81,7 +81,8 @@ shape! {
         pub workload_affinity_groups: Option<WorkloadAffinityGroups>,
     }
 
-    /// The template of a binding.
+    /// An object of the control plane, such as the template of a binding.
+    #[derive(Eq, PartialOrd, Ord)]
     pub struct ObjectReference {
         pub api_version: String,
         pub kind: String,

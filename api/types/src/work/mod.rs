@@ -2,6 +2,7 @@
 //! loops and the scheduler; read by everybody who wants to know where an object is.
 
 mod binding;
+mod reference;
 pub mod v1alpha1;
 
 pub use binding::*;

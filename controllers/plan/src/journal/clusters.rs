@@ -3,6 +3,7 @@
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::constants::{condition, taint as keys};
 use crowsnest_api::policy::ClusterTaintPolicy;
+use crowsnest_api::work::ObjectReference;
 use crowsnest_apimachinery::taints;
 use k8s_openapi::api::core::v1::{Taint, Toleration};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -11,7 +12,6 @@ use serde_json::{Value, json};
 
 use super::{Action, Cause, Entry, id, second};
 use crate::conditions;
-use crate::reference::Reference;
 
 fn ready(cluster: &Cluster) -> Option<&Condition> {
     conditions::find(&cluster.status.conditions, condition::READY)
@@ -20,7 +20,7 @@ fn ready(cluster: &Cluster) -> Option<&Condition> {
 fn entry(cluster: &Cluster, action: Action, id: String, cause: Cause, effect: Value, at: Timestamp) -> Entry {
     Entry {
         at,
-        subject: Reference::of_cluster(cluster),
+        subject: ObjectReference::of_cluster(cluster),
         action,
         cluster: cluster.metadata.name.clone().unwrap_or_default(),
         cause,
@@ -34,7 +34,7 @@ fn entry(cluster: &Cluster, action: Action, id: String, cause: Cause, effect: Va
 
 fn id_of(cluster: &Cluster, action: Action, what: &[&str]) -> String {
     let whose = cluster.metadata.uid.as_deref().unwrap_or_default();
-    id(&Reference::of_cluster(cluster), whose, action, what)
+    id(&ObjectReference::of_cluster(cluster), whose, action, what)
 }
 
 /// The entry of the last time that a cluster's readiness changed; where it never did there is none of that name.
@@ -98,7 +98,7 @@ fn why_tainted(cluster: &Cluster, taint: &Taint, policies: &[ClusterTaintPolicy]
     let flip = not_ready.as_ref().and_then(|_| flip_id(cluster));
     let is_ours = taint.effect == taints::NO_SCHEDULE && [keys::NOT_READY, keys::UNREACHABLE].contains(&&*taint.key);
     if is_ours && let Some(why) = &not_ready {
-        return Cause::new(why).by(Reference::of_cluster(cluster)).after(flip);
+        return Cause::new(why).by(ObjectReference::of_cluster(cluster)).after(flip);
     }
     let puts_it = |policy: &&ClusterTaintPolicy| {
         policy.spec.taints.iter().any(|named| named.key == taint.key && named.effect == taint.effect)
@@ -108,7 +108,7 @@ fn why_tainted(cluster: &Cluster, taint: &Taint, policies: &[ClusterTaintPolicy]
     };
     let name = policy.metadata.name.as_deref().unwrap_or_default();
     let by_readiness = policy.spec.add_on_conditions.iter().any(|on| on.condition_type == condition::READY);
-    let reference = Reference::named("policy.karmada.io/v1alpha1", "ClusterTaintPolicy", "", name);
+    let reference = ObjectReference::named("policy.karmada.io/v1alpha1", "ClusterTaintPolicy", "", name);
     match not_ready.filter(|_| by_readiness) {
         Some(why) => Cause::new(format!("ClusterTaintPolicy {name}, since {why}")).by(reference).after(flip),
         None => Cause::new(format!("ClusterTaintPolicy {name}")).by(reference),

@@ -19,7 +19,6 @@ use serde_json::{Value, json};
 use super::clusters::{driving, flip_id, taint_id, why_not_ready, words};
 use super::{Action, Cause, Entry, id, second};
 use crate::quota::Exceeded;
-use crate::reference::Reference;
 use crate::scheduling::Trigger;
 
 /// Clusters that a change has to do with, by name.
@@ -34,7 +33,7 @@ pub struct Bound<'a> {
     pub generation: i64,
     pub template: &'a ObjectReference,
     /// The policy that made it.
-    pub policy: Option<Reference>,
+    pub policy: Option<ObjectReference>,
     pub at: Timestamp,
 }
 
@@ -45,10 +44,10 @@ impl<'a> Bound<'a> {
         let policy =
             match (said(annotation::PROPAGATION_POLICY_NAME), said(annotation::CLUSTER_PROPAGATION_POLICY_NAME)) {
                 ("", "") => None,
-                ("", name) => Some(Reference::named(group, "ClusterPropagationPolicy", "", name)),
+                ("", name) => Some(ObjectReference::named(group, "ClusterPropagationPolicy", "", name)),
                 (name, _) => {
                     let namespace = said(annotation::PROPAGATION_POLICY_NAMESPACE);
-                    Some(Reference::named(group, "PropagationPolicy", namespace, name))
+                    Some(ObjectReference::named(group, "PropagationPolicy", namespace, name))
                 }
             };
         let (uid, generation) = (unstructured::uid(binding), unstructured::generation(binding));
@@ -56,7 +55,7 @@ impl<'a> Bound<'a> {
     }
 
     fn id(&self, action: Action, what: &[&str]) -> String {
-        id(&Reference::of_template(self.template), self.uid, action, what)
+        id(&self.template.without_version(), self.uid, action, what)
     }
 
     /// The entry of an eviction's beginning.
@@ -72,7 +71,7 @@ impl<'a> Bound<'a> {
     fn entry(&self, action: Action, cluster: &str, id: String, cause: Cause, effect: Value, message: String) -> Entry {
         Entry {
             at: self.at,
-            subject: Reference::of_template(self.template),
+            subject: self.template.without_version(),
             action,
             cluster: cluster.to_owned(),
             cause,
@@ -143,7 +142,8 @@ fn begun(
 }
 
 fn why_evicted(task: &GracefulEvictionTask, cluster: Option<&Arc<Cluster>>, tolerations: &[Toleration]) -> Cause {
-    let by = cluster.map_or_else(|| Reference::cluster(&task.from_cluster), |cluster| Reference::of_cluster(cluster));
+    let by = cluster
+        .map_or_else(|| ObjectReference::cluster(&task.from_cluster), |cluster| ObjectReference::of_cluster(cluster));
     let is_tainted = task.producer == eviction::PRODUCER_TAINT_MANAGER;
     let Some((cluster, taint)) =
         cluster.filter(|_| is_tainted).and_then(|cluster| Some((cluster, driving(cluster, tolerations)?)))
@@ -169,7 +169,7 @@ pub fn went_on(
     let told = |task: &GracefulEvictionTask| {
         let cluster = &task.from_cluster;
         let now = after.graceful_eviction_tasks.iter().find(|now| now.from_cluster == *cluster);
-        let (by, began) = (Reference::cluster(cluster), bound.eviction(task));
+        let (by, began) = (ObjectReference::cluster(cluster), bound.eviction(task));
         let id = |action: Action, what: &str| bound.id(action, &[cluster, what, &bound.now()]);
         match now {
             Some(now) if now.message != task.message && !now.message.is_empty() => {
@@ -290,7 +290,7 @@ fn why_moved(bound: &Bound<'_>, moved: &Move<'_>, fled: &[&GracefulEvictionTask]
     let newest = fled.iter().max_by_key(|task| task.creation_timestamp.as_ref().map(|time| time.0));
     if let Some(task) = newest.filter(|_| !asked) {
         let text = format!("it was evicted from {} ({})", task.from_cluster, task.reason);
-        return Cause::new(text).by(Reference::cluster(&task.from_cluster)).after(bound.eviction(task));
+        return Cause::new(text).by(ObjectReference::cluster(&task.from_cluster)).after(bound.eviction(task));
     }
     let cause = match moved.trigger {
         Some(Trigger::PlacementChanged) => {
@@ -305,7 +305,9 @@ fn why_moved(bound: &Bound<'_>, moved: &Move<'_>, fled: &[&GracefulEvictionTask]
         Some(Trigger::TargetTerminating) => {
             let leaves = |target: &&TargetCluster| !moved.to.iter().any(|stays| stays.name == target.name);
             match moved.before.clusters.iter().find(leaves) {
-                Some(left) => Cause::new(format!("{} leaves the fleet", left.name)).by(Reference::cluster(&left.name)),
+                Some(left) => {
+                    Cause::new(format!("{} leaves the fleet", left.name)).by(ObjectReference::cluster(&left.name))
+                }
                 None => Cause::new("a cluster leaves the fleet"),
             }
         }
@@ -324,7 +326,7 @@ pub fn descheduled(bound: &Bound<'_>, before: &[TargetCluster], after: &[TargetC
     let taken: Vec<TargetCluster> = before.iter().filter_map(less).collect();
     let cause = Cause::new("no node there takes these replicas");
     let (cluster, cause) = match taken.as_slice() {
-        [one] => (one.name.clone(), cause.by(Reference::cluster(&one.name))),
+        [one] => (one.name.clone(), cause.by(ObjectReference::cluster(&one.name))),
         _ => (String::new(), cause),
     };
     let id = bound.id(Action::Descheduled, &[&bound.generation.to_string()]);
@@ -347,13 +349,13 @@ pub fn returned(
     });
     let cause = Cause::new("its clusters have been well again for long enough");
     let cause = match newest {
-        Some(cluster) => cause.by(Reference::of_cluster(cluster)).after(flip_id(cluster)),
+        Some(cluster) => cause.by(ObjectReference::of_cluster(cluster)).after(flip_id(cluster)),
         None => cause,
     };
     let id = bound.id(Action::ReturnedHome, &[&bound.generation.to_string()]);
     let effect = json!({"from": shares_of(&before.clusters), "to": shares_of(to)});
     let home = |_: &GracefulEvictionTask| {
-        Cause::new("it is on its way home").by(Reference::of_template(bound.template)).after(Some(id.clone()))
+        Cause::new("it is on its way home").by(bound.template.without_version()).after(Some(id.clone()))
     };
     let leaving = begun(bound, (before, going), home).into_iter().map(|entry| Entry { is_warning: false, ..entry });
     let leaving: Vec<Entry> = leaving.collect();
@@ -368,7 +370,7 @@ pub fn kept_unhealthy(bound: &Bound<'_>, clusters: &[String], why: &str, message
     let id = bound.id(Action::EvictionKept, &[&all, why, &bound.generation.to_string()]);
     let cause = Cause::new(why);
     let (cluster, cause) = match clusters {
-        [one] => (one.as_str(), cause.by(Reference::cluster(one))),
+        [one] => (one.as_str(), cause.by(ObjectReference::cluster(one))),
         _ => ("", cause),
     };
     let entry = bound.entry(Action::EvictionKept, cluster, id, cause, json!({"from": clusters}), message.to_owned());
@@ -380,7 +382,7 @@ pub fn fence_waits(bound: &Bound<'_>, clusters: &[&str], message: &str) -> Entry
     let id = bound.id(Action::FenceWaits, &[&clusters.join(","), &bound.now()]);
     let text = format!("{} left before its copy was seen to stop", clusters.join(", "));
     let (cluster, cause) = match clusters {
-        [one] => (*one, Cause::new(text).by(Reference::cluster(one))),
+        [one] => (*one, Cause::new(text).by(ObjectReference::cluster(one))),
         _ => ("", Cause::new(text)),
     };
     let effect = json!({"unconfirmed": clusters});

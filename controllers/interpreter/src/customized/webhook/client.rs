@@ -17,7 +17,7 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, ServerName};
 use serde_json::Value;
 
-use super::services::{Reference, ServiceError, Services};
+use super::services::{ServiceError, ServiceReference, Services};
 
 type HttpsClient = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
 
@@ -75,7 +75,7 @@ pub enum CallError {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Place {
     Url { authority: String },
-    Service(Reference),
+    Service(ServiceReference),
 }
 
 /// A webhook that can be called.
@@ -91,7 +91,7 @@ impl Caller {
         let (place, path) = match (&config.service, &config.url) {
             (Some(service), _) => {
                 let port = service.port.and_then(|port| u16::try_from(port).ok()).filter(|port| *port > 0);
-                let reference = Reference {
+                let reference = ServiceReference {
                     namespace: service.namespace.clone(),
                     name: service.name.clone(),
                     port: port.unwrap_or(HTTPS_PORT),
@@ -163,7 +163,7 @@ impl Caller {
 }
 
 /// Host and port of a Service as it is now.
-async fn dialled(services: &dyn Services, service: &Reference) -> Result<String, ServiceError> {
+async fn dialled(services: &dyn Services, service: &ServiceReference) -> Result<String, ServiceError> {
     let found = services.find(&service.namespace, &service.name).await;
     let found = found.map_err(ServiceError::Lookup)?;
     let (host, port) = service.endpoint(found.as_ref())?;

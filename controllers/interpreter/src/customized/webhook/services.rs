@@ -38,13 +38,13 @@ pub enum ServiceError {
 
 /// A webhook's Service.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Reference {
+pub(super) struct ServiceReference {
     pub namespace: String,
     pub name: String,
     pub port: u16,
 }
 
-impl Reference {
+impl ServiceReference {
     /// The name its certificate must carry, and its name in DNS.
     pub fn server_name(&self) -> String {
         format!("{}.{}.svc", self.name, self.namespace)
@@ -94,7 +94,7 @@ mod tests {
     )]
     #[case::of_no_type(json!({"type": "Carrier"}), Err("unsupported service type \"Carrier\""))]
     fn a_service_is_dialled_where_it_says(#[case] spec: Value, #[case] expected: Result<&str, &str>) {
-        let reference = Reference { namespace: "ns".to_owned(), name: "hooks".to_owned(), port: 443 };
+        let reference = ServiceReference { namespace: "ns".to_owned(), name: "hooks".to_owned(), port: 443 };
         let service = (!spec.is_null()).then(|| json!({"spec": spec}));
         let found = reference.endpoint(service.as_ref()).map_err(|error| error.to_string());
         assert_eq!(found, expected.map(|host| (host.to_owned(), 443)).map_err(str::to_owned));

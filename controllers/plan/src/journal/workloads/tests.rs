@@ -253,7 +253,7 @@ fn a_second_look_makes_the_same_entry() {
         "metadata": {"name": "web-deployment", "namespace": "shop", "uid": "b1", "generation": 4},
         "spec": spec(&["m1:3"], json!([])),
     }));
-    let quota = Reference::named("policy.karmada.io/v1alpha1", "FederatedResourceQuota", "shop", "cpus");
+    let quota = ObjectReference::named("policy.karmada.io/v1alpha1", "FederatedResourceQuota", "shop", "cpus");
     let exceeded = |requested: &str| Exceeded {
         quota: quota.clone(),
         resource: "cpu".to_owned(),
