@@ -7,11 +7,11 @@ use std::time::Instant;
 use crowsnest_api::constants::annotation;
 use crowsnest_apimachinery::duration;
 use crowsnest_apimachinery::quantity::Quantity;
+use crowsnest_apimachinery::request::percent_encoded;
 use crowsnest_apimachinery::selector::Selector;
 use k8s_openapi::api::autoscaling::v2::CrossVersionObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -73,10 +73,6 @@ struct Described {
     name: String,
 }
 
-fn encoded(text: &str) -> String {
-    utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
-}
-
 impl Metrics<'_> {
     pub async fn ask(&self, question: &Question<'_>) -> Result<Answer, String> {
         let began = Instant::now();
@@ -94,7 +90,8 @@ impl Metrics<'_> {
     }
 
     async fn of_resource(&self, resource: &str, container: Option<&str>) -> Result<Answer, String> {
-        let selector = encoded(&self.selector.to_string());
+        let selector = self.selector.to_string();
+        let selector = percent_encoded(&selector);
         let path = format!("{RESOURCE_METRICS}/namespaces/{}/pods?labelSelector={selector}", self.namespace);
         let list: List<PodMetrics> = self
             .read(&path, "unable to fetch metrics from resource metrics API", |code| {
@@ -119,9 +116,9 @@ impl Metrics<'_> {
         let path = format!(
             "{CUSTOM_METRICS}/namespaces/{}/pods/*/{}?labelSelector={}&metricLabelSelector={}",
             self.namespace,
-            encoded(metric),
-            encoded(&self.selector.to_string()),
-            encoded(&selector.to_string()),
+            percent_encoded(metric),
+            percent_encoded(&self.selector.to_string()),
+            percent_encoded(&selector.to_string()),
         );
         let values = self.values(&path).await?;
         if values.is_empty() {
@@ -152,13 +149,13 @@ impl Metrics<'_> {
             let resource = resource_of(self.context, api_version, &object.kind).await;
             let gvr = resource.map_err(|error| failed(error.message()))?.gvr;
             let group = if gvr.group.is_empty() { String::new() } else { format!(".{}", gvr.group) };
-            format!("{}{group}/{}", gvr.resource, encoded(&object.name))
+            format!("{}{group}/{}", gvr.resource, percent_encoded(&object.name))
         };
         let path = format!(
             "{CUSTOM_METRICS}/namespaces/{}/{about}/{}?metricLabelSelector={}",
             self.namespace,
-            encoded(metric),
-            encoded(&selector.to_string()),
+            percent_encoded(metric),
+            percent_encoded(&selector.to_string()),
         );
         match self.values(&path).await?.as_slice() {
             [one] => Ok(Answer::Value(one.value.milli_value())),

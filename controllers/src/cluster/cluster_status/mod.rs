@@ -8,6 +8,7 @@ use crowsnest_api::cluster::{Cluster, ClusterStatus, ResourceModel};
 use crowsnest_api::constants::{condition, finalizer};
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_apimachinery::unstructured;
+use crowsnest_component_base::retry::jitter;
 use crowsnest_members::{ApiResources, Member, Through};
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -27,6 +28,10 @@ use crowsnest_plan::eviction::Safety;
 use crowsnest_plan::health::doubt::is_confirmed_down;
 use crowsnest_plan::health::{self, Moment, Rules, Signals};
 use crowsnest_plan::journal::clusters as journal;
+
+/// Part of the period after which a pending change is checked: checks at regular intervals could always meet a member that comes
+/// and goes as regularly at its worst.
+const PENDING: (f64, f64) = (0.3, 0.7);
 
 /// Longest wait for the Secret of a Cluster: two watches deliver them.
 const HEARD_WITHIN: Duration = Duration::from_secs(2);
@@ -151,8 +156,7 @@ impl ClusterController {
         }
         context.metrics.looked_at(name, began.elapsed());
         let period = context.config.periods.cluster_status;
-        // Looks at regular intervals could meet a member that comes and goes as regularly always at its worst.
-        let next = if settled.is_pending { period.mul_f64(0.3 + rand::random::<f64>() * 0.4) } else { period };
+        let next = if settled.is_pending { jitter(period, PENDING, rand::random()) } else { period };
         Ok(Outcome::Again(next))
     }
 
