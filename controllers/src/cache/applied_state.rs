@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use super::World;
+use super::Cache;
 use crate::Error;
 
 /// Tells manifests apart, the same in every process.
@@ -52,18 +52,18 @@ struct Note {
 }
 
 pub struct AppliedStates {
-    world: World,
+    cache: Cache,
     objects: Mutex<HashMap<RecordKey, AppliedState>>,
 }
 
 impl AppliedStates {
-    pub fn new(world: World) -> Self {
-        AppliedStates { world, objects: Mutex::default() }
+    pub fn new(cache: Cache) -> Self {
+        AppliedStates { cache, objects: Mutex::default() }
     }
 
     /// Takes in what an earlier process noted. What cannot be read is written anew some time.
     pub async fn recall(&self) -> Result<(), Error> {
-        for (key, note) in self.world.notes().await? {
+        for (key, note) in self.cache.notes().await? {
             match serde_json::from_str::<Note>(&note) {
                 Ok(Note { work, manifest, difference }) => {
                     let left = AppliedState { work, manifest, version: String::new(), difference: Some(difference) };
@@ -120,7 +120,7 @@ impl AppliedStates {
     /// The cluster left the fleet.
     pub async fn forget(&self, cluster: &ClusterName) {
         self.objects.lock().retain(|key, _| key.cluster() != cluster);
-        if let Err(error) = self.world.drop_notes(cluster).await {
+        if let Err(error) = self.cache.drop_notes(cluster).await {
             tracing::warn!(%cluster, %error, "what is noted about its objects stays");
         }
     }
@@ -129,7 +129,7 @@ impl AppliedStates {
     async fn note(&self, key: &RecordKey, note: Option<&Note>) {
         let text = note.map(serde_json::to_string).transpose();
         let noted = match &text {
-            Ok(text) => self.world.note(key, text.as_deref()).await.map_err(|error| error.to_string()),
+            Ok(text) => self.cache.note(key, text.as_deref()).await.map_err(|error| error.to_string()),
             Err(error) => Err(error.to_string()),
         };
         if let Err(error) = noted {

@@ -271,10 +271,10 @@ impl Capacity {
     /// Starts to collect the nodes, pods and quotas of a member.
     pub fn follow(&self, cluster: &ClusterName) {
         let kinds = &self.context.kinds;
-        self.context.world.collect(cluster, &kinds.node);
-        self.context.world.collect(cluster, &kinds.pod);
+        self.context.cache.collect(cluster, &kinds.node);
+        self.context.cache.collect(cluster, &kinds.pod);
         if self.context.config.gates.resource_quota_estimate {
-            self.context.world.collect(cluster, &kinds.resource_quota);
+            self.context.cache.collect(cluster, &kinds.resource_quota);
         }
     }
 
@@ -326,7 +326,7 @@ impl Capacity {
     /// Whether a member's nodes and pods have been listed. Once they have, they are until the cluster is forgotten.
     fn is_listed(&self, cluster: &ClusterName) -> bool {
         let kinds = &self.context.kinds;
-        [&kinds.node, &kinds.pod].iter().all(|kind| self.context.world.is_synced(cluster, &kind.gvr))
+        [&kinds.node, &kinds.pod].iter().all(|kind| self.context.cache.is_synced(cluster, &kind.gvr))
     }
 
     /// Facts of clusters, one by one.

@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{CHUNK, Collection, World, Wrote, named, place, version_of};
+use super::{CHUNK, Cache, Collection, Wrote, named, place, version_of};
 use crate::Error;
 use crate::cache::cached_object::{Cached, Change, Header, Old};
 use crate::cache::pending_writes::{Heard, Settled, Version};
@@ -40,7 +40,7 @@ pub trait EventHandler: Send + Sync {
 }
 
 /// A collection that is being dispatched in full.
-struct Telling {
+struct Dispatch {
     collection: Arc<Collection>,
     query: ListQuery,
     /// Not the first time: the keys seen so far.
@@ -48,21 +48,21 @@ struct Telling {
 }
 
 pub struct Informer {
-    world: World,
+    cache: Cache,
     wrote: mpsc::Receiver<Wrote>,
-    telling: VecDeque<Telling>,
+    dispatching: VecDeque<Dispatch>,
     settled: Instant,
 }
 
 impl Informer {
-    pub(super) fn new(world: World, wrote: mpsc::Receiver<Wrote>) -> Self {
-        Informer { world, wrote, telling: VecDeque::new(), settled: Instant::now() }
+    pub(super) fn new(cache: Cache, wrote: mpsc::Receiver<Wrote>) -> Self {
+        Informer { cache, wrote, dispatching: VecDeque::new(), settled: Instant::now() }
     }
 
     /// Dispatches until stopped. Fails when the cache ends.
     pub async fn run(mut self, handler: Arc<dyn EventHandler>, stop: CancellationToken) -> Result<(), String> {
-        let inner = Arc::clone(&self.world.inner);
-        let mut follower = inner.index.follow(*inner.told.borrow());
+        let inner = Arc::clone(&self.cache.inner);
+        let mut follower = inner.index.follow(*inner.dispatched.borrow());
         let mut states = inner.index.states_version();
         let mut settle = tokio::time::interval(SETTLE);
         while !stop.is_cancelled() {
@@ -70,16 +70,16 @@ impl Informer {
                 tracing::error!(%error, "cannot read the cache; all collections are dispatched again");
                 tokio::select! {
                     () = stop.cancelled() => break,
-                    () = tokio::time::sleep(RETRY) => self.tell_again(&mut follower),
+                    () = tokio::time::sleep(RETRY) => self.dispatch_again(&mut follower),
                 }
             }
-            if !self.telling.is_empty() {
+            if !self.dispatching.is_empty() {
                 continue;
             }
             let waiting = !inner.own.lock().is_empty();
             tokio::select! {
                 () = stop.cancelled() => break,
-                Some(wrote) = self.wrote.recv() => self.tell_own(wrote, &*handler).await,
+                Some(wrote) = self.wrote.recv() => self.dispatch_own(wrote, &*handler).await,
                 changes = follower.wait() => if !changes { return Err("the cache ended".to_owned()) },
                 () = inner.added.notified() => {}
                 changed = states.changed() => if changed.is_err() { return Err("the cache ended".to_owned()) },
@@ -92,90 +92,90 @@ impl Informer {
     /// Dispatches all changes that are ready, and one page of a collection.
     async fn turn(&mut self, follower: &mut Follower, handler: &dyn EventHandler) -> Result<(), Error> {
         while let Ok(wrote) = self.wrote.try_recv() {
-            self.tell_own(wrote, handler).await;
+            self.dispatch_own(wrote, handler).await;
         }
         match follower.ready_now() {
             Ok(changes) => {
                 for change in &changes {
-                    self.tell_change(change, handler).await?;
+                    self.dispatch_change(change, handler).await?;
                 }
-                self.world.inner.told.send_replace(follower.since());
+                self.cache.inner.dispatched.send_replace(follower.since());
             }
             Err(gone) => {
                 tracing::warn!(%gone, "the informer fell behind the cache; all collections are dispatched again");
-                self.tell_again(follower);
+                self.dispatch_again(follower);
             }
         }
         self.settle(handler).await?;
-        self.find_untold();
-        self.tell_some(handler).await
+        self.find_undispatched();
+        self.dispatch_page(handler).await
     }
 
     /// Begins to dispatch all collections again.
-    fn tell_again(&mut self, follower: &mut Follower) {
-        let inner = &self.world.inner;
+    fn dispatch_again(&mut self, follower: &mut Follower) {
+        let inner = &self.cache.inner;
         let from = inner.index.seq();
         follower.skip_to(from);
         // Changes were missed, so nothing decoded can be trusted.
         inner.decoded.forget(|_| true);
-        inner.told.send_replace(from);
-        self.telling.clear();
+        inner.dispatched.send_replace(from);
+        self.dispatching.clear();
         for collection in inner.collections.read().values() {
-            if collection.telling.load(Ordering::Acquire) {
-                self.telling.push_back(telling(collection, from, Some(HashSet::new())));
+            if collection.dispatching.load(Ordering::Acquire) {
+                self.dispatching.push_back(dispatching(collection, from, Some(HashSet::new())));
             }
         }
     }
 
     /// Finds collections that are synced and were never dispatched.
-    fn find_untold(&mut self) {
-        let inner = &self.world.inner;
+    fn find_undispatched(&mut self) {
+        let inner = &self.cache.inner;
         for collection in inner.collections.read().values() {
-            let untold = !collection.telling.load(Ordering::Acquire);
-            if untold && inner.index.state(&collection.key).is_some_and(|state| state.is_fresh()) {
-                self.telling.push_back(telling(collection, inner.index.seq(), None));
+            let undispatched = !collection.dispatching.load(Ordering::Acquire);
+            if undispatched && inner.index.state(&collection.key).is_some_and(|state| state.is_fresh()) {
+                self.dispatching.push_back(dispatching(collection, inner.index.seq(), None));
             }
         }
     }
 
     /// Dispatches one page of the first collection that is being dispatched in full.
-    async fn tell_some(&mut self, handler: &dyn EventHandler) -> Result<(), Error> {
-        let Some(mut telling) = self.telling.pop_front() else { return Ok(()) };
-        let collection = Arc::clone(&telling.collection);
-        let wanted = self.world.collection(&collection.key).is_some_and(|wanted| Arc::ptr_eq(&wanted, &collection));
+    async fn dispatch_page(&mut self, handler: &dyn EventHandler) -> Result<(), Error> {
+        let Some(mut dispatching) = self.dispatching.pop_front() else { return Ok(()) };
+        let collection = Arc::clone(&dispatching.collection);
+        let wanted = self.cache.collection(&collection.key).is_some_and(|wanted| Arc::ptr_eq(&wanted, &collection));
         if !wanted {
             return Ok(());
         }
-        let page = self.world.inner.index.page(&telling.query, CHUNK).await?;
+        let page = self.cache.inner.index.page(&dispatching.query, CHUNK).await?;
         for object in &page.objects {
             let key = named(&object.record.key);
             let Some(shown) = read(object) else { continue };
-            if self.world.inner.own.lock().newer(&collection.key, &key, version_of(&shown)).is_none() {
+            if self.cache.inner.own.lock().newer(&collection.key, &key, version_of(&shown)).is_none() {
                 let change = Change {
                     cluster: collection.key.cluster.clone(),
                     resource: Arc::clone(&collection.resource),
                     old: None,
                     object: shown,
                     deleted: false,
-                    initial: telling.again.is_none(),
+                    initial: dispatching.again.is_none(),
                 };
                 handler.changed(&change).await?;
             }
-            if let Some(keys) = &mut telling.again {
+            if let Some(keys) = &mut dispatching.again {
                 keys.insert(key);
             }
         }
         match page.next {
             Some(next) => {
-                telling.query.after = Some(next);
-                self.telling.push_front(telling);
+                dispatching.query.after = Some(next);
+                self.dispatching.push_front(dispatching);
             }
             None => {
-                collection.told.send_replace(true);
-                self.world.inner.told.send_modify(|_| {});
-                if let Some(mut keys) = telling.again {
+                collection.dispatched.send_replace(true);
+                self.cache.inner.dispatched.send_modify(|_| {});
+                if let Some(mut keys) = dispatching.again {
                     keys.extend(
-                        self.world
+                        self.cache
                             .inner
                             .own
                             .lock()
@@ -184,7 +184,7 @@ impl Informer {
                             .map(|key| NamespacedName::clone(&key)),
                     );
                     handler.retain(&collection.key.cluster, &collection.resource, &keys);
-                    if self.telling.is_empty() {
+                    if self.dispatching.is_empty() {
                         handler.request_resync();
                     }
                 }
@@ -194,10 +194,10 @@ impl Informer {
     }
 
     /// Dispatches a change of the cache.
-    async fn tell_change(&self, change: &crowsnest_index::Change, handler: &dyn EventHandler) -> Result<(), Error> {
-        let inner = &self.world.inner;
+    async fn dispatch_change(&self, change: &crowsnest_index::Change, handler: &dyn EventHandler) -> Result<(), Error> {
+        let inner = &self.cache.inner;
         let record = &change.object.record;
-        let Some(collection) = self.world.collection(&record.key.collection) else { return Ok(()) };
+        let Some(collection) = self.cache.collection(&record.key.collection) else { return Ok(()) };
         let deleted = change.happened == Happened::Deleted;
         let Some(object) = read(&change.object) else { return Ok(()) };
         let keep = collection.key.cluster.is_control_plane();
@@ -205,11 +205,11 @@ impl Informer {
         let key = named(&record.key);
         let heard = inner.own.lock().hear(&collection.key, &key, Version::of(&record.resource_version), deleted);
         let covered = Seq(collection.from.load(Ordering::Acquire)) >= change.seq;
-        if covered || !collection.telling.load(Ordering::Acquire) {
+        if covered || !collection.dispatching.load(Ordering::Acquire) {
             return Ok(());
         }
         let old = match heard {
-            Heard::Told | Heard::Outdated => return Ok(()),
+            Heard::Dispatched | Heard::Outdated => return Ok(()),
             Heard::News(Some(ours)) => Some(Old { header: ours.header(), object: Some(ours) }),
             Heard::News(None) => change.previous.as_deref().map(|previous| {
                 let same = |before: &Cached| version_of(before) == Version::of(&previous.resource_version);
@@ -228,17 +228,17 @@ impl Informer {
     }
 
     /// Dispatches an own write before its collector delivers it.
-    async fn tell_own(&self, wrote: Wrote, handler: &dyn EventHandler) {
-        self.tell_wrote(wrote, handler).await;
-        self.world.inner.untold.send_modify(|untold| *untold -= 1);
+    async fn dispatch_own(&self, wrote: Wrote, handler: &dyn EventHandler) {
+        self.dispatch_written(wrote, handler).await;
+        self.cache.inner.undispatched.send_modify(|undispatched| *undispatched -= 1);
     }
 
-    async fn tell_wrote(&self, wrote: Wrote, handler: &dyn EventHandler) {
-        let Some(collection) = self.world.collection(&wrote.collection) else { return };
-        if !collection.telling.load(Ordering::Acquire) {
+    async fn dispatch_written(&self, wrote: Wrote, handler: &dyn EventHandler) {
+        let Some(collection) = self.cache.collection(&wrote.collection) else { return };
+        if !collection.dispatching.load(Ordering::Acquire) {
             return;
         }
-        let Some((object, before)) = self.world.inner.own.lock().tell(&wrote.collection, &wrote.key, wrote.version)
+        let Some((object, before)) = self.cache.inner.own.lock().dispatch(&wrote.collection, &wrote.key, wrote.version)
         else {
             return;
         };
@@ -258,19 +258,19 @@ impl Informer {
 
     /// Dispatches the current state of objects whose own writes were dropped without a change of the cache.
     async fn settle(&mut self, handler: &dyn EventHandler) -> Result<(), Error> {
-        let (inner, now) = (&self.world.inner, Instant::now());
+        let (inner, now) = (&self.cache.inner, Instant::now());
         if now - self.settled < SETTLE {
             return Ok(());
         }
         self.settled = now;
-        let settled = inner.own.lock().settle(|collection| place(&inner.index, &inner.told, collection), now);
-        for Settled { collection: key, key: named, version, shown, told } in settled {
-            let Some(collection) = self.world.collection(&key) else { continue };
+        let settled = inner.own.lock().settle(|collection| place(&inner.index, &inner.dispatched, collection), now);
+        for Settled { collection: key, key: named, version, shown, dispatched } in settled {
+            let Some(collection) = self.cache.collection(&key) else { continue };
             let record = RecordKey { collection: key, namespace: named.namespace.into(), name: named.name.into() };
             let stored = inner.index.get(&record).await?;
             let same = |stored: &Object| Version::of(&stored.record.resource_version) == version;
             let object = match (&stored, &shown) {
-                (Some(stored), _) if told && same(stored) => continue,
+                (Some(stored), _) if dispatched && same(stored) => continue,
                 (Some(stored), _) => match read(stored) {
                     Some(object) => object,
                     None => continue,
@@ -293,11 +293,11 @@ impl Informer {
 }
 
 /// Begins to dispatch a collection: objects up to `from`, changes after it.
-fn telling(collection: &Arc<Collection>, from: Seq, again: Option<HashSet<NamespacedName>>) -> Telling {
+fn dispatching(collection: &Arc<Collection>, from: Seq, again: Option<HashSet<NamespacedName>>) -> Dispatch {
     collection.from.store(from.0, Ordering::Release);
-    collection.telling.store(true, Ordering::Release);
+    collection.dispatching.store(true, Ordering::Release);
     let query = ListQuery::new(collection.key.cluster.clone(), collection.key.resource.clone());
-    Telling { collection: Arc::clone(collection), query, again }
+    Dispatch { collection: Arc::clone(collection), query, again }
 }
 
 /// Skips an object that cannot be decoded.

@@ -7,10 +7,10 @@ use crowsnest_index::CollectionKey;
 use crowsnest_members::ApiResources;
 use tokio::sync::watch;
 
-use super::World;
+use super::Cache;
 use crowsnest_plan::health::Watches;
 
-impl World {
+impl Cache {
     /// What a cluster serves, as far as the cache hears of it when that changes: it follows the cluster's definitions.
     pub fn served(&self, cluster: &ClusterName) -> Option<Arc<ApiResources>> {
         let definitions = Gvr::new("apiextensions.k8s.io", "v1", "customresourcedefinitions");

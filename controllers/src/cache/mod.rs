@@ -1,7 +1,7 @@
 //! Cache of the controllers: objects of the control plane and, in members, of the resources that Works carry.
 //!
 //! Reads the global cache, which has one collector per (cluster, resource), and declares the interests of the controllers there.
-//! Adds recently decoded objects and, until the collector delivers them, the writes of this process ([`World::observe`]), so that
+//! Adds recently decoded objects and, until the collector delivers them, the writes of this process ([`Cache::observe`]), so that
 //! no reconcile decides on state that this process knows to be old. One task ([`Informer`]) follows the global cache and
 //! dispatches its changes.
 
@@ -13,6 +13,7 @@ mod informer;
 mod members;
 mod pending_writes;
 pub mod placements;
+mod reads;
 pub mod typed;
 pub mod updater;
 
@@ -23,19 +24,17 @@ use std::time::Duration;
 
 use crowsnest_apimachinery::names::{ClusterName, Gvr, NamespacedName};
 use crowsnest_apimachinery::unstructured;
-use crowsnest_index::{CollectionKey, Index, ListQuery, Record, RecordKey, Seq};
+use crowsnest_index::{CollectionKey, Index, RecordKey, Seq};
 use crowsnest_store::{Clusters, Interest, InterestGuard, Namespaces, Why};
-use futures::Stream;
-use futures::stream::{TryStreamExt, try_unfold};
 use parking_lot::{Mutex, RwLock};
 use serde_json::Value;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::Instant;
 
 pub use self::cached_object::{Cached, Change, Header, Old};
-use self::decoded::{Decoded, Look};
+use self::decoded::Decoded;
 pub use self::informer::{EventHandler, Informer};
-use self::pending_writes::{Ours, Own, Place, Version};
+use self::pending_writes::{Own, Place, Version};
 
 use crate::Error;
 use crate::runtime::dynamic_client::Resource;
@@ -64,9 +63,9 @@ struct Collection {
     key: CollectionKey,
     resource: Arc<Resource>,
     /// Set once all objects have been dispatched, so that the state of handlers is complete.
-    told: watch::Sender<bool>,
+    dispatched: watch::Sender<bool>,
     /// Set while or after the objects are dispatched; changes follow from `from` on.
-    telling: AtomicBool,
+    dispatching: AtomicBool,
     from: AtomicU64,
     wanted_since: Instant,
     _interest: InterestGuard,
@@ -90,40 +89,40 @@ struct Inner {
     own: Mutex<Own>,
     wrote: mpsc::Sender<Wrote>,
     /// Number of own writes that are not dispatched yet.
-    untold: watch::Sender<usize>,
+    undispatched: watch::Sender<usize>,
     /// Changes up to here have been dispatched.
-    told: watch::Sender<Seq>,
+    dispatched: watch::Sender<Seq>,
     read: AtomicU64,
 }
 
 /// Collected objects of all clusters. Cheap to clone.
 #[derive(Clone)]
-pub struct World {
+pub struct Cache {
     inner: Arc<Inner>,
 }
 
-fn place(index: &Index, told: &watch::Sender<Seq>, collection: &CollectionKey) -> Place {
+fn place(index: &Index, dispatched: &watch::Sender<Seq>, collection: &CollectionKey) -> Place {
     let position = index.state(collection).map(|state| Version::of(&state.resource_version)).unwrap_or_default();
-    Place { position, latest: index.seq(), told: *told.borrow() }
+    Place { position, latest: index.seq(), dispatched: *dispatched.borrow() }
 }
 
-impl World {
-    /// The world and who tells of it. `bytes` bounds the decoded objects, and again our own writes.
+impl Cache {
+    /// The cache and who tells of it. `bytes` bounds the decoded objects, and again our own writes.
     pub fn new(index: Index, bytes: usize) -> (Self, Informer) {
         let (wrote, waiting) = mpsc::channel(WAITING);
         let inner = Inner {
-            told: watch::Sender::new(index.seq()),
+            dispatched: watch::Sender::new(index.seq()),
             index,
             collections: RwLock::default(),
             added: Notify::new(),
             decoded: Decoded::new(bytes),
             own: Mutex::new(Own::new(bytes)),
             wrote,
-            untold: watch::Sender::new(0),
+            undispatched: watch::Sender::new(0),
             read: AtomicU64::new(0),
         };
-        let world = World { inner: Arc::new(inner) };
-        (world.clone(), Informer::new(world, waiting))
+        let cache = Cache { inner: Arc::new(inner) };
+        (cache.clone(), Informer::new(cache, waiting))
     }
 
     /// Wants a resource of a cluster collected, if it does not yet.
@@ -145,8 +144,8 @@ impl World {
         let collection = Collection {
             key: key.clone(),
             resource: Arc::new(resource.clone()),
-            told: watch::Sender::new(false),
-            telling: AtomicBool::new(false),
+            dispatched: watch::Sender::new(false),
+            dispatching: AtomicBool::new(false),
             from: AtomicU64::new(0),
             wanted_since: Instant::now(),
             _interest: interest,
@@ -205,14 +204,14 @@ impl World {
 
     /// Whether a resource is listed and has been dispatched.
     pub fn is_synced(&self, cluster: &ClusterName, gvr: &Gvr) -> bool {
-        self.wanted(cluster, gvr).is_some_and(|collection| *collection.told.borrow())
+        self.wanted(cluster, gvr).is_some_and(|collection| *collection.dispatched.borrow())
     }
 
     /// Waits until a resource is synced, at most for `longest`; whether it is.
     pub async fn wait_synced(&self, cluster: &ClusterName, gvr: &Gvr, longest: Duration) -> bool {
         let Some(collection) = self.wanted(cluster, gvr) else { return false };
-        let mut told = collection.told.subscribe();
-        let waited = tokio::time::timeout(longest, told.wait_for(|told| *told)).await;
+        let mut dispatched = collection.dispatched.subscribe();
+        let waited = tokio::time::timeout(longest, dispatched.wait_for(|dispatched| *dispatched)).await;
         matches!(waited, Ok(Ok(_)))
     }
 
@@ -224,8 +223,8 @@ impl World {
     /// Waits for it as long as the first list of something wanted lately may take.
     pub async fn first_list(&self, cluster: &ClusterName, gvr: &Gvr) {
         let Some(collection) = self.wanted(cluster, gvr) else { return };
-        let (mut told, until) = (collection.told.subscribe(), collection.wanted_since + FIRST_LIST);
-        if tokio::time::timeout_at(until, told.wait_for(|told| *told)).await.is_err() {
+        let (mut dispatched, until) = (collection.dispatched.subscribe(), collection.wanted_since + FIRST_LIST);
+        if tokio::time::timeout_at(until, dispatched.wait_for(|dispatched| *dispatched)).await.is_err() {
             tracing::debug!(%cluster, resource = %gvr, "not listed yet");
         }
     }
@@ -235,183 +234,6 @@ impl World {
         let collections = self.inner.collections.read();
         let of_cluster = collections.values().filter(|collection| collection.key.cluster == *cluster);
         of_cluster.map(|collection| Arc::clone(&collection.resource)).collect()
-    }
-
-    pub async fn get(
-        &self,
-        cluster: &ClusterName,
-        gvr: &Gvr,
-        namespace: &str,
-        name: &str,
-    ) -> Result<Option<Cached>, Error> {
-        let key = RecordKey::new(cluster.clone(), gvr.clone(), namespace, name);
-        if !self.is_wanted(&key.collection) {
-            return Ok(None);
-        }
-        self.count(1);
-        // Our own first: it is only dropped once the cache shows something as new.
-        let named = NamespacedName::new(namespace, name);
-        let ours = self.inner.own.lock().newer(&key.collection, &named, Version::default());
-        let stored = match self.inner.decoded.look(&key) {
-            Look::Known(object) => object,
-            Look::Ask(asking) => {
-                let stored = self.inner.index.get(&key).await?;
-                let seq = stored.as_ref().map_or(Seq(0), |stored| stored.record.seq);
-                let object = stored.as_ref().map(Cached::read).transpose()?;
-                asking.found(seq, object.as_ref());
-                object
-            }
-        };
-        Ok(newest(ours, stored))
-    }
-
-    /// Our own writes that the cache may not have heard of yet.
-    fn ours(&self, key: &CollectionKey, namespace: Option<&str>) -> Ours {
-        let mut ours = self.inner.own.lock().of(key);
-        ours.retain(|key, _| namespace.is_none_or(|namespace| key.namespace == namespace));
-        ours
-    }
-
-    /// All objects of a resource, or those of one namespace, in no order. Only a few are in memory at a time.
-    pub fn stream(
-        &self,
-        cluster: &ClusterName,
-        gvr: &Gvr,
-        namespace: Option<&str>,
-    ) -> impl Stream<Item = Result<Cached, Error>> + Send + 'static {
-        let mut query = ListQuery::new(cluster.clone(), gvr.clone());
-        if let Some(namespace) = namespace {
-            query = query.in_namespace(namespace);
-        }
-        let wanted = self.is_wanted(&query.collection);
-        let ours = self.ours(&query.collection, namespace);
-        let world = self.clone();
-        let start = (wanted.then_some(query), ours, Vec::new().into_iter());
-        try_unfold(start, move |(mut query, mut ours, mut ready)| {
-            let world = world.clone();
-            async move {
-                loop {
-                    if let Some(object) = ready.next() {
-                        return Ok(Some((object, (query, ours, ready))));
-                    }
-                    let Some(mut current) = query.take() else {
-                        // What the cache has not heard of yet.
-                        let Some((_, (_, object))) = ours.pop_first() else { return Ok(None) };
-                        world.count(1);
-                        return Ok(Some((object, (None, ours, ready))));
-                    };
-                    let (records, next) = world.inner.index.records_page(&current, CHUNK).await?;
-                    world.count(records.len());
-                    ready = world.with_bodies(records, &mut ours).await?.into_iter();
-                    query = next.map(|next| {
-                        current.after = Some(next);
-                        current
-                    });
-                }
-            }
-        })
-    }
-
-    /// All objects of a resource, or those of one namespace, by namespace and name. For collections known to be small.
-    pub async fn list(&self, cluster: &ClusterName, gvr: &Gvr, namespace: Option<&str>) -> Result<Vec<Cached>, Error> {
-        let mut found: Vec<Cached> = self.stream(cluster, gvr, namespace).try_collect().await?;
-        found.sort_by_key(|object| unstructured::key(object.view()));
-        Ok(found)
-    }
-
-    /// Namespace and name of everything in a collection.
-    pub async fn keys(&self, cluster: &ClusterName, gvr: &Gvr) -> Result<Vec<NamespacedName>, Error> {
-        let key = CollectionKey::new(cluster.clone(), gvr.clone());
-        if !self.is_wanted(&key) {
-            return Ok(Vec::new());
-        }
-        let ours = self.inner.own.lock().of(&key);
-        let keys = self.inner.index.keys(&key).await?.into_iter();
-        let mut keys: Vec<_> = keys.map(NamespacedName::from).collect();
-        keys.extend(ours.into_keys().map(|key| NamespacedName::clone(&key)));
-        self.count(keys.len());
-        Ok(keys)
-    }
-
-    /// Headers of a resource's objects in one namespace, or in all of them.
-    pub async fn headers(
-        &self,
-        cluster: &ClusterName,
-        gvr: &Gvr,
-        namespace: Option<&str>,
-    ) -> Result<Vec<Header>, Error> {
-        let mut query = ListQuery::new(cluster.clone(), gvr.clone());
-        if let Some(namespace) = namespace {
-            query = query.in_namespace(namespace);
-        }
-        if !self.is_wanted(&query.collection) {
-            return Ok(Vec::new());
-        }
-        let ours = self.ours(&query.collection, namespace);
-        let records = self.inner.index.records(&query).await?;
-        self.count(records.len());
-        Ok(headers(&records, ours, |_| true))
-    }
-
-    /// Objects that carry a label, one of [`chosen_labels`].
-    pub async fn labelled(
-        &self,
-        cluster: &ClusterName,
-        gvr: &Gvr,
-        label: &str,
-        value: Option<&str>,
-    ) -> Result<Vec<Cached>, Error> {
-        let key = CollectionKey::new(cluster.clone(), gvr.clone());
-        if !self.is_wanted(&key) {
-            return Ok(Vec::new());
-        }
-        let mut ours = self.inner.own.lock().of(&key);
-        let records = self.inner.index.labelled(&key, label, value).await?;
-        self.count(records.len());
-        let mut found = self.with_bodies(records, &mut ours).await?;
-        found.extend(ours.into_values().map(|(_, object)| object));
-        found.retain(|object| has_label(unstructured::label(object.view(), label), value));
-        Ok(found)
-    }
-
-    /// The same without the objects' bodies.
-    pub async fn headers_labelled(
-        &self,
-        cluster: &ClusterName,
-        gvr: &Gvr,
-        label: &str,
-        value: Option<&str>,
-    ) -> Result<Vec<Header>, Error> {
-        let key = CollectionKey::new(cluster.clone(), gvr.clone());
-        if !self.is_wanted(&key) {
-            return Ok(Vec::new());
-        }
-        let ours = self.inner.own.lock().of(&key);
-        let records = self.inner.index.labelled(&key, label, value).await?;
-        self.count(records.len());
-        Ok(headers(&records, ours, |object| has_label(unstructured::label(object, label), value)))
-    }
-
-    /// The records' objects, or our own newer ones, which are taken out of `ours`.
-    async fn with_bodies(&self, records: Vec<Record>, ours: &mut Ours) -> Result<Vec<Cached>, Error> {
-        let mut found = Vec::with_capacity(records.len());
-        let mut unread = Vec::new();
-        for record in records {
-            let mine = ours.remove(&named(&record.key));
-            match mine.filter(|(version, _)| *version > Version::of(&record.resource_version)) {
-                Some((_, object)) => found.push(object),
-                None => match self.inner.decoded.at(&record.key, record.seq) {
-                    Some(object) => found.push(object),
-                    None => unread.push(record),
-                },
-            }
-        }
-        if !unread.is_empty() {
-            for object in self.inner.index.bodies(unread).await? {
-                found.push(Cached::read(&object)?);
-            }
-        }
-        Ok(found)
     }
 
     /// What was noted about members' objects; see [`Index::note`]. Used by the execution controller alone.
@@ -446,36 +268,38 @@ impl World {
         let version = Version::of(unstructured::resource_version(&object));
         let (key, bytes) = (unstructured::key(&object), decoded::weigh(&object));
         let record = RecordKey::new(cluster.clone(), gvr.clone(), &key.namespace, &key.name);
-        let place = place(&self.inner.index, &self.inner.told, &collection);
+        let place = place(&self.inner.index, &self.inner.dispatched, &collection);
         // A reader may have found the new object in the cache already; what was there before is not known then.
         let before = || self.inner.decoded.peek(&record).filter(|before| version_of(before) < version);
         let written = (Cached::live(object), version, bytes);
         if !self.inner.own.lock().put(&collection, key.clone(), written, place, before, Instant::now()) {
             return;
         }
-        self.inner.untold.send_modify(|untold| *untold += 1);
+        self.inner.undispatched.send_modify(|undispatched| *undispatched += 1);
         if self.inner.wrote.try_send(Wrote { collection, key, version }).is_err() {
-            self.inner.untold.send_modify(|untold| *untold -= 1);
+            self.inner.undispatched.send_modify(|undispatched| *undispatched -= 1);
             tracing::debug!("an own write is dispatched when its collector delivers it");
         }
     }
 
     /// Whether all changes of the cache have been dispatched, and all collections that have been listed.
     pub fn is_dispatched(&self) -> bool {
-        let is_told = |collection: &Arc<Collection>| {
-            *collection.told.borrow() || !self.inner.index.state(&collection.key).is_some_and(|state| state.is_fresh())
+        let is_dispatched = |collection: &Arc<Collection>| {
+            *collection.dispatched.borrow()
+                || !self.inner.index.state(&collection.key).is_some_and(|state| state.is_fresh())
         };
-        *self.inner.told.borrow() >= self.inner.index.seq() && self.inner.collections.read().values().all(is_told)
+        *self.inner.dispatched.borrow() >= self.inner.index.seq()
+            && self.inner.collections.read().values().all(is_dispatched)
     }
 
     /// The newest change of the cache that has been dispatched. Also notified after a collection has been.
     pub fn dispatched(&self) -> watch::Receiver<Seq> {
-        self.inner.told.subscribe()
+        self.inner.dispatched.subscribe()
     }
 
     /// Number of own writes that have not been dispatched yet.
-    pub fn untold(&self) -> watch::Receiver<usize> {
-        self.inner.untold.subscribe()
+    pub fn undispatched(&self) -> watch::Receiver<usize> {
+        self.inner.undispatched.subscribe()
     }
 }
 
@@ -486,33 +310,4 @@ fn named(key: &RecordKey) -> NamespacedName {
 
 fn version_of(object: &Cached) -> Version {
     Version::of(unstructured::resource_version(object.view()))
-}
-
-fn newest(ours: Option<Cached>, stored: Option<Cached>) -> Option<Cached> {
-    match (ours, stored) {
-        (Some(ours), Some(stored)) if version_of(&stored) >= version_of(&ours) => Some(stored),
-        (Some(ours), _) => Some(ours),
-        (None, stored) => stored,
-    }
-}
-
-fn has_label(label: Option<&str>, value: Option<&str>) -> bool {
-    label.is_some_and(|label| value.is_none_or(|value| label == value))
-}
-
-/// The records, but of our own newer objects those that `keep` accepts.
-fn headers(records: &[Record], mut ours: Ours, keep: impl Fn(&Value) -> bool) -> Vec<Header> {
-    let kept = |object: &Cached| keep(object.view()).then(|| object.header());
-    let mut found: Vec<Header> = records
-        .iter()
-        .filter_map(|record| {
-            let mine = ours.remove(&named(&record.key));
-            match mine.filter(|(version, _)| *version > Version::of(&record.resource_version)) {
-                Some((_, object)) => kept(&object),
-                None => Some(Header::from(record)),
-            }
-        })
-        .collect();
-    found.extend(ours.values().filter_map(|(_, object)| kept(object)));
-    found
 }

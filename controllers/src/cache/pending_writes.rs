@@ -39,8 +39,8 @@ struct Entry {
     since: Instant,
     /// What readers had before, for the handlers.
     previous: Option<Cached>,
-    told: bool,
-    /// Once known: when this has been told, so has everything up to the version.
+    dispatched: bool,
+    /// Once known: when this has been dispatched, so has everything up to the version.
     until: Option<Seq>,
 }
 
@@ -51,8 +51,8 @@ pub struct Place {
     pub position: Version,
     /// The newest change of the cache, read second: everything up to `position` is at or before it.
     pub latest: Seq,
-    /// The newest change that has been told.
-    pub told: Seq,
+    /// The newest change that has been dispatched.
+    pub dispatched: Seq,
 }
 
 /// What a change heard by the cache is, compared with our own.
@@ -61,12 +61,12 @@ pub enum Heard {
     /// Nothing of ours is there, or it is older. What it was is the old one.
     News(Option<Cached>),
     /// The handlers know it already.
-    Told,
+    Dispatched,
     /// We have written something newer since.
     Outdated,
 }
 
-/// A write that was dropped before the cache told of the object.
+/// A write that was dropped before the cache dispatched the object.
 #[derive(Debug)]
 pub struct Settled {
     pub collection: CollectionKey,
@@ -75,7 +75,7 @@ pub struct Settled {
     /// The version the handlers know.
     pub shown: Option<Cached>,
     /// Whether that is our own.
-    pub told: bool,
+    pub dispatched: bool,
 }
 
 /// All kept writes.
@@ -108,19 +108,19 @@ impl Own {
         let until = (place.position >= version).then_some(place.latest);
         let known = self.collections.get(collection).and_then(|entries| entries.get(&key));
         if version == Version::default()
-            || until.is_some_and(|until| until <= place.told)
+            || until.is_some_and(|until| until <= place.dispatched)
             || known.is_some_and(|known| known.version >= version)
         {
             return false;
         }
         let previous = match self.remove(collection, &key) {
-            Some(replaced) if replaced.told => Some(replaced.object),
+            Some(replaced) if replaced.dispatched => Some(replaced.object),
             Some(replaced) => replaced.previous,
             None => before(),
         };
         self.bytes += bytes;
         self.order.push_back((collection.clone(), key.clone(), version));
-        let entry = Entry { object, version, bytes, since: now, previous, told: false, until };
+        let entry = Entry { object, version, bytes, since: now, previous, dispatched: false, until };
         self.collections.entry(collection.clone()).or_default().insert(Arc::new(key), entry);
         while self.bytes > self.max_bytes && self.drop_oldest() {}
         true
@@ -157,23 +157,23 @@ impl Own {
         entries.map(|(key, entry)| (Arc::clone(key), (entry.version, entry.object.clone()))).collect()
     }
 
-    /// Marks a write as told, once: the object with what was before. `None` when the cache's own change came first.
-    pub fn tell(
+    /// Marks a write as dispatched, once: the object with what was before. `None` when the cache's own change came first.
+    pub fn dispatch(
         &mut self,
         collection: &CollectionKey,
         key: &NamespacedName,
         version: Version,
     ) -> Option<(Cached, Option<Cached>)> {
         let entry = self.collections.get_mut(collection)?.get_mut(key)?;
-        if entry.version != version || entry.told {
+        if entry.version != version || entry.dispatched {
             return None;
         }
-        entry.told = true;
+        entry.dispatched = true;
         Some((entry.object.clone(), entry.previous.take()))
     }
 
-    /// The cache's own change of an object is about to be told: what it is to us. Drops what it reaches. A deletion that a
-    /// list found out carries the version the object had last, so it is news even where that version was told.
+    /// The cache's own change of an object is about to be dispatched: what it is to us. Drops what it reaches. A deletion that a
+    /// list found out carries the version the object had last, so it is news even where that version was dispatched.
     pub fn hear(&mut self, collection: &CollectionKey, key: &NamespacedName, version: Version, deleted: bool) -> Heard {
         let Some(entry) = self.collections.get(collection).and_then(|entries| entries.get(key)) else {
             return Heard::News(None);
@@ -183,8 +183,8 @@ impl Own {
         }
         let same = entry.version == version && !deleted;
         match self.remove(collection, key) {
-            Some(entry) if entry.told && same => Heard::Told,
-            Some(entry) if entry.told => Heard::News(Some(entry.object)),
+            Some(entry) if entry.dispatched && same => Heard::Dispatched,
+            Some(entry) if entry.dispatched => Heard::News(Some(entry.object)),
             _ => Heard::News(None),
         }
     }
@@ -199,7 +199,7 @@ impl Own {
                 if entry.until.is_none() && place.position >= entry.version {
                     entry.until = Some(place.latest);
                 }
-                if entry.until.is_some_and(|until| until <= place.told) || now - entry.since > LONGEST {
+                if entry.until.is_some_and(|until| until <= place.dispatched) || now - entry.since > LONGEST {
                     reached.push((collection.clone(), NamespacedName::clone(key)));
                 }
             }
@@ -211,8 +211,8 @@ impl Own {
                 collection,
                 key,
                 version: entry.version,
-                shown: if entry.told { Some(entry.object) } else { entry.previous },
-                told: entry.told,
+                shown: if entry.dispatched { Some(entry.object) } else { entry.previous },
+                dispatched: entry.dispatched,
             }));
         }
         let collections = &self.collections;
@@ -282,7 +282,7 @@ mod tests {
         position: u64,
         /// Changes by their seq.
         tail: Vec<Event>,
-        told: usize,
+        dispatched: usize,
         shown: Option<u64>,
         /// The newest version we know the answer to, and whether a reader may rely on it.
         answered: u64,
@@ -293,8 +293,8 @@ mod tests {
 
     impl Model {
         fn place(&self) -> Place {
-            let (latest, told) = (Seq(self.tail.len() as u64), Seq(self.told as u64));
-            Place { position: Version(self.position), latest, told }
+            let (latest, dispatched) = (Seq(self.tail.len() as u64), Seq(self.dispatched as u64));
+            Place { position: Version(self.position), latest, dispatched }
         }
 
         fn write(&mut self) -> u64 {
@@ -332,7 +332,7 @@ mod tests {
                     let before = self.shown.map(object);
                     let written = (object(version), Version(version), 1);
                     if self.own.put(&things(), key(), written, place, || before, self.now)
-                        && let Some((now, _)) = self.own.tell(&things(), &key(), Version(version))
+                        && let Some((now, _)) = self.own.dispatch(&things(), &key(), Version(version))
                     {
                         self.shown = Some(crate::cache::version_of(&now).0);
                     }
@@ -352,13 +352,13 @@ mod tests {
                     self.position = self.version;
                 }
                 Step::Tell => {
-                    let Some(event) = self.tail.get(self.told).copied() else { return };
+                    let Some(event) = self.tail.get(self.dispatched).copied() else { return };
                     match self.own.hear(&things(), &key(), Version(event.version), !event.exists) {
                         Heard::News(_) => self.shown = event.exists.then_some(event.version),
-                        Heard::Told => assert_eq!(self.shown, Some(event.version)),
+                        Heard::Dispatched => assert_eq!(self.shown, Some(event.version)),
                         Heard::Outdated => {}
                     }
-                    self.told += 1;
+                    self.dispatched += 1;
                 }
                 Step::Settle => {
                     let place = self.place();
@@ -397,7 +397,7 @@ mod tests {
             stored: None,
             position: 0,
             tail: Vec::new(),
-            told: 0,
+            dispatched: 0,
             shown: None,
             answered: 0,
             deleted_at: 0,
@@ -417,7 +417,7 @@ mod tests {
         Ok(())
     }
 
-    /// Our write is told, and only then the deletion that a list found out.
+    /// Our write is dispatched, and only then the deletion that a list found out.
     #[test]
     fn a_deletion_found_by_a_list_is_told() {
         use Step::{Answer, Collect, Delete, Relist, Tell, WriteOurs};
@@ -435,7 +435,7 @@ mod tests {
     #[test]
     fn it_is_bounded_in_bytes_and_age() {
         let (mut own, now) = (Own::new(10), Instant::now());
-        let place = Place { position: Version(0), latest: Seq(0), told: Seq(0) };
+        let place = Place { position: Version(0), latest: Seq(0), dispatched: Seq(0) };
         for n in 1..=20 {
             own.put(
                 &things(),

@@ -45,7 +45,7 @@ impl Caches {
             return;
         }
         let Ok(name) = ClusterName::parse(unstructured::name(change.object())) else { return };
-        self.context.world.forget(&name);
+        self.context.cache.forget(&name);
         self.context.catalog.forget(&name);
         self.capacity.forget(&name);
         if let Some(estimators) = &self.context.config.estimators {

@@ -48,8 +48,8 @@ async fn followed(
         Err(Error::UnknownKind { .. }) => return Ok(None),
         Err(error) => return Err(error),
     };
-    context.world.collect(cluster, &resource);
-    match context.world.wait_synced(cluster, &resource.gvr, LISTED_WITHIN).await {
+    context.cache.collect(cluster, &resource);
+    match context.cache.wait_synced(cluster, &resource.gvr, LISTED_WITHIN).await {
         true => Ok(Some(resource)),
         false => Err(Error::Waiting(format!("{kind} of cluster {cluster} is not listed yet"))),
     }

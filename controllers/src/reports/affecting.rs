@@ -63,7 +63,7 @@ impl Reports {
     /// Those a policy selects, selected or holds. One that goes is nothing to those it does not hold.
     async fn selected(&self, policy: &Proposed, found: &mut BTreeSet<Affected>) -> Result<(), Error> {
         let of = unstructured::namespace(policy.seen());
-        let resources = self.context.world.resources(&self.context.control_plane);
+        let resources = self.context.cache.resources(&self.context.control_plane);
         let versions = policy.versions().filter(|_| policy.after.is_some());
         let specs: Vec<PropagationSpec> = versions.filter_map(spec_of).collect();
         for selector in specs.iter().flat_map(|spec| &spec.resource_selectors) {

@@ -146,7 +146,7 @@ impl Planning<'_> {
         let context = &self.reports.context;
         let depended = format!("{}{}", label::DEPENDED_BY_PREFIX, binding_reference_key(&key.namespace, &key.name));
         let bindings = &context.kinds.resource_binding.gvr;
-        for found in context.world.labelled(&context.control_plane, bindings, &depended, None).await? {
+        for found in context.cache.labelled(&context.control_plane, bindings, &depended, None).await? {
             let own = BindingKey::of(found.view());
             if own.namespace != key.namespace || kept.contains(&own.name) {
                 continue;

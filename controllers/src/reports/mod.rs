@@ -53,7 +53,7 @@ pub struct Reports {
     scheduling: Arc<Scheduler>,
 }
 
-/// A propagation policy read out of the world, or proposed.
+/// A propagation policy read from the cache, or proposed.
 struct PolicyObject {
     object: Arc<Value>,
     spec: PropagationSpec,
@@ -100,7 +100,7 @@ impl Reports {
 
     /// The resource of templates that is called so (`deployments.apps`).
     pub fn template_resource(&self, group_resource: &str) -> Option<Arc<Resource>> {
-        let resources = self.context.world.resources(&self.context.control_plane);
+        let resources = self.context.cache.resources(&self.context.control_plane);
         resources
             .into_iter()
             .find(|resource| is_template_resource(&resource.gvr) && resource.gvr.group_resource() == group_resource)

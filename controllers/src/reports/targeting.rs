@@ -165,9 +165,9 @@ impl Reports {
         let (api_version, kind) = (unstructured::api_version(manifest), unstructured::kind(manifest));
         let Some(resource) = self.context.catalog.known(&cluster, api_version, kind) else { return Ok(None) };
         let (namespace, name) = (unstructured::namespace(manifest), unstructured::name(manifest));
-        let world = &self.context.world;
-        let observed = match world.is_synced(&cluster, &resource.gvr) {
-            true => world.get(&cluster, &resource.gvr, namespace, name).await?.map(|seen| seen.view().clone()),
+        let cache = &self.context.cache;
+        let observed = match cache.is_synced(&cluster, &resource.gvr) {
+            true => cache.get(&cluster, &resource.gvr, namespace, name).await?.map(|seen| seen.view().clone()),
             false => {
                 let Ok(client) = self.context.fleet.client(&cluster) else { return Ok(None) };
                 let member = Objects::new(client);

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use crate::Error;
 use crate::cache::placements::Placements;
 use crate::cache::typed::Decodings;
-use crate::cache::{Cached, Header, World};
+use crate::cache::{Cache, Cached, Header};
 use crate::journal::Journal;
 use crate::metrics::ControllerMetrics;
 use crate::runtime::config::Config;
@@ -140,7 +140,7 @@ pub struct Context {
     pub control_plane: ClusterName,
     pub objects: Objects,
     pub fleet: Fleet,
-    pub world: World,
+    pub cache: Cache,
     pub catalog: Catalog,
     pub events: Events,
     pub journal: Journal,
@@ -158,14 +158,14 @@ pub struct Context {
 
 /// The control plane's Services, read from the cache, for webhooks that are addressed by a Service reference.
 struct Services {
-    world: World,
+    cache: Cache,
     services: Resource,
 }
 
 #[async_trait]
 impl webhook::Services for Services {
     async fn find(&self, namespace: &str, name: &str) -> Result<Option<Value>, webhook::LookupError> {
-        let found = self.world.get(&ClusterName::control_plane(), &self.services.gvr, namespace, name).await?;
+        let found = self.cache.get(&ClusterName::control_plane(), &self.services.gvr, namespace, name).await?;
         Ok(found.map(|service| service.view().clone()))
     }
 }
@@ -188,16 +188,16 @@ pub fn new_id() -> String {
 }
 
 impl Context {
-    pub fn new(fleet: Fleet, world: World, events: Events, journal: Journal, config: Config) -> Arc<Self> {
+    pub fn new(fleet: Fleet, cache: Cache, events: Events, journal: Journal, config: Config) -> Arc<Self> {
         let kinds = Kinds::new();
-        let services = Services { world: world.clone(), services: kinds.service.clone() };
+        let services = Services { cache: cache.clone(), services: kinds.service.clone() };
         Arc::new(Context {
             control_plane: ClusterName::control_plane(),
             objects: Objects::fenced(fleet.control_plane(), config.fence.clone()),
             catalog: Catalog::new(fleet.clone()),
             metrics: ControllerMetrics::new(fleet.clone()),
             fleet,
-            world,
+            cache,
             events,
             journal,
             interpreter: Interpreter::new(config.gates).with_services(Arc::new(services)),
@@ -219,7 +219,7 @@ impl Context {
 
     /// An object of the control plane to decide by, without secret values.
     pub async fn glance(&self, resource: &Resource, namespace: &str, name: &str) -> Result<Option<Cached>, Error> {
-        self.world.get(&self.control_plane, &resource.gvr, namespace, name).await
+        self.cache.get(&self.control_plane, &resource.gvr, namespace, name).await
     }
 
     /// A cached object with everything in it.
@@ -233,7 +233,7 @@ impl Context {
 
     /// All objects of a small collection, by namespace and name.
     pub async fn list(&self, resource: &Resource, namespace: Option<&str>) -> Result<Vec<Cached>, Error> {
-        self.world.list(&self.control_plane, &resource.gvr, namespace).await
+        self.cache.list(&self.control_plane, &resource.gvr, namespace).await
     }
 
     /// All objects of a collection of any size, a few at a time, in no order.
@@ -242,12 +242,12 @@ impl Context {
         resource: &Resource,
         namespace: Option<&str>,
     ) -> impl Stream<Item = Result<Cached, Error>> + Send + 'static {
-        self.world.stream(&self.control_plane, &resource.gvr, namespace)
+        self.cache.stream(&self.control_plane, &resource.gvr, namespace)
     }
 
     /// Namespace and name of everything in a collection.
     pub async fn keys(&self, resource: &Resource) -> Result<Vec<NamespacedName>, Error> {
-        self.world.keys(&self.control_plane, &resource.gvr).await
+        self.cache.keys(&self.control_plane, &resource.gvr).await
     }
 
     /// Names of all objects of a cluster-scoped collection.
@@ -264,17 +264,17 @@ impl Context {
 
     /// Objects that carry a label, one of [`crate::cache::chosen_labels`], whatever its value.
     pub async fn labelled(&self, resource: &Resource, label: &str) -> Result<Vec<Cached>, Error> {
-        self.world.labelled(&self.control_plane, &resource.gvr, label, None).await
+        self.cache.labelled(&self.control_plane, &resource.gvr, label, None).await
     }
 
     /// Headers of the objects of a namespace.
     pub async fn headers(&self, resource: &Resource, namespace: &str) -> Result<Vec<Header>, Error> {
-        self.world.headers(&self.control_plane, &resource.gvr, Some(namespace)).await
+        self.cache.headers(&self.control_plane, &resource.gvr, Some(namespace)).await
     }
 
     /// Objects that carry a label, one of [`crate::cache::chosen_labels`], with a value.
     pub async fn with_label(&self, resource: &Resource, label: &str, value: &str) -> Result<Vec<Cached>, Error> {
-        self.world.labelled(&self.control_plane, &resource.gvr, label, Some(value)).await
+        self.cache.labelled(&self.control_plane, &resource.gvr, label, Some(value)).await
     }
 
     /// Objects that carry a permanent id under a label.
@@ -286,7 +286,7 @@ impl Context {
     pub async fn headers_with_id(&self, resource: &Resource, label: &str, id: &str) -> Result<Vec<Header>, Error> {
         match id {
             "" => Ok(Vec::new()),
-            id => self.world.headers_labelled(&self.control_plane, &resource.gvr, label, Some(id)).await,
+            id => self.cache.headers_labelled(&self.control_plane, &resource.gvr, label, Some(id)).await,
         }
     }
 
@@ -314,7 +314,7 @@ impl Context {
 
     /// Names of the clusters that are registered and not leaving.
     pub async fn clusters(&self) -> Result<Vec<ClusterName>, Error> {
-        let headers = self.world.headers(&self.control_plane, &self.kinds.cluster.gvr, None).await?;
+        let headers = self.cache.headers(&self.control_plane, &self.kinds.cluster.gvr, None).await?;
         let staying = headers.iter().filter(|cluster| !cluster.terminating);
         Ok(staying.filter_map(|cluster| ClusterName::parse(&cluster.name).ok()).collect())
     }
@@ -349,7 +349,7 @@ impl Context {
     }
 
     fn written(&self, resource: &Resource, object: Value) -> Value {
-        self.world.observe(&self.control_plane, &resource.gvr, object.clone());
+        self.cache.observe(&self.control_plane, &resource.gvr, object.clone());
         object
     }
 
@@ -360,7 +360,7 @@ impl Context {
         Ok(self.written(resource, created))
     }
 
-    /// Replaces an object that was read from the world and changed.
+    /// Replaces an object that was read from the cache and changed.
     pub async fn replace(&self, resource: &Resource, object: &Value) -> Result<Value, Error> {
         let _turn = self.quota_turn(resource, unstructured::namespace(object)).await?;
         let _write = self.write_load().begin();

@@ -7,7 +7,7 @@ use crowsnest_index::Index;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::cache::World;
+use crate::cache::Cache;
 use crate::journal::Journal;
 use crate::reports;
 use crate::runtime::config::Config;
@@ -65,7 +65,7 @@ impl Manager {
     fn run(registry: &Registry, index: Index, config: Config, stop: CancellationToken, only_observe: bool) -> Self {
         let stop = stop.child_token();
         let fleet = index.fleet().clone();
-        let (world, informer) = World::new(index, config.decoded_bytes);
+        let (cache, informer) = Cache::new(index, config.decoded_bytes);
         let events = Objects::fenced(fleet.control_plane(), config.fence.clone());
         let (events, writer) = Events::new(events, "crowsnest-controllers", stop.child_token());
         let closing = CancellationToken::new();
@@ -73,7 +73,7 @@ impl Manager {
         let (objects, write_load) = (Objects::new(fleet.control_plane()), Arc::clone(events.write_load()));
         let (journal, entries) =
             Journal::new(objects, "crowsnest-controllers", write_load, stop.clone(), closing.clone());
-        let context = Context::new(fleet, world, events, journal, config);
+        let context = Context::new(fleet, cache, events, journal, config);
         let setup = Setup::new(Arc::clone(&context));
         let dispatcher = Arc::new(Dispatcher::new(&setup, registry));
         if only_observe {
@@ -116,14 +116,14 @@ impl Manager {
     /// events and entries are written.
     pub async fn idle(&self) {
         let mut finished: Vec<_> = self.dispatcher.queues().map(Busy::finished).collect();
-        let (mut untold, mut dispatched) = (self.context.world.untold(), self.context.world.dispatched());
+        let (mut undispatched, mut dispatched) = (self.context.cache.undispatched(), self.context.cache.dispatched());
         let (events, journal) = (&self.context.events, &self.context.journal);
         loop {
             dispatched.mark_unchanged();
-            let told = *untold.borrow_and_update() == 0 && self.context.world.is_dispatched();
+            let told = *undispatched.borrow_and_update() == 0 && self.context.cache.is_dispatched();
             let idle = told && !self.dispatcher.has_deferred_writes() && self.dispatcher.queues().all(Busy::is_idle);
             // A key of a write in between may be in a queue that was checked before.
-            if idle && !untold.has_changed().unwrap_or_default() {
+            if idle && !undispatched.has_changed().unwrap_or_default() {
                 if events.is_told() && journal.is_told() {
                     return;
                 }
@@ -134,7 +134,7 @@ impl Manager {
             let next = finished.iter_mut().map(|finished| Box::pin(finished.changed()));
             tokio::select! {
                 _ = futures::future::select_all(next) => {}
-                _ = untold.changed() => {}
+                _ = undispatched.changed() => {}
                 _ = dispatched.changed() => {}
             }
         }
@@ -161,7 +161,7 @@ impl Manager {
 
     /// Number of objects and headers that all controllers have read so far.
     pub fn objects_read(&self) -> u64 {
-        self.context.world.objects_read()
+        self.context.cache.objects_read()
     }
 
     /// Stops the controllers after their running reconciles.

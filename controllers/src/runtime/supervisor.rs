@@ -84,15 +84,15 @@ pub(crate) fn expect_stop(
 
 /// Collects the resources that controllers watch and waits for their first lists: decisions made on half of them would be wrong.
 async fn read_control_plane(dispatcher: &Dispatcher, context: &Context) {
-    let (control_plane, world) = (&context.control_plane, &context.world);
+    let (control_plane, cache) = (&context.control_plane, &context.cache);
     let needed = dispatcher.resources();
-    needed.iter().for_each(|resource| world.collect(control_plane, resource));
+    needed.iter().for_each(|resource| cache.collect(control_plane, resource));
     dispatcher.discoverer.first_discovery().await;
     for resource in &needed {
-        while !world.wait_synced(control_plane, &resource.gvr, Duration::from_secs(1)).await {}
+        while !cache.wait_synced(control_plane, &resource.gvr, Duration::from_secs(1)).await {}
     }
-    for resource in world.resources(control_plane) {
-        if !world.wait_synced(control_plane, &resource.gvr, FIRST_LIST).await {
+    for resource in cache.resources(control_plane) {
+        if !cache.wait_synced(control_plane, &resource.gvr, FIRST_LIST).await {
             tracing::warn!(resource = %resource.gvr, "not listed yet");
         }
     }

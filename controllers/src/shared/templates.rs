@@ -24,7 +24,7 @@ pub async fn template_of(context: &Context, binding: &Value) -> Result<Option<(R
         tracing::warn!(namespace = unstructured::namespace(binding), binding = unstructured::name(binding), %why, "binding not followed");
         return Ok(None);
     }
-    if context.world.is_synced(&context.control_plane, &resource.gvr) {
+    if context.cache.is_synced(&context.control_plane, &resource.gvr) {
         let template = context.get(&resource, &reference.namespace, &reference.name).await?;
         return Ok(template.map(|template| (resource, template)));
     }

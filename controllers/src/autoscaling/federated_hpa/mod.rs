@@ -143,9 +143,9 @@ impl FederatedHpaController {
         cluster: &ClusterName,
         target: Target<'_>,
     ) -> Result<(Scale, Result<Vec<Pod>, String>), Error> {
-        let (world, pods) = (&self.context.world, &self.context.kinds.pod);
-        world.collect(cluster, pods);
-        if !world.wait_synced(cluster, &pods.gvr, ANSWERS_WITHIN).await {
+        let (cache, pods) = (&self.context.cache, &self.context.kinds.pod);
+        cache.collect(cluster, pods);
+        if !cache.wait_synced(cluster, &pods.gvr, ANSWERS_WITHIN).await {
             return Err(Error::Waiting(format!("pods of cluster {cluster} are not listed yet")));
         }
         let member = Objects::fenced(self.context.fleet.client(cluster)?, self.context.config.fence.clone());
@@ -156,7 +156,7 @@ impl FederatedHpaController {
             Ok(selector) => selector,
             Err(message) => return Ok((scale, Err(message))),
         };
-        let found = world.list(cluster, &pods.gvr, Some(target.namespace)).await?;
+        let found = cache.list(cluster, &pods.gvr, Some(target.namespace)).await?;
         let selected = |pod: &Value| {
             let labels = unstructured::at(pod, &["metadata", "labels"]);
             selector.matches_with(|key| labels?.get(key)?.as_str())

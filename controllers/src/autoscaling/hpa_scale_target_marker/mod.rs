@@ -65,7 +65,7 @@ impl ScaleTargetMarker {
 
     /// The resource of a target's kind, in the version that is collected.
     fn resource_of(&self, target: &ScaleTarget) -> Option<Arc<Resource>> {
-        let resources = self.context.world.resources(&self.context.control_plane);
+        let resources = self.context.cache.resources(&self.context.control_plane);
         let of_kind = |resource: &Arc<Resource>| {
             resource.namespaced && resource.kind == target.kind && *resource.gvr.group == *target.group
         };
@@ -111,7 +111,7 @@ impl Controller for ScaleTargetMarker {
             // Once the kind is served, its objects are told of.
             return Ok(Outcome::Done);
         };
-        if !context.world.is_synced(&context.control_plane, &resource.gvr) {
+        if !context.cache.is_synced(&context.control_plane, &resource.gvr) {
             return Err(Error::Waiting(format!("{} are not listed yet", resource.gvr.resource)));
         }
         let Some(template) = context.glance(&resource, &target.namespace, &target.name).await? else {

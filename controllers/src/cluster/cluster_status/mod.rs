@@ -79,7 +79,7 @@ impl Controller for ClusterStatusController {
 impl ClusterStatusController {
     /// Enqueues a cluster as soon as its collectors find other served resources than its status has.
     pub async fn follow_served(self: Arc<Self>, stop: CancellationToken) -> Result<(), String> {
-        let mut version = self.clusters.context.world.served_version();
+        let mut version = self.clusters.context.cache.served_version();
         loop {
             version.borrow_and_update();
             let reported: Vec<(ClusterName, Arc<ApiResources>)> = {
@@ -87,7 +87,7 @@ impl ClusterStatusController {
                 known.iter().filter_map(|(name, known)| Some((name.clone(), known.reported.clone()?))).collect()
             };
             for (name, reported) in reported {
-                let served = self.clusters.context.world.served(&name);
+                let served = self.clusters.context.cache.served(&name);
                 if served.is_some_and(|served| !Arc::ptr_eq(&served, &reported) && *served != *reported) {
                     self.statuses.add(name);
                 }
@@ -184,7 +184,7 @@ impl ClusterController {
     async fn look(&self, name: &ClusterName, member: &Member) -> Look {
         let tunnel =
             (Through::of(member.cluster()) == Through::AgentOnly).then(|| self.context.fleet.tunnels().is_open(name));
-        let watches = self.context.world.watches(name);
+        let watches = self.context.cache.watches(name);
         let probe = member.probe().await;
         let readyz = match (member.connection(), probe.online, probe.healthy) {
             (Err(error), ..) if !matches!(error, crowsnest_members::Error::NoTunnel(_)) => {
@@ -291,7 +291,7 @@ impl ClusterController {
 
     /// Whether the status of a Cluster already shows the state of its member.
     fn is_shown(&self, name: &ClusterName, cluster: &Arc<Cluster>, look: &Look) -> bool {
-        let served = self.context.world.served(name);
+        let served = self.context.cache.served(name);
         let summary = self.capacity.summary(name, self.models(cluster));
         let (Some(served), Some(summary)) = (served, summary) else { return false };
         let is_same = |shown: &Shown| {
@@ -324,7 +324,7 @@ impl ClusterController {
         status.kubernetes_version.clone_from(&look.version);
         // Another version may serve other kinds without a changed definition.
         let is_known = cluster.status.kubernetes_version == look.version;
-        let served = match context.world.served(name).filter(|_| is_known) {
+        let served = match context.cache.served(name).filter(|_| is_known) {
             Some(served) => {
                 context.catalog.learn(name, &served);
                 served
@@ -344,7 +344,7 @@ impl ClusterController {
         conditions::set(&mut status.conditions, clusters::api_condition(&status.api_enablements, complete, now));
         self.capacity.follow(name);
         for kind in [&context.kinds.node, &context.kinds.pod] {
-            context.world.wait_synced(name, &kind.gvr, Duration::from_secs(5)).await;
+            context.cache.wait_synced(name, &kind.gvr, Duration::from_secs(5)).await;
         }
         let Some(summary) = self.capacity.summary(name, self.models(cluster)) else { return Ok(None) };
         status.node_summary = Some(summary.nodes.clone());

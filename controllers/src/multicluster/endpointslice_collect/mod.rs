@@ -121,7 +121,7 @@ impl EndpointSliceCollectController {
         }
         let Some(slices) = followed(context, &key.cluster, ENDPOINT_SLICE).await? else { return Ok(Vec::new()) };
         let mut desired = Vec::new();
-        for slice in context.world.list(&key.cluster, &slices.gvr, Some(&key.namespace)).await? {
+        for slice in context.cache.list(&key.cluster, &slices.gvr, Some(&key.namespace)).await? {
             let slice = slice.view();
             if !services::is_of_service(slice, &key.name) {
                 continue;

@@ -97,14 +97,14 @@ impl Controller for ServiceExportController {
 impl ServiceExportController {
     async fn desired(&self, key: &Exported) -> Result<Vec<DesiredWork>, Error> {
         let Some(exports) = followed(&self.context, &key.cluster, SERVICE_EXPORT).await? else { return Ok(Vec::new()) };
-        let world = &self.context.world;
-        let export = world.get(&key.cluster, &exports.gvr, &key.namespace, &key.name).await?;
+        let cache = &self.context.cache;
+        let export = cache.get(&key.cluster, &exports.gvr, &key.namespace, &key.name).await?;
         if export.is_none_or(|export| unstructured::is_terminating(export.view())) {
             return Ok(Vec::new());
         }
         let Some(slices) = followed(&self.context, &key.cluster, ENDPOINT_SLICE).await? else { return Ok(Vec::new()) };
         let mut desired = Vec::new();
-        for slice in world.list(&key.cluster, &slices.gvr, Some(&key.namespace)).await? {
+        for slice in cache.list(&key.cluster, &slices.gvr, Some(&key.namespace)).await? {
             let slice = slice.view();
             if !plan::is_of_service(slice, &key.name) {
                 continue;

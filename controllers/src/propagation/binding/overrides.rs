@@ -37,7 +37,7 @@ fn read_override(policy: &Value) -> Option<(String, Arc<OverrideSpec>)> {
 }
 
 impl Overrides {
-    /// Those that are cluster-wide, read out of the world.
+    /// Those that are cluster-wide, read from the cache.
     pub async fn cluster_wide(context: &Context) -> Result<Self, Error> {
         let policies = context.list(&context.kinds.cluster_override_policy, None).await?;
         Ok(Overrides { policies: policies.iter().map(Cached::view).filter_map(read_override).collect() })

@@ -243,9 +243,9 @@ impl DependenciesDistributor {
             Err(error) => return Err(error),
         };
         // Of what is not listed yet nobody knows that it is not there, and what is not there is let go.
-        let world = &self.context.world;
-        let listed = world.is_synced(control_plane, &resource.gvr);
-        if !listed && world.is_collected(control_plane, &resource.gvr) {
+        let cache = &self.context.cache;
+        let listed = cache.is_synced(control_plane, &resource.gvr);
+        if !listed && cache.is_collected(control_plane, &resource.gvr) {
             return Err(Error::Waiting(format!("{} are not listed yet", resource.gvr.resource)));
         }
         if !dependency.name.is_empty() {
@@ -300,8 +300,8 @@ impl DependenciesDistributor {
         let resource = &self.context.kinds.resource_binding;
         let depended =
             format!("{}{}", label::DEPENDED_BY_PREFIX, binding_reference_key(&parent.namespace, &parent.name));
-        let world = &self.context.world;
-        let bindings = world.labelled(&self.context.control_plane, &resource.gvr, &depended, None).await?;
+        let cache = &self.context.cache;
+        let bindings = cache.labelled(&self.context.control_plane, &resource.gvr, &depended, None).await?;
         let leaving = bindings.iter().map(Cached::view).filter(|binding| {
             unstructured::namespace(binding) == parent.namespace && !keep.contains(unstructured::name(binding))
         });

@@ -90,14 +90,14 @@ impl ResourceDetector {
                     kind: resource.kind.clone(),
                     namespaced: resource.namespaced,
                 };
-                self.context.world.collect(control_plane, &collected);
+                self.context.cache.collect(control_plane, &collected);
             }
         }
         let unavailable = |gvr: &Gvr| served.stale.contains(&gvr.api_version());
-        for resource in self.context.world.resources(control_plane) {
+        for resource in self.context.cache.resources(control_plane) {
             let gone = is_template_resource(&resource.gvr) && !wanted.contains(&resource.gvr);
             if gone && !unavailable(&resource.gvr) {
-                self.context.world.forget_resource(control_plane, &resource.gvr);
+                self.context.cache.forget_resource(control_plane, &resource.gvr);
                 self.unclaimed.forget(&resource.gvr);
             }
         }
@@ -200,7 +200,7 @@ impl Controller for ResourceDetector {
 impl ResourceDetector {
     async fn look(&self, key: &TemplateKey, touch: Option<Touch>) -> Result<(), Error> {
         let context = &self.context;
-        let found = match context.world.resource(&context.control_plane, &key.gvr) {
+        let found = match context.cache.resource(&context.control_plane, &key.gvr) {
             Some(resource) => {
                 context.glance(&resource, &key.namespace, &key.name).await?.map(|template| (resource, template))
             }

@@ -133,7 +133,7 @@ impl ResourceDetector {
     }
 
     pub(super) fn template_resources(&self) -> impl Iterator<Item = Arc<Resource>> + use<> {
-        let resources = self.context.world.resources(&self.context.control_plane);
+        let resources = self.context.cache.resources(&self.context.control_plane);
         resources.into_iter().filter(|resource| is_template_resource(&resource.gvr))
     }
 

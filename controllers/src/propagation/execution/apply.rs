@@ -93,8 +93,8 @@ impl ExecutionController {
             .catalog
             .find(cluster, unstructured::api_version(manifest), unstructured::kind(manifest))
             .await?;
-        self.context.world.collect(cluster, &resource);
-        self.context.world.first_list(cluster, &resource.gvr).await;
+        self.context.cache.collect(cluster, &resource);
+        self.context.cache.first_list(cluster, &resource.gvr).await;
         let target = Target::new(&resource, unstructured::namespace(manifest), unstructured::name(manifest));
         let member = self.member(cluster)?;
         let seen = self.seen(cluster, target).await?;
@@ -151,7 +151,7 @@ impl ExecutionController {
                     let version = unstructured::resource_version(&live).to_owned();
                     let left = AppliedState { work: work.clone(), manifest: fingerprint, version, difference };
                     self.applied_states.put(key, left).await;
-                    self.context.world.observe(cluster, &resource.gvr, live);
+                    self.context.cache.observe(cluster, &resource.gvr, live);
                     return Ok(true);
                 }
                 // A member may set fields that are immutable afterwards, such as a claim's storage class.

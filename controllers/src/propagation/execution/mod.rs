@@ -120,7 +120,7 @@ impl Controller for ExecutionController {
         let context = Arc::clone(&setup.context);
         ExecutionController {
             works: setup.trigger::<Self>(),
-            applied_states: AppliedStates::new(context.world.clone()),
+            applied_states: AppliedStates::new(context.cache.clone()),
             deferred: DeferredWrites::default(),
             unserved: Mutex::default(),
             context,
@@ -263,8 +263,8 @@ impl ExecutionController {
 
     /// The member's object: from the cache after the first list of its resource, otherwise from the member.
     async fn seen(&self, cluster: &ClusterName, target: Target<'_>) -> Result<Option<Cached>, Error> {
-        if self.context.world.is_synced(cluster, &target.resource.gvr) {
-            return self.context.world.get(cluster, &target.resource.gvr, target.namespace, target.name).await;
+        if self.context.cache.is_synced(cluster, &target.resource.gvr) {
+            return self.context.cache.get(cluster, &target.resource.gvr, target.namespace, target.name).await;
         }
         Ok(self.member(cluster)?.get(target).await?.map(Cached::live))
     }

@@ -105,12 +105,12 @@ impl ExecutionController {
 
     /// Whether pods of a manifest's object may still be running.
     async fn has_pods(&self, cluster: &ClusterName, manifest: &Value) -> Result<bool, Error> {
-        let (world, pods) = (&self.context.world, &self.context.kinds.pod);
-        world.collect(cluster, pods);
-        if !world.wait_synced(cluster, &pods.gvr, STOPPING).await {
+        let (cache, pods) = (&self.context.cache, &self.context.kinds.pod);
+        cache.collect(cluster, pods);
+        if !cache.wait_synced(cluster, &pods.gvr, STOPPING).await {
             return Err(Error::Waiting(format!("pods of cluster({cluster}) are not listed yet")));
         }
-        let found = world.list(cluster, &pods.gvr, Some(unstructured::namespace(manifest))).await?;
+        let found = cache.list(cluster, &pods.gvr, Some(unstructured::namespace(manifest))).await?;
         Ok(found.iter().any(|pod| is_run_by(pod.view(), manifest)))
     }
 

@@ -116,7 +116,7 @@ impl Controller for InterpreterConfiguration {
         self: Arc<Self>,
         CustomizedKind { api_version, kind }: CustomizedKind,
     ) -> Result<Outcome, Error> {
-        let resources = self.context.world.resources(&self.context.control_plane);
+        let resources = self.context.cache.resources(&self.context.control_plane);
         let is_of_kind = |resource: &&Arc<Resource>| {
             resource.kind == kind && resource.gvr.api_version() == api_version && is_template_resource(&resource.gvr)
         };

@@ -67,8 +67,8 @@ impl NamespaceController {
             let named = selectors().filter(|selector| is_of_namespaces(selector));
             return Ok(named.map(|selector| selector.name.clone()).collect());
         }
-        let Context { world, control_plane, kinds, .. } = self.context.as_ref();
-        let namespaces = world.headers(control_plane, &kinds.namespace.gvr, None).await?;
+        let Context { cache, control_plane, kinds, .. } = self.context.as_ref();
+        let namespaces = cache.headers(control_plane, &kinds.namespace.gvr, None).await?;
         Ok(namespaces.into_iter().filter(is_selected).map(|namespace| namespace.name).collect())
     }
 

@@ -1,0 +1,222 @@
+//! Reads: what the index has, or this process's newer writes.
+
+use crowsnest_apimachinery::names::{ClusterName, Gvr, NamespacedName};
+use crowsnest_apimachinery::unstructured;
+use crowsnest_index::{CollectionKey, ListQuery, Record, RecordKey, Seq};
+use futures::Stream;
+use futures::stream::{TryStreamExt, try_unfold};
+use serde_json::Value;
+
+use super::cached_object::{Cached, Header};
+use super::decoded::Look;
+use super::pending_writes::{Ours, Version};
+use super::{CHUNK, Cache, named, version_of};
+use crate::Error;
+
+impl Cache {
+    pub async fn get(
+        &self,
+        cluster: &ClusterName,
+        gvr: &Gvr,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<Cached>, Error> {
+        let key = RecordKey::new(cluster.clone(), gvr.clone(), namespace, name);
+        if !self.is_wanted(&key.collection) {
+            return Ok(None);
+        }
+        self.count(1);
+        // Our own first: it is only dropped once the cache shows something as new.
+        let named = NamespacedName::new(namespace, name);
+        let ours = self.inner.own.lock().newer(&key.collection, &named, Version::default());
+        let stored = match self.inner.decoded.look(&key) {
+            Look::Known(object) => object,
+            Look::Ask(asking) => {
+                let stored = self.inner.index.get(&key).await?;
+                let seq = stored.as_ref().map_or(Seq(0), |stored| stored.record.seq);
+                let object = stored.as_ref().map(Cached::read).transpose()?;
+                asking.found(seq, object.as_ref());
+                object
+            }
+        };
+        Ok(newest(ours, stored))
+    }
+
+    /// Our own writes that the cache may not have heard of yet.
+    fn ours(&self, key: &CollectionKey, namespace: Option<&str>) -> Ours {
+        let mut ours = self.inner.own.lock().of(key);
+        ours.retain(|key, _| namespace.is_none_or(|namespace| key.namespace == namespace));
+        ours
+    }
+
+    /// All objects of a resource, or those of one namespace, in no order. Only a few are in memory at a time.
+    pub fn stream(
+        &self,
+        cluster: &ClusterName,
+        gvr: &Gvr,
+        namespace: Option<&str>,
+    ) -> impl Stream<Item = Result<Cached, Error>> + Send + 'static {
+        let mut query = ListQuery::new(cluster.clone(), gvr.clone());
+        if let Some(namespace) = namespace {
+            query = query.in_namespace(namespace);
+        }
+        let wanted = self.is_wanted(&query.collection);
+        let ours = self.ours(&query.collection, namespace);
+        let cache = self.clone();
+        let start = (wanted.then_some(query), ours, Vec::new().into_iter());
+        try_unfold(start, move |(mut query, mut ours, mut ready)| {
+            let cache = cache.clone();
+            async move {
+                loop {
+                    if let Some(object) = ready.next() {
+                        return Ok(Some((object, (query, ours, ready))));
+                    }
+                    let Some(mut current) = query.take() else {
+                        // What the cache has not heard of yet.
+                        let Some((_, (_, object))) = ours.pop_first() else { return Ok(None) };
+                        cache.count(1);
+                        return Ok(Some((object, (None, ours, ready))));
+                    };
+                    let (records, next) = cache.inner.index.records_page(&current, CHUNK).await?;
+                    cache.count(records.len());
+                    ready = cache.with_bodies(records, &mut ours).await?.into_iter();
+                    query = next.map(|next| {
+                        current.after = Some(next);
+                        current
+                    });
+                }
+            }
+        })
+    }
+
+    /// All objects of a resource, or those of one namespace, by namespace and name. For collections known to be small.
+    pub async fn list(&self, cluster: &ClusterName, gvr: &Gvr, namespace: Option<&str>) -> Result<Vec<Cached>, Error> {
+        let mut found: Vec<Cached> = self.stream(cluster, gvr, namespace).try_collect().await?;
+        found.sort_by_key(|object| unstructured::key(object.view()));
+        Ok(found)
+    }
+
+    /// Namespace and name of everything in a collection.
+    pub async fn keys(&self, cluster: &ClusterName, gvr: &Gvr) -> Result<Vec<NamespacedName>, Error> {
+        let key = CollectionKey::new(cluster.clone(), gvr.clone());
+        if !self.is_wanted(&key) {
+            return Ok(Vec::new());
+        }
+        let ours = self.inner.own.lock().of(&key);
+        let keys = self.inner.index.keys(&key).await?.into_iter();
+        let mut keys: Vec<_> = keys.map(NamespacedName::from).collect();
+        keys.extend(ours.into_keys().map(|key| NamespacedName::clone(&key)));
+        self.count(keys.len());
+        Ok(keys)
+    }
+
+    /// Headers of a resource's objects in one namespace, or in all of them.
+    pub async fn headers(
+        &self,
+        cluster: &ClusterName,
+        gvr: &Gvr,
+        namespace: Option<&str>,
+    ) -> Result<Vec<Header>, Error> {
+        let mut query = ListQuery::new(cluster.clone(), gvr.clone());
+        if let Some(namespace) = namespace {
+            query = query.in_namespace(namespace);
+        }
+        if !self.is_wanted(&query.collection) {
+            return Ok(Vec::new());
+        }
+        let ours = self.ours(&query.collection, namespace);
+        let records = self.inner.index.records(&query).await?;
+        self.count(records.len());
+        Ok(headers(&records, ours, |_| true))
+    }
+
+    /// Objects that carry a label, one of [`chosen_labels`].
+    pub async fn labelled(
+        &self,
+        cluster: &ClusterName,
+        gvr: &Gvr,
+        label: &str,
+        value: Option<&str>,
+    ) -> Result<Vec<Cached>, Error> {
+        let key = CollectionKey::new(cluster.clone(), gvr.clone());
+        if !self.is_wanted(&key) {
+            return Ok(Vec::new());
+        }
+        let mut ours = self.inner.own.lock().of(&key);
+        let records = self.inner.index.labelled(&key, label, value).await?;
+        self.count(records.len());
+        let mut found = self.with_bodies(records, &mut ours).await?;
+        found.extend(ours.into_values().map(|(_, object)| object));
+        found.retain(|object| has_label(unstructured::label(object.view(), label), value));
+        Ok(found)
+    }
+
+    /// The same without the objects' bodies.
+    pub async fn headers_labelled(
+        &self,
+        cluster: &ClusterName,
+        gvr: &Gvr,
+        label: &str,
+        value: Option<&str>,
+    ) -> Result<Vec<Header>, Error> {
+        let key = CollectionKey::new(cluster.clone(), gvr.clone());
+        if !self.is_wanted(&key) {
+            return Ok(Vec::new());
+        }
+        let ours = self.inner.own.lock().of(&key);
+        let records = self.inner.index.labelled(&key, label, value).await?;
+        self.count(records.len());
+        Ok(headers(&records, ours, |object| has_label(unstructured::label(object, label), value)))
+    }
+
+    /// The records' objects, or our own newer ones, which are taken out of `ours`.
+    async fn with_bodies(&self, records: Vec<Record>, ours: &mut Ours) -> Result<Vec<Cached>, Error> {
+        let mut found = Vec::with_capacity(records.len());
+        let mut unread = Vec::new();
+        for record in records {
+            let mine = ours.remove(&named(&record.key));
+            match mine.filter(|(version, _)| *version > Version::of(&record.resource_version)) {
+                Some((_, object)) => found.push(object),
+                None => match self.inner.decoded.at(&record.key, record.seq) {
+                    Some(object) => found.push(object),
+                    None => unread.push(record),
+                },
+            }
+        }
+        if !unread.is_empty() {
+            for object in self.inner.index.bodies(unread).await? {
+                found.push(Cached::read(&object)?);
+            }
+        }
+        Ok(found)
+    }
+}
+
+fn newest(ours: Option<Cached>, stored: Option<Cached>) -> Option<Cached> {
+    match (ours, stored) {
+        (Some(ours), Some(stored)) if version_of(&stored) >= version_of(&ours) => Some(stored),
+        (Some(ours), _) => Some(ours),
+        (None, stored) => stored,
+    }
+}
+
+fn has_label(label: Option<&str>, value: Option<&str>) -> bool {
+    label.is_some_and(|label| value.is_none_or(|value| label == value))
+}
+
+/// The records, but of our own newer objects those that `keep` accepts.
+fn headers(records: &[Record], mut ours: Ours, keep: impl Fn(&Value) -> bool) -> Vec<Header> {
+    let kept = |object: &Cached| keep(object.view()).then(|| object.header());
+    let mut found: Vec<Header> = records
+        .iter()
+        .filter_map(|record| {
+            let mine = ours.remove(&named(&record.key));
+            match mine.filter(|(version, _)| *version > Version::of(&record.resource_version)) {
+                Some((_, object)) => kept(&object),
+                None => Some(Header::from(record)),
+            }
+        })
+        .collect();
+    found.extend(ours.values().filter_map(|(_, object)| kept(object)));
+    found
+}
