@@ -135,9 +135,9 @@ impl Error {
         self.code() == Some(409)
     }
 
-    /// Whether a failure is told of an object: another's write in between, and what is only not yet, are not; nor is what
-    /// another process does now.
-    pub fn is_told(&self) -> bool {
+    /// Whether a failure is reported in an Event of its object. Conflicts, waits for a precondition and writes that another
+    /// process does now are not.
+    pub fn is_reported(&self) -> bool {
         !self.is_conflict() && !self.is_waiting() && !matches!(self, Error::Fenced(_))
     }
 

@@ -41,7 +41,7 @@ impl Cached {
     }
 
     /// The object with all values; `None` when secret values are redacted.
-    pub fn whole(&self) -> Option<Arc<Value>> {
+    pub fn full(&self) -> Option<Arc<Value>> {
         (!self.redacted).then(|| Arc::clone(&self.object))
     }
 
@@ -256,8 +256,8 @@ mod tests {
     }
 
     #[test]
-    fn a_redacted_object_is_never_whole() {
+    fn a_redacted_object_is_never_full() {
         let cached = |redacted| Cached { object: Arc::new(json!({"data": {"a": ""}})), redacted };
-        assert!(cached(true).whole().is_none() && cached(false).whole().is_some());
+        assert!(cached(true).full().is_none() && cached(false).full().is_some());
     }
 }

@@ -109,7 +109,7 @@ async fn service(context: &Context, estimators: &Estimators, cluster: &str) -> R
         }
     }
     let name = options.service_name(cluster);
-    let found = context.glance(&context.kinds.service, &options.service_namespace, &name).await?;
+    let found = context.get_redacted(&context.kinds.service, &options.service_namespace, &name).await?;
     Ok(Some(found.map(|service| decode(service.view())).transpose()?))
 }
 

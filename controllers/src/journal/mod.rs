@@ -118,11 +118,11 @@ impl Journal {
     }
 
     /// Waits until everything noted so far is written.
-    pub async fn told(&self) {
+    pub async fn flushed(&self) {
         nothing_waits(&self.waiting).await;
     }
 
-    pub fn is_told(&self) -> bool {
+    pub fn is_flushed(&self) -> bool {
         *self.waiting.borrow() == 0
     }
 }

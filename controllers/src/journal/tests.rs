@@ -82,7 +82,7 @@ async fn a_flood_is_written_to_the_last_entry_and_each_once() {
         let all = (0..4).map(|part| journal.note_all((0..FLOOD).filter(move |nth| nth % 4 == part).map(entry)));
         futures::future::join_all(all).await;
         assert!(*journal.waiting.borrow() <= 16 + WRITERS, "the queue has a bound");
-        journal.told().await;
+        journal.flushed().await;
     };
     tokio::select! {
         () = noting => {}
@@ -98,9 +98,9 @@ async fn what_was_noted_is_not_noted_again() {
     let (journal, writing) = short(objects, 16, CancellationToken::new());
     let noting = async {
         journal.note_all([entry(1), entry(2), entry(1)]).await;
-        journal.told().await;
+        journal.flushed().await;
         journal.note(entry(2)).await;
-        assert!(journal.is_told());
+        assert!(journal.is_flushed());
     };
     tokio::select! {
         () = noting => {}
@@ -120,7 +120,7 @@ async fn the_end_waits_for_what_is_not_written() {
     assert_eq!(seen.lock().values().filter(|(_, taken)| *taken == 1).count(), 50);
     // Whoever comes later is told in the log, and does not wait.
     journal.note(entry(99)).await;
-    assert!(journal.is_told());
+    assert!(journal.is_flushed());
 }
 
 #[tokio::test]
@@ -151,7 +151,7 @@ async fn refusals(#[case] code: u16, #[case] expected: Fate) {
 }
 
 #[test]
-fn who_asked_is_told_once() {
+fn the_request_of_an_entry_is_taken_once() {
     let (journal, _entries) = Journal::queue(1, CancellationToken::new());
     let key = BindingKey::new("shop", "web-deployment");
     journal.asks(key.clone(), "shop/web.1".to_owned());

@@ -39,7 +39,7 @@ impl Context {
     ) -> Result<(), Error> {
         let Some(mut exceeded) = Exceeded::read(message) else { return Ok(()) };
         let (kind, of) = (&self.kinds.federated_resource_quota, &exceeded.quota);
-        if let Some(quota) = self.glance(kind, &of.namespace, &of.name).await? {
+        if let Some(quota) = self.get_redacted(kind, &of.namespace, &of.name).await? {
             exceeded.quota.uid = unstructured::uid(quota.view()).to_owned();
         }
         self.journal.note(quota_denied(binding, wanted, &exceeded, self.now())).await;

@@ -76,7 +76,8 @@ impl Reports {
                 ("", namespace) | (namespace, _) => Some(namespace),
             };
             if !selector.name.is_empty() && namespace.is_some() {
-                let template = self.context.glance(resource, namespace.unwrap_or_default(), &selector.name).await?;
+                let template =
+                    self.context.get_redacted(resource, namespace.unwrap_or_default(), &selector.name).await?;
                 template.iter().for_each(|template| self.note(found, resource, template.view()));
                 continue;
             }
@@ -156,7 +157,7 @@ impl Reports {
         for one in &rebalancer.spec.workloads {
             let known = self.context.catalog.known(&self.context.control_plane, &one.api_version, &one.kind);
             let Some(resource) = known else { continue };
-            if let Some(template) = self.context.glance(&resource, &one.namespace, &one.name).await? {
+            if let Some(template) = self.context.get_redacted(&resource, &one.namespace, &one.name).await? {
                 self.note(found, &resource, template.view());
             }
         }
@@ -189,7 +190,7 @@ impl Reports {
                 };
                 let (namespace, name) =
                     (unstructured::text(reference, &["namespace"]), unstructured::text(reference, &["name"]));
-                if let Some(template) = self.context.glance(&resource, namespace, name).await?
+                if let Some(template) = self.context.get_redacted(&resource, namespace, name).await?
                     && selects(template.view())
                 {
                     self.note(found, &resource, template.view());

@@ -185,7 +185,7 @@ impl Planning<'_> {
                 None => self
                     .reports
                     .context
-                    .glance(&resource, namespace, &dependency.name)
+                    .get_redacted(&resource, namespace, &dependency.name)
                     .await?
                     .map(|found| super::shared(&found)),
             };
@@ -202,7 +202,7 @@ impl Planning<'_> {
             Some(binding) => Ok(Some(binding)),
             None => {
                 let context = &self.reports.context;
-                context.get(&context.kinds.resource_binding, &key.namespace, &key.name).await
+                context.get_full(&context.kinds.resource_binding, &key.namespace, &key.name).await
             }
         }
     }
@@ -218,7 +218,7 @@ impl Planning<'_> {
         for key in attached.map(dependencies::parents).unwrap_or_default() {
             let binding = match parents.get(&key) {
                 Some(planned) => planned.binding.clone(),
-                None => context.get(&context.kinds.resource_binding, &key.namespace, &key.name).await?,
+                None => context.get_full(&context.kinds.resource_binding, &key.namespace, &key.name).await?,
             };
             others.extend(binding.map(|binding| (key, binding)));
         }

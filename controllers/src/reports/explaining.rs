@@ -30,7 +30,7 @@ impl Reports {
         namespace: &str,
         name: &str,
     ) -> Result<Option<Explanation>, Error> {
-        let Some(template) = self.context.get(resource, namespace, name).await? else { return Ok(None) };
+        let Some(template) = self.context.get_full(resource, namespace, name).await? else { return Ok(None) };
         let binding = self.binding(&template).await?;
         let mut told = Explanation {
             template: ObjectReference::of(&template),

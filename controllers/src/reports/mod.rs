@@ -186,7 +186,7 @@ impl Reports {
             unstructured::namespace(template),
             unstructured::name(template),
         );
-        let binding = self.context.get(resource, unstructured::namespace(template), &name).await?;
+        let binding = self.context.get_full(resource, unstructured::namespace(template), &name).await?;
         let is_its = |binding: &Arc<Value>| {
             let of = |field| unstructured::text(binding, &["spec", "resource", field]);
             of("kind") == unstructured::kind(template) && of("name") == unstructured::name(template)
@@ -233,7 +233,7 @@ impl Reports {
     /// The Work that carries a template to a cluster.
     async fn work(&self, cluster: &str, template: &Value) -> Result<Option<Arc<Value>>, Error> {
         let key = work_key(cluster, template);
-        self.context.get(&self.context.kinds.work, &key.namespace, &key.name).await
+        self.context.get_full(&self.context.kinds.work, &key.namespace, &key.name).await
     }
 
     /// Clusters with a Work of a binding.
@@ -254,7 +254,7 @@ fn work_key(cluster: &str, template: &Value) -> WorkKey {
 
 /// The object itself where the cache has all of it, else without secret values.
 fn shared(cached: &Cached) -> Arc<Value> {
-    cached.whole().unwrap_or_else(|| Arc::new(cached.view().clone()))
+    cached.full().unwrap_or_else(|| Arc::new(cached.view().clone()))
 }
 
 /// The spec of a policy; one that cannot be read counts as none, as for the controllers.

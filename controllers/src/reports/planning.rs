@@ -111,7 +111,7 @@ impl Planning<'_> {
         let given = self.proposal.find(resource, namespace, name);
         let before = match given {
             Some(given) => given.before.clone(),
-            None => self.reports.context.get(resource, namespace, name).await?,
+            None => self.reports.context.get_full(resource, namespace, name).await?,
         };
         let goes = given.is_some_and(|given| given.after.is_none());
         // What was deleted meanwhile has no future.

@@ -212,20 +212,30 @@ impl Context {
 
     /// An object of the control plane with its Secret values: from the cache, or from the API server if the cache withholds
     /// values of it.
-    pub async fn get(&self, resource: &Resource, namespace: &str, name: &str) -> Result<Option<Arc<Value>>, Error> {
-        let Some(cached) = self.glance(resource, namespace, name).await? else { return Ok(None) };
-        self.whole(resource, &cached).await
+    pub async fn get_full(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<Arc<Value>>, Error> {
+        let Some(cached) = self.get_redacted(resource, namespace, name).await? else { return Ok(None) };
+        self.full(resource, &cached).await
     }
 
     /// An object of the control plane to decide by, without secret values.
-    pub async fn glance(&self, resource: &Resource, namespace: &str, name: &str) -> Result<Option<Cached>, Error> {
+    pub async fn get_redacted(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<Cached>, Error> {
         self.cache.get(&self.control_plane, &resource.gvr, namespace, name).await
     }
 
     /// A cached object with everything in it.
-    pub async fn whole(&self, resource: &Resource, cached: &Cached) -> Result<Option<Arc<Value>>, Error> {
-        if let Some(whole) = cached.whole() {
-            return Ok(Some(whole));
+    pub async fn full(&self, resource: &Resource, cached: &Cached) -> Result<Option<Arc<Value>>, Error> {
+        if let Some(full) = cached.full() {
+            return Ok(Some(full));
         }
         let target = Target::new(resource, unstructured::namespace(cached.view()), unstructured::name(cached.view()));
         Ok(self.objects.get(target).await?.map(Arc::new))
@@ -320,13 +330,13 @@ impl Context {
     }
 
     pub async fn cluster(&self, name: &str) -> Result<Option<Arc<cluster::Cluster>>, Error> {
-        let cluster = self.glance(&self.kinds.cluster, "", name).await?;
+        let cluster = self.get_redacted(&self.kinds.cluster, "", name).await?;
         cluster.map(|cluster| self.clusters.of(cluster.view())).transpose()
     }
 
     /// A Cluster with its Secret values, untyped and typed.
-    pub async fn whole_cluster(&self, name: &str) -> Result<Option<(Arc<Value>, Arc<cluster::Cluster>)>, Error> {
-        let Some(cluster) = self.get(&self.kinds.cluster, "", name).await? else { return Ok(None) };
+    pub async fn full_cluster(&self, name: &str) -> Result<Option<(Arc<Value>, Arc<cluster::Cluster>)>, Error> {
+        let Some(cluster) = self.get_full(&self.kinds.cluster, "", name).await? else { return Ok(None) };
         let typed = self.clusters.of(&cluster)?;
         Ok(Some((cluster, typed)))
     }
@@ -334,7 +344,7 @@ impl Context {
     /// A binding of either scope, untyped and typed.
     pub async fn binding(&self, key: &BindingKey) -> Result<Option<(Arc<Value>, Arc<work::ResourceBinding>)>, Error> {
         let resource = self.kinds.binding(key.scope());
-        let Some(binding) = self.get(resource, &key.namespace, &key.name).await? else { return Ok(None) };
+        let Some(binding) = self.get_full(resource, &key.namespace, &key.name).await? else { return Ok(None) };
         let typed = self.bindings.of(&binding)?;
         Ok(Some((binding, typed)))
     }
@@ -345,7 +355,7 @@ impl Context {
     }
 
     pub async fn exists(&self, resource: &Resource, namespace: &str, name: &str) -> Result<bool, Error> {
-        Ok(self.glance(resource, namespace, name).await?.is_some())
+        Ok(self.get_redacted(resource, namespace, name).await?.is_some())
     }
 
     fn written(&self, resource: &Resource, object: Value) -> Value {

@@ -147,14 +147,14 @@ impl Events {
     }
 
     /// Waits until everything noted so far is written, or dropped.
-    pub async fn told(&self) {
+    pub async fn flushed(&self) {
         let mut waiting = self.shared.waiting.subscribe();
         // The sender lives as long as this does.
         drop(waiting.wait_for(|waiting| *waiting == 0).await);
     }
 
     /// Whether nothing waits to be written.
-    pub fn is_told(&self) -> bool {
+    pub fn is_flushed(&self) -> bool {
         *self.shared.waiting.borrow() == 0
     }
 

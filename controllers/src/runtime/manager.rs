@@ -120,15 +120,16 @@ impl Manager {
         let (events, journal) = (&self.context.events, &self.context.journal);
         loop {
             dispatched.mark_unchanged();
-            let told = *undispatched.borrow_and_update() == 0 && self.context.cache.is_dispatched();
-            let idle = told && !self.dispatcher.has_deferred_writes() && self.dispatcher.queues().all(Busy::is_idle);
+            let is_dispatched = *undispatched.borrow_and_update() == 0 && self.context.cache.is_dispatched();
+            let idle =
+                is_dispatched && !self.dispatcher.has_deferred_writes() && self.dispatcher.queues().all(Busy::is_idle);
             // A key of a write in between may be in a queue that was checked before.
             if idle && !undispatched.has_changed().unwrap_or_default() {
-                if events.is_told() && journal.is_told() {
+                if events.is_flushed() && journal.is_flushed() {
                     return;
                 }
-                events.told().await;
-                journal.told().await;
+                events.flushed().await;
+                journal.flushed().await;
                 continue;
             }
             let next = finished.iter_mut().map(|finished| Box::pin(finished.changed()));

@@ -25,7 +25,7 @@ pub async fn template_of(context: &Context, binding: &Value) -> Result<Option<(R
         return Ok(None);
     }
     if context.cache.is_synced(&context.control_plane, &resource.gvr) {
-        let template = context.get(&resource, &reference.namespace, &reference.name).await?;
+        let template = context.get_full(&resource, &reference.namespace, &reference.name).await?;
         return Ok(template.map(|template| (resource, template)));
     }
     let live = context.objects.get(Target::new(&resource, &reference.namespace, &reference.name)).await?;

@@ -22,7 +22,7 @@ pub fn member_of(namespace: &str) -> Option<ClusterName> {
 /// another binding that exists, or of a FederatedResourceQuota: names of Works do not contain the API group.
 pub async fn write_work(context: &Context, desired: &DesiredWork) -> Result<bool, Error> {
     let resource = &context.kinds.work;
-    let existing = context.get(resource, &desired.namespace, &desired.name).await?;
+    let existing = context.get_full(resource, &desired.namespace, &desired.name).await?;
     if let Some(held) = existing.as_deref().and_then(|existing| desired.held_by_another(existing)) {
         let is_held = match &held {
             Holder::Quota => true,

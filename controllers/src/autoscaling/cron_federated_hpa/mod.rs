@@ -59,7 +59,7 @@ impl Controller for CronFederatedHpaController {
 
     async fn reconcile(self: Arc<Self>, key: NamespacedName) -> Result<Outcome, Error> {
         let context = &self.context;
-        let found = context.get(&context.kinds.cron_federated_hpa, &key.namespace, &key.name).await?;
+        let found = context.get_full(&context.kinds.cron_federated_hpa, &key.namespace, &key.name).await?;
         let Some(autoscaler) = found.filter(|found| !unstructured::is_terminating(found)) else {
             self.timers.lock().remove(&key);
             return Ok(Outcome::Done);
@@ -111,7 +111,7 @@ impl CronFederatedHpaController {
             let mut told = autoscaler.clone();
             told["status"] = json!(status);
             if let Err(error) = context.replace_status(&context.kinds.cron_federated_hpa, &told).await {
-                if error.is_told() {
+                if error.is_reported() {
                     let reason =
                         if ran { event::UPDATE_STATUS_FAILED } else { event::UPDATE_CRON_FEDERATED_HPA_FAILED };
                     context.events.note(autoscaler, Severity::Warning, reason, error.message());

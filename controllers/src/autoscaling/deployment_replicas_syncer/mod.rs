@@ -65,10 +65,10 @@ impl Controller for DeploymentReplicasSyncer {
         let context = &self.context;
         let kinds = &context.kinds;
         let binding = binding_name(&kinds.deployment.kind, &name);
-        let Some(binding) = context.glance(&kinds.resource_binding, &namespace, &binding).await? else {
+        let Some(binding) = context.get_redacted(&kinds.resource_binding, &namespace, &binding).await? else {
             return Ok(Outcome::Done);
         };
-        let Some(deployment) = context.glance(&kinds.deployment, &namespace, &name).await? else {
+        let Some(deployment) = context.get_redacted(&kinds.deployment, &namespace, &name).await? else {
             return Ok(Outcome::Done);
         };
         let (binding, deployment) = (decode::<ResourceBinding>(binding.view())?, deployment.view());

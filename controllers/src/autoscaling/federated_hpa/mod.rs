@@ -78,7 +78,7 @@ impl Controller for FederatedHpaController {
     async fn reconcile(self: Arc<Self>, key: NamespacedName) -> Result<Outcome, Error> {
         let context = &self.context;
         let resource = &context.kinds.federated_hpa;
-        let found = context.get(resource, &key.namespace, &key.name).await?;
+        let found = context.get_full(resource, &key.namespace, &key.name).await?;
         let Some(autoscaler) = found.filter(|found| !unstructured::is_terminating(found)) else {
             self.forget(&key);
             return Ok(Outcome::Done);
@@ -129,7 +129,7 @@ async fn tell(
     told["status"] = json!(status);
     let written = context.replace_status(&context.kinds.federated_hpa, &told).await;
     if let Err(error) = &written
-        && error.is_told()
+        && error.is_reported()
     {
         context.events.note(autoscaler, Severity::Warning, "FailedUpdateStatus", error.message());
     }

@@ -114,7 +114,7 @@ impl Controller for ScaleTargetMarker {
         if !context.cache.is_synced(&context.control_plane, &resource.gvr) {
             return Err(Error::Waiting(format!("{} are not listed yet", resource.gvr.resource)));
         }
-        let Some(template) = context.glance(&resource, &target.namespace, &target.name).await? else {
+        let Some(template) = context.get_redacted(&resource, &target.namespace, &target.name).await? else {
             return Ok(Outcome::Done);
         };
         let Some(patch) = mark(template.view(), scaled) else { return Ok(Outcome::Done) };

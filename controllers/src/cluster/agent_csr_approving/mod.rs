@@ -54,7 +54,7 @@ impl Controller for AgentCsrApprovingController {
 
     async fn reconcile(self: Arc<Self>, name: String) -> Result<Outcome, Error> {
         let resource = &self.context.kinds.certificate_signing_request;
-        let Some(request) = self.context.get(resource, "", &name).await? else { return Ok(Outcome::Done) };
+        let Some(request) = self.context.get_full(resource, "", &name).await? else { return Ok(Outcome::Done) };
         if unstructured::is_terminating(&request) || !plan::is_open(&request) {
             return Ok(Outcome::Done);
         }

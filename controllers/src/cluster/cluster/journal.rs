@@ -14,17 +14,17 @@ use crowsnest_plan::journal::clusters as journal;
 
 /// What the last look saw.
 #[derive(Clone, PartialEq)]
-pub(in crate::cluster) struct Told {
+pub(in crate::cluster) struct Recorded {
     taints: Vec<Taint>,
     /// Of agents' clusters.
     ready: Option<String>,
 }
 
-impl Told {
+impl Recorded {
     fn of(cluster: &Cluster) -> Self {
         let ready = conditions::find(&cluster.status.conditions, condition::READY);
         let ready = ready.filter(|_| Through::of(cluster) == Through::AgentIfThere);
-        Told { taints: cluster.spec.taints.clone(), ready: ready.map(|ready| ready.status.clone()) }
+        Recorded { taints: cluster.spec.taints.clone(), ready: ready.map(|ready| ready.status.clone()) }
     }
 }
 
@@ -32,9 +32,9 @@ impl ClusterController {
     /// Notes what is new of a cluster.
     pub(super) async fn tell_news(&self, name: &str, cluster: Cluster) -> Result<(), Error> {
         let context = &self.context;
-        let now = Told::of(&cluster);
-        let Some(before) = self.note(name, |known| known.told.clone()).flatten() else {
-            self.note(name, |known| known.told = Some(now));
+        let now = Recorded::of(&cluster);
+        let Some(before) = self.note(name, |known| known.recorded.clone()).flatten() else {
+            self.note(name, |known| known.recorded = Some(now));
             return Ok(());
         };
         if before == now {
@@ -51,7 +51,7 @@ impl ClusterController {
             let policies: Vec<_> = policies.iter().map(|policy| decode(policy.view())).collect::<Result<_, _>>()?;
             context.journal.note_all(journal::tainted(&cluster, &before.taints, &policies, at)).await;
         }
-        self.note(name, |known| known.told = Some(now));
+        self.note(name, |known| known.recorded = Some(now));
         Ok(())
     }
 }

@@ -25,7 +25,7 @@ const NAMESPACE: &str = "karmada-cluster";
 impl ClusterController {
     pub(super) async fn reconcile_lease(&self, name: ClusterName) -> Result<Outcome, Error> {
         let context = &self.context;
-        let Some(cluster) = context.get(&context.kinds.cluster, "", name.as_str()).await? else {
+        let Some(cluster) = context.get_full(&context.kinds.cluster, "", name.as_str()).await? else {
             return Ok(Outcome::Done);
         };
         let typed: Cluster = decode(&cluster)?;

@@ -39,7 +39,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 impl ClusterController {
     pub(super) async fn reconcile_life(&self, name: ClusterName) -> Result<Outcome, Error> {
         let context = &self.context;
-        let Some(cluster) = context.get(&context.kinds.cluster, "", name.as_str()).await? else {
+        let Some(cluster) = context.get_full(&context.kinds.cluster, "", name.as_str()).await? else {
             return Ok(Outcome::Done);
         };
         let name = name.as_str();
@@ -110,7 +110,7 @@ impl ClusterController {
             return Ok(Outcome::Done);
         }
         let namespace = execution_namespace(name);
-        if let Some(execution) = context.glance(&context.kinds.namespace, "", &namespace).await? {
+        if let Some(execution) = context.get_redacted(&context.kinds.namespace, "", &namespace).await? {
             let typed: Cluster = decode(cluster)?;
             self.tell_what_stays_behind(name, cluster, &typed, &namespace).await?;
             self.release_pulled_works(&typed, &namespace).await?;
@@ -143,7 +143,7 @@ impl ClusterController {
     async fn delete_execution_namespace(&self, name: &str, cluster: &Value, namespace: &str) -> Result<(), Error> {
         let context = &self.context;
         match context.delete(&context.kinds.namespace, "", namespace).await {
-            Err(error) if error.is_told() => {
+            Err(error) if error.is_reported() => {
                 let message = format!("Failed to remove execution space for cluster({name}): {}", error.message());
                 context.events.note(cluster, Severity::Warning, event::REMOVE_EXECUTION_SPACE_FAILED, message);
                 Err(error)
@@ -201,7 +201,7 @@ impl ClusterController {
         let context = &self.context;
         let mut left = Vec::new();
         for key in context.placements.within(name) {
-            let found = context.glance(context.kinds.binding(key.scope()), &key.namespace, &key.name).await?;
+            let found = context.get_redacted(context.kinds.binding(key.scope()), &key.namespace, &key.name).await?;
             let Some(found) = found.filter(|found| targets(found.view(), name)) else { continue };
             left.push((key.to_string(), clusters::binding_stays(found.view(), &context.config.scheduler_name)));
         }
@@ -216,8 +216,8 @@ impl ClusterController {
         typed: &Cluster,
         namespace: &str,
     ) -> Result<(), Error> {
-        let is_told = self.note(name, |known| known.departure.is_left_behind).unwrap_or_default();
-        if is_told || is_ready(typed) {
+        let is_reported = self.note(name, |known| known.departure.is_left_behind).unwrap_or_default();
+        if is_reported || is_ready(typed) {
             return Ok(());
         }
         let mut objects = Vec::new();

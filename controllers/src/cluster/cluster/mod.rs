@@ -17,7 +17,7 @@ use crowsnest_members::{ApiResources, Through};
 use parking_lot::Mutex;
 use serde_json::Value;
 
-use self::journal::Told;
+use self::journal::Recorded;
 use self::lifecycle::Departure;
 use crate::Error;
 use crate::cache::Change;
@@ -53,7 +53,7 @@ pub(in crate::cluster) struct Known {
     pub(in crate::cluster) reported: Option<Arc<ApiResources>>,
     pub(in crate::cluster) shown: Option<Shown>,
     pub(in crate::cluster) departure: Departure,
-    pub(in crate::cluster) told: Option<Told>,
+    pub(in crate::cluster) recorded: Option<Recorded>,
 }
 
 /// A Cluster whose status shows the state of its member, and that state.

@@ -123,7 +123,7 @@ impl ClusterController {
     pub(crate) async fn reconcile_status(&self, member: ClusterName) -> Result<Outcome, Error> {
         let context = &self.context;
         let name = member.as_str();
-        let Some((cluster, typed)) = context.whole_cluster(name).await? else { return Ok(Outcome::Done) };
+        let Some((cluster, typed)) = context.full_cluster(name).await? else { return Ok(Outcome::Done) };
         // Karmada's agent reports of its cluster; ours only carries us there.
         if unstructured::is_terminating(&cluster) || Through::of(&typed) == Through::AgentIfThere {
             return Ok(Outcome::Done);

@@ -73,7 +73,7 @@ impl Controller for ClusterTaintPolicyController {
 
     async fn reconcile(self: Arc<Self>, name: ClusterName) -> Result<Outcome, Error> {
         let context = &self.context;
-        let Some(cluster) = context.get(&context.kinds.cluster, "", name.as_str()).await? else {
+        let Some(cluster) = context.get_full(&context.kinds.cluster, "", name.as_str()).await? else {
             return Ok(Outcome::Done);
         };
         let typed: Cluster = decode(&cluster)?;

@@ -55,7 +55,7 @@ impl Controller for RemedyController {
     async fn reconcile(self: Arc<Self>, name: ClusterName) -> Result<Outcome, Error> {
         let context = &self.context;
         let resource = &context.kinds.cluster;
-        let Some(cluster) = context.get(resource, "", name.as_str()).await? else { return Ok(Outcome::Done) };
+        let Some(cluster) = context.get_full(resource, "", name.as_str()).await? else { return Ok(Outcome::Done) };
         if unstructured::is_terminating(&cluster) {
             return Ok(Outcome::Done);
         }

@@ -79,7 +79,7 @@ impl Controller for UnifiedAuthController {
 
     async fn reconcile(self: Arc<Self>, name: ClusterName) -> Result<Outcome, Error> {
         let context = &self.context;
-        let Some(cluster) = context.get(&context.kinds.cluster, "", name.as_str()).await? else {
+        let Some(cluster) = context.get_full(&context.kinds.cluster, "", name.as_str()).await? else {
             return Ok(Outcome::Done);
         };
         let typed: Cluster = decode(&cluster)?;
@@ -102,7 +102,7 @@ impl Controller for UnifiedAuthController {
                 context.events.note(&cluster, Severity::Normal, event::SYNC_IMPERSONATION_CONFIG_SUCCEED, text);
             }
             Err(error) => {
-                if error.is_told() {
+                if error.is_reported() {
                     let failed = event::SYNC_IMPERSONATION_CONFIG_FAILED;
                     context.events.note(&cluster, Severity::Warning, failed, error.to_string());
                 }
@@ -156,7 +156,7 @@ impl UnifiedAuthController {
     /// Our own role is in the member.
     async fn is_in_place(&self, execution: &str) -> Result<bool, Error> {
         for name in self.whole_works() {
-            let Some(work) = self.context.glance(&self.context.kinds.work, execution, &name).await? else {
+            let Some(work) = self.context.get_redacted(&self.context.kinds.work, execution, &name).await? else {
                 return Ok(false);
             };
             let work: Work = decode(work.view())?;

@@ -114,7 +114,7 @@ impl Controller for ApplicationFailoverController {
         let context = &self.context;
         let resource = context.kinds.binding(key.scope());
         let binding = context
-            .get(resource, &key.namespace, &key.name)
+            .get_full(resource, &key.namespace, &key.name)
             .await?
             .filter(|binding| !unstructured::is_terminating(binding));
         let Some(binding) = binding else {

@@ -96,7 +96,7 @@ impl Controller for FailbackController {
         let context = &self.context;
         let resource = context.kinds.binding(key.scope());
         let binding = context
-            .get(resource, &key.namespace, &key.name)
+            .get_full(resource, &key.namespace, &key.name)
             .await?
             .filter(|binding| !unstructured::is_terminating(binding));
         let Some(binding) = binding else {
@@ -244,7 +244,7 @@ pub(crate) async fn would_decide(
 
 /// When a binding that was evicted wants to go home, as it says itself or its policy does.
 pub(crate) async fn wish(context: &Context, binding: &Value) -> Result<Option<Return>, Error> {
-    let Some(said) = said(context, binding, annotation::RETURN).await? else { return Ok(None) };
+    let Some(said) = effective_annotation(context, binding, annotation::RETURN).await? else { return Ok(None) };
     match said.parse::<Return>() {
         Ok(wish) => Ok(Some(wish)),
         Err(error) => {
@@ -256,7 +256,7 @@ pub(crate) async fn wish(context: &Context, binding: &Value) -> Result<Option<Re
 }
 
 /// An annotation of a binding, or else of the policy that made it.
-pub(crate) async fn said(context: &Context, binding: &Value, key: &str) -> Result<Option<String>, Error> {
+pub(crate) async fn effective_annotation(context: &Context, binding: &Value, key: &str) -> Result<Option<String>, Error> {
     if let Some(said) = unstructured::annotation(binding, key) {
         return Ok(Some(said.to_owned()));
     }
@@ -264,10 +264,10 @@ pub(crate) async fn said(context: &Context, binding: &Value, key: &str) -> Resul
     let namespaced = named(annotation::PROPAGATION_POLICY_NAME);
     let policy = if namespaced.is_empty() {
         let name = named(annotation::CLUSTER_PROPAGATION_POLICY_NAME);
-        context.glance(&context.kinds.cluster_propagation_policy, "", name).await?
+        context.get_redacted(&context.kinds.cluster_propagation_policy, "", name).await?
     } else {
         let namespace = named(annotation::PROPAGATION_POLICY_NAMESPACE);
-        context.glance(&context.kinds.propagation_policy, namespace, namespaced).await?
+        context.get_redacted(&context.kinds.propagation_policy, namespace, namespaced).await?
     };
     Ok(policy.and_then(|policy| unstructured::annotation(policy.view(), key).map(str::to_owned)))
 }

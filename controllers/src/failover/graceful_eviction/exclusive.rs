@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::Error;
 use crate::cache::Header;
-use crate::failover::failback::said;
+use crate::failover::failback::effective_annotation;
 use crate::runtime::context::{Context, decode};
 use crate::runtime::event_recorder::Severity;
 use crate::shared::templates::template_of;
@@ -47,7 +47,7 @@ impl Exclusive {
         if is_marked(template) {
             return Ok(Exclusive::Declared);
         }
-        let said = said(context, binding, annotation::EXCLUSIVE).await?;
+        let said = effective_annotation(context, binding, annotation::EXCLUSIVE).await?;
         Ok(match said.as_deref() {
             Some(annotation::EXCLUSIVE_VALUE) => Exclusive::Declared,
             _ if context.config.failover_safety == Safety::Safe && purges_directly(spec) => Exclusive::Purged,
@@ -118,7 +118,9 @@ pub async fn copies<'a>(context: &Context, works: impl Iterator<Item = &'a Heade
     let mut copies = Vec::new();
     for header in works {
         let Some(cluster) = cluster_of(&header.namespace) else { continue };
-        let Some(work) = context.get(&context.kinds.work, &header.namespace, &header.name).await? else { continue };
+        let Some(work) = context.get_full(&context.kinds.work, &header.namespace, &header.name).await? else {
+            continue;
+        };
         let typed: Work = decode(&work)?;
         let asked = match typed.spec.workload.manifests.first() {
             Some(manifest) => context.interpreter.replicas(&manifest.0).await?.replicas,
@@ -141,7 +143,7 @@ fn clusters_in(binding: &Value, key: &str) -> BTreeSet<String> {
 pub async fn leave_unconfirmed(context: &Context, work: &Value, cluster: &str) -> Result<(), Error> {
     let Some(key) = binding_of_work(work) else { return Ok(()) };
     let resource = context.kinds.binding(key.scope());
-    let Some(binding) = context.get(resource, &key.namespace, &key.name).await? else { return Ok(()) };
+    let Some(binding) = context.get_full(resource, &key.namespace, &key.name).await? else { return Ok(()) };
     let mut unconfirmed = clusters_in(&binding, annotation::UNCONFIRMED);
     if unstructured::is_terminating(&binding) || !unconfirmed.insert(cluster.to_owned()) {
         return Ok(());

@@ -184,7 +184,7 @@ impl Controller for TaintManager {
 
     async fn reconcile(self: Arc<Self>, key: BindingKey) -> Result<Outcome, Error> {
         let resource = self.context.kinds.binding(key.scope());
-        let binding = self.context.get(resource, &key.namespace, &key.name).await?;
+        let binding = self.context.get_full(resource, &key.namespace, &key.name).await?;
         let Some(binding) = binding.filter(|binding| !unstructured::is_terminating(binding)) else {
             self.forget(&key);
             return Ok(Outcome::Done);
@@ -469,7 +469,7 @@ impl Controller for HaltReporter {
     async fn reconcile(self: Arc<Self>, name: ClusterName) -> Result<Outcome, Error> {
         let context = &self.evictions.context;
         let resource = &context.kinds.cluster;
-        let Some(cluster) = context.get(resource, "", name.as_str()).await? else { return Ok(Outcome::Done) };
+        let Some(cluster) = context.get_full(resource, "", name.as_str()).await? else { return Ok(Outcome::Done) };
         let typed: Cluster = decode(&cluster)?;
         let standing = Standing::of(&cluster).map_err(|source| Error::Decode { what: name.to_string(), source })?;
         let pace = self.evictions.gate.pace();

@@ -82,7 +82,7 @@ impl Controller for EndpointSliceController {
 
     async fn reconcile(self: Arc<Self>, key: WorkKey) -> Result<Outcome, Error> {
         let context = &self.context;
-        let Some(work) = context.get(&context.kinds.work, &key.namespace, &key.name).await? else {
+        let Some(work) = context.get_full(&context.kinds.work, &key.namespace, &key.name).await? else {
             return Ok(Outcome::Done);
         };
         let of = |key: &str| unstructured::label(&work, key);
@@ -115,7 +115,8 @@ impl EndpointSliceController {
     async fn import(&self, work: &Value, desired: &Value) -> Result<(), Error> {
         let context = &self.context;
         let resource = &context.kinds.endpoint_slice;
-        let existing = context.get(resource, unstructured::namespace(desired), unstructured::name(desired)).await?;
+        let existing =
+            context.get_full(resource, unstructured::namespace(desired), unstructured::name(desired)).await?;
         match existing {
             None => context.create(resource, desired).await.map(drop),
             Some(existing) if !plan::is_imported_from(&existing, work) => {

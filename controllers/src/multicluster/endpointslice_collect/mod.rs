@@ -115,7 +115,7 @@ impl EndpointSliceCollectController {
         let context = &self.context;
         let execution = execution_namespace(&key.cluster);
         let name = work_name(plan::MULTI_CLUSTER_SERVICE, &key.name, &key.namespace);
-        let wanted = context.get(&context.kinds.work, &execution, &name).await?;
+        let wanted = context.get_full(&context.kinds.work, &execution, &name).await?;
         if wanted.is_none_or(|work| unstructured::is_terminating(&work)) {
             return Ok(Vec::new());
         }
@@ -127,7 +127,7 @@ impl EndpointSliceCollectController {
                 continue;
             }
             let name = work_name(unstructured::kind(slice), unstructured::name(slice), unstructured::namespace(slice));
-            let existing = context.get(&context.kinds.work, &execution, &name).await?;
+            let existing = context.get_full(&context.kinds.work, &execution, &name).await?;
             if existing.as_ref().is_some_and(|existing| plan::source_of(existing).is_some()) {
                 return Err(Error::Waiting(format!("work {execution}/{name} is another provider's slice")));
             }

@@ -98,7 +98,7 @@ impl Controller for MultiClusterIngressController {
     async fn reconcile(self: Arc<Self>, NamespacedName { namespace, name }: NamespacedName) -> Result<Outcome, Error> {
         let context = &self.context;
         let resource = &context.kinds.multi_cluster_ingress;
-        let Some(ingress) = context.get(resource, &namespace, &name).await? else { return Ok(Outcome::Done) };
+        let Some(ingress) = context.get_full(resource, &namespace, &name).await? else { return Ok(Outcome::Done) };
         if unstructured::is_terminating(&ingress) {
             return Ok(Outcome::Done);
         }
@@ -129,7 +129,7 @@ impl MultiClusterIngressController {
     /// Where a service is: with the providers of its MultiClusterService, else where it is bound to.
     async fn clusters(&self, namespace: &str, service: &str, all: &[ClusterName]) -> Result<BTreeSet<String>, Error> {
         let context = &self.context;
-        let spanning = context.get(&context.kinds.multi_cluster_service, namespace, service).await?;
+        let spanning = context.get_full(&context.kinds.multi_cluster_service, namespace, service).await?;
         let named: BTreeSet<String> = match spanning.filter(|spanning| !unstructured::is_terminating(spanning)) {
             Some(spanning) => {
                 let typed: MultiClusterService = decode(&spanning)?;
@@ -137,7 +137,7 @@ impl MultiClusterIngressController {
             }
             None => {
                 let name = binding_name("Service", service);
-                let binding = context.get(&context.kinds.resource_binding, namespace, &name).await?;
+                let binding = context.get_full(&context.kinds.resource_binding, namespace, &name).await?;
                 let targets = binding.as_deref().and_then(|binding| unstructured::at(binding, &["spec", "clusters"]));
                 let targets = targets.and_then(Value::as_array).into_iter().flatten();
                 targets.map(|target| unstructured::text(target, &["name"]).to_owned()).collect()

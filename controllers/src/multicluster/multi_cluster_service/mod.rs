@@ -95,7 +95,7 @@ impl Controller for MultiClusterServiceController {
     async fn reconcile(self: Arc<Self>, key: NamespacedName) -> Result<Outcome, Error> {
         let context = &self.context;
         let resource = &context.kinds.multi_cluster_service;
-        let Some(mut mcs) = context.get(resource, &key.namespace, &key.name).await? else {
+        let Some(mut mcs) = context.get_full(resource, &key.namespace, &key.name).await? else {
             self.withdraw(&key).await?;
             return Ok(Outcome::Done);
         };
@@ -142,7 +142,7 @@ impl MultiClusterServiceController {
                 self.delete(work).await?;
             }
         }
-        let Some(service) = context.get(&context.kinds.service, &key.namespace, &key.name).await? else {
+        let Some(service) = context.get_full(&context.kinds.service, &key.namespace, &key.name).await? else {
             return Err(Error::Apply(format!("services \"{}\" not found", key.name)));
         };
         let service = match plan::claim(&service, mcs) {
@@ -151,7 +151,7 @@ impl MultiClusterServiceController {
         };
         let binding = binding_name(unstructured::kind(&service), unstructured::name(&service));
         let resource = &context.kinds.resource_binding;
-        let existing = context.get(resource, &key.namespace, &binding).await?;
+        let existing = context.get_full(resource, &key.namespace, &binding).await?;
         let clusters = providers.union(&consumers).cloned().collect();
         match plan::bind(mcs, &service, &clusters, existing.as_deref()) {
             Bind::Keep => Ok(()),
@@ -216,7 +216,7 @@ impl MultiClusterServiceController {
     async fn send(&self, consumer: &str, provider: &str, source: &Value) -> Result<Option<WorkKey>, Error> {
         let context = &self.context;
         let execution = execution_namespace(consumer);
-        let there = context.get(&context.kinds.work, &execution, unstructured::name(source)).await?;
+        let there = context.get_full(&context.kinds.work, &execution, unstructured::name(source)).await?;
         let is_taken = there.is_some_and(|work| plan::source_of(&work) != Some(provider));
         let Some(work) = plan::dispatched(consumer, provider, source, |_| is_taken) else { return Ok(None) };
         write_work(context, &work).await?;
@@ -262,7 +262,7 @@ impl MultiClusterServiceController {
         self.let_go(&works).await?;
         let binding = binding_name("Service", &key.name);
         for (resource, name) in [(&context.kinds.service, &key.name), (&context.kinds.resource_binding, &binding)] {
-            let object = context.get(resource, &key.namespace, name).await?;
+            let object = context.get_full(resource, &key.namespace, name).await?;
             let object = object
                 .filter(|object| unstructured::label(object, label::MULTI_CLUSTER_SERVICE_PERMANENT_ID).is_some());
             if let Some(released) = object.and_then(|object| plan::released(&object)) {

@@ -111,7 +111,7 @@ impl ServiceExportController {
             }
             let execution = execution_namespace(&key.cluster);
             let name = work_name(unstructured::kind(slice), unstructured::name(slice), unstructured::namespace(slice));
-            let existing = self.context.get(&self.context.kinds.work, &execution, &name).await?;
+            let existing = self.context.get_full(&self.context.kinds.work, &execution, &name).await?;
             desired.push(plan::collected(key.cluster.as_str(), &key.name, slice, existing.as_deref()));
         }
         Ok(desired)

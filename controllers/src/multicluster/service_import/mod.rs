@@ -57,7 +57,7 @@ impl Controller for ServiceImportController {
     async fn reconcile(self: Arc<Self>, key: NamespacedName) -> Result<Outcome, Error> {
         let context = &self.context;
         let NamespacedName { namespace, name } = &key;
-        let import = context.get(&context.kinds.service_import, namespace, name).await?;
+        let import = context.get_full(&context.kinds.service_import, namespace, name).await?;
         let Some(import) = import.filter(|import| !unstructured::is_terminating(import)) else {
             let service = derived_service_name(name);
             if context.exists(&context.kinds.service, namespace, &service).await? {
@@ -77,7 +77,7 @@ impl Controller for ServiceImportController {
                 Ok(Outcome::Done)
             }
             Err(error) => {
-                if error.is_told() {
+                if error.is_reported() {
                     let failed = event::SYNC_DERIVED_SERVICE_FAILED;
                     context.events.note(&import, Severity::Warning, failed, error.to_string());
                 }
@@ -93,7 +93,7 @@ impl ServiceImportController {
         let context = &self.context;
         let resource = &context.kinds.service;
         let name = derived_service_name(unstructured::name(import));
-        let existing = context.get(resource, unstructured::namespace(import), &name).await?;
+        let existing = context.get_full(resource, unstructured::namespace(import), &name).await?;
         let desired = plan::derived_service(import, existing.as_deref());
         let (mut service, mut wrote) = match existing {
             None => (context.create(resource, &desired).await?, true),

@@ -148,7 +148,7 @@ impl BindingController {
         let (namespace, name) =
             (unstructured::text(reference, &["namespace"]), unstructured::text(reference, &["name"]));
         if let Some(resource) = self.context.catalog.known(&self.context.control_plane, api_version, kind)
-            && let Some(template) = self.context.glance(&resource, namespace, name).await?
+            && let Some(template) = self.context.get_redacted(&resource, namespace, name).await?
         {
             return Ok(template);
         }
@@ -286,7 +286,7 @@ impl BindingController {
             return Ok(());
         }
         // The label by which Works are found can be set by the author of a binding. Only controllers write the annotations.
-        let stored = self.context.get(&self.context.kinds.work, &work.namespace, &work.name).await?;
+        let stored = self.context.get_full(&self.context.kinds.work, &work.namespace, &work.name).await?;
         let own = unstructured::key(binding);
         if stored.is_none_or(|stored| binding_of_work(&stored) != Some(own.into())) {
             return Ok(());

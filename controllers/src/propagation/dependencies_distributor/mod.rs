@@ -249,7 +249,7 @@ impl DependenciesDistributor {
             return Err(Error::Waiting(format!("{} are not listed yet", resource.gvr.resource)));
         }
         if !dependency.name.is_empty() {
-            return Ok(self.context.glance(&resource, namespace, &dependency.name).await?.into_iter().collect());
+            return Ok(self.context.get_redacted(&resource, namespace, &dependency.name).await?.into_iter().collect());
         }
         let all = self.context.stream(&resource, Some(namespace));
         let meant = |template: &Cached| {
@@ -263,7 +263,7 @@ impl DependenciesDistributor {
     async fn attach(&self, parent: &Parent<'_>, template: &Value) -> Result<bool, Error> {
         let resource = &self.context.kinds.resource_binding;
         let name = binding_name(unstructured::kind(template), unstructured::name(template));
-        let existing = self.context.get(resource, parent.namespace, &name).await?;
+        let existing = self.context.get_full(resource, parent.namespace, &name).await?;
         let parents = match &existing {
             None => BTreeMap::new(),
             Some(existing) => self.parents_of(existing).await?,
@@ -288,7 +288,7 @@ impl DependenciesDistributor {
         let mut parents = BTreeMap::new();
         let resource = &self.context.kinds.resource_binding;
         for parent in dependencies::parents(attached) {
-            if let Some(found) = self.context.glance(resource, &parent.namespace, &parent.name).await? {
+            if let Some(found) = self.context.get_redacted(resource, &parent.namespace, &parent.name).await? {
                 parents.insert(parent, found);
             }
         }

@@ -202,7 +202,7 @@ impl ResourceDetector {
         let context = &self.context;
         let found = match context.cache.resource(&context.control_plane, &key.gvr) {
             Some(resource) => {
-                context.glance(&resource, &key.namespace, &key.name).await?.map(|template| (resource, template))
+                context.get_redacted(&resource, &key.namespace, &key.name).await?.map(|template| (resource, template))
             }
             None => None,
         };
@@ -329,7 +329,7 @@ impl ResourceDetector {
         }
         let resource = self.context.kinds.binding(Scope::of_namespace(unstructured::namespace(template)));
         let name = binding_name(unstructured::kind(template), unstructured::name(template));
-        let existing = self.context.get(resource, unstructured::namespace(template), &name).await?;
+        let existing = self.context.get_full(resource, unstructured::namespace(template), &name).await?;
         let interpreted = self.interpret(template).await?;
         if !lazy::activates(policy, touch, template, existing.as_deref(), &interpreted) {
             return Ok(false);
@@ -383,7 +383,7 @@ impl ResourceDetector {
             return Ok(None);
         }
         let name = &wanted.priority_class_name;
-        let class = self.context.glance(&self.context.kinds.priority_class, "", name).await?;
+        let class = self.context.get_redacted(&self.context.kinds.priority_class, "", name).await?;
         let class =
             class.ok_or_else(|| Error::Apply(format!("PriorityClass.scheduling.k8s.io \"{name}\" not found")))?;
         Ok(unstructured::integer(class.view(), &["value"]).and_then(|value| i32::try_from(value).ok()))
@@ -393,7 +393,7 @@ impl ResourceDetector {
     async fn release(&self, resource: &Resource, template: &Value, id: &str) -> Result<(), Error> {
         let name = binding_name(unstructured::kind(template), unstructured::name(template));
         let binding_resource = self.context.kinds.binding(Scope::of_namespace(unstructured::namespace(template)));
-        if let Some(binding) = self.context.get(binding_resource, unstructured::namespace(template), &name).await?
+        if let Some(binding) = self.context.get_full(binding_resource, unstructured::namespace(template), &name).await?
             && let Some(patch) = claim::release(&binding, id)
         {
             self.context.merge(binding_resource, &binding, patch).await?;

@@ -154,7 +154,7 @@ impl ResourceDetector {
         resource: &Resource,
         template: &Header,
     ) -> Result<(), Error> {
-        match self.context.glance(resource, &template.namespace, &template.name).await? {
+        match self.context.get_redacted(resource, &template.namespace, &template.name).await? {
             Some(template) => self.release(resource, template.view(), policy.permanent_id).await,
             None => Ok(()),
         }

@@ -50,7 +50,7 @@ impl ExecutionController {
                 true => Error::Apply(NOT_SERVED.to_owned()),
                 false => error,
             };
-            if error.is_told() {
+            if error.is_reported() {
                 let (object, error) = (named(&manifest.0), error.message());
                 let message =
                     format!("Failed to create or update resource({object}) in member cluster({cluster}): {error}");
@@ -110,7 +110,7 @@ impl ExecutionController {
         let difference = left.and_then(|left| left.difference);
         let mut observed = match seen {
             None => None,
-            Some(seen) => match seen.whole() {
+            Some(seen) => match seen.full() {
                 // The cache withholds values of this object, so the live object is read for the comparison.
                 None => member.get(target).await?.map(Arc::new),
                 whole => whole,

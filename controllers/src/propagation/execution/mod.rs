@@ -166,7 +166,7 @@ impl Controller for ExecutionController {
     async fn reconcile(self: Arc<Self>, key: WorkKey) -> Result<Outcome, Error> {
         let waited = self.deferred.begin(&key);
         let Some(cluster) = member_of(&key.namespace) else { return Ok(Outcome::Done) };
-        let Some(work) = self.context.get(&self.context.kinds.work, &key.namespace, &key.name).await? else {
+        let Some(work) = self.context.get_full(&self.context.kinds.work, &key.namespace, &key.name).await? else {
             self.unserved.lock().remove(&key);
             return Ok(Outcome::Done);
         };
@@ -200,8 +200,8 @@ impl Controller for ExecutionController {
                 if !unknown {
                     conditions::set(&mut status.conditions, applied(&typed, &outcome, self.context.now()));
                 }
-                let told = outcome.iter().filter(|error| error.is_told()).map(Error::message);
-                failure = outcome.iter().any(Error::is_told).then(|| aggregated(told));
+                let told = outcome.iter().filter(|error| error.is_reported()).map(Error::message);
+                failure = outcome.iter().any(Error::is_reported).then(|| aggregated(told));
                 result = outcome.pop().map_or(Ok(()), Err);
             } else {
                 result = Err(Error::Waiting(format!("cluster({cluster}) not ready")));

@@ -107,7 +107,9 @@ impl Controller for NamespaceController {
 
     async fn reconcile(self: Arc<Self>, name: String) -> Result<Outcome, Error> {
         let context = &self.context;
-        let Some(namespace) = context.get(&context.kinds.namespace, "", &name).await? else { return Ok(Outcome::Done) };
+        let Some(namespace) = context.get_full(&context.kinds.namespace, "", &name).await? else {
+            return Ok(Outcome::Done);
+        };
         if unstructured::is_terminating(&namespace) || !self.is_synced(&namespace) {
             return Ok(Outcome::Done);
         }

@@ -112,7 +112,7 @@ impl Controller for FederatedResourceQuotaController {
     async fn reconcile(self: Arc<Self>, key: NamespacedName) -> Result<Outcome, Error> {
         let context = &self.context;
         let NamespacedName { namespace, name } = &key;
-        let quota = context.get(&context.kinds.federated_resource_quota, namespace, name).await?;
+        let quota = context.get_full(&context.kinds.federated_resource_quota, namespace, name).await?;
         let works = self.works(&key).await?;
         let Some(quota) = quota.filter(|quota| !unstructured::is_terminating(quota)) else {
             self.delete(works.iter()).await?;
@@ -120,7 +120,7 @@ impl Controller for FederatedResourceQuotaController {
         };
         let typed: FederatedResourceQuota = decode(&quota)?;
         if let Err(error) = self.assign(&quota, &typed, &works).await {
-            if error.is_told() {
+            if error.is_reported() {
                 context.events.note(&quota, Severity::Warning, event::SYNC_WORK_FAILED, error.to_string());
             }
             return Err(error);

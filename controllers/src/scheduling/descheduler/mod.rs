@@ -69,7 +69,9 @@ impl Controller for Descheduler {
     async fn reconcile(self: Arc<Self>, key: BindingKey) -> Result<Outcome, Error> {
         let context = &self.context;
         let resource = &context.kinds.resource_binding;
-        let Some(binding) = context.get(resource, &key.namespace, &key.name).await? else { return Ok(Outcome::Done) };
+        let Some(binding) = context.get_full(resource, &key.namespace, &key.name).await? else {
+            return Ok(Outcome::Done);
+        };
         let typed: ResourceBinding = decode(&binding)?;
         if !plan::is_considered(&binding, &typed.spec.resource) {
             return Ok(Outcome::Done);
@@ -94,7 +96,7 @@ impl Controller for Descheduler {
             }
             Err(error) => {
                 context.journal.asked_by(&key);
-                if error.is_told() {
+                if error.is_reported() {
                     let reason = event::DESCHEDULE_BINDING_FAILED;
                     context.events.note_both(&binding, &typed.spec, Severity::Warning, reason, &error.message());
                 }

@@ -273,7 +273,7 @@ impl Scheduler {
     async fn look(&self, key: BindingKey) -> Result<Outcome, Error> {
         let waited = self.deferred.begin(&key);
         let resource = self.context.kinds.binding(key.scope());
-        let Some(binding) = self.context.get(resource, &key.namespace, &key.name).await? else {
+        let Some(binding) = self.context.get_full(resource, &key.namespace, &key.name).await? else {
             return Ok(Outcome::Done);
         };
         let typed: ResourceBinding = decode(&binding)?;

@@ -47,7 +47,7 @@ impl Scheduler {
         let At { binding, typed, .. } = at;
         match plan {
             // The result was written, and whoever wrote it came no further.
-            Plan::Keep if is_untold(typed) => {
+            Plan::Keep if is_unreported(typed) => {
                 if let Some(wait) = self.deferred.wait(self.context.write_load(), key, waited) {
                     return Ok(Outcome::Again(wait));
                 }
@@ -267,7 +267,7 @@ fn without_empty(mut patch: Value) -> Value {
 }
 
 /// A result that stands and is not told as one. What a quota refuses the template is told until the binding changes.
-fn is_untold(binding: &ResourceBinding) -> bool {
+fn is_unreported(binding: &ResourceBinding) -> bool {
     let shown = conditions::find(&binding.status.conditions, condition::SCHEDULED);
     let is_seen = binding.metadata.generation == Some(binding.status.scheduler_observed_generation);
     let waits = is_seen && shown.is_some_and(|shown| shown.reason == condition::SCHEDULED_QUOTA_EXCEEDED);

@@ -42,7 +42,7 @@ impl Controller for WorkloadRebalancerController {
     async fn reconcile(self: Arc<Self>, name: String) -> Result<Outcome, Error> {
         let context = &self.context;
         let resource = &context.kinds.workload_rebalancer;
-        let Some(rebalancer) = context.get(resource, "", &name).await? else { return Ok(Outcome::Done) };
+        let Some(rebalancer) = context.get_full(resource, "", &name).await? else { return Ok(Outcome::Done) };
         if unstructured::is_terminating(&rebalancer) {
             return Ok(Outcome::Done);
         }
@@ -94,7 +94,7 @@ impl WorkloadRebalancerController {
         let context = &self.context;
         let Some(key) = plan::binding_of(workload) else { return Ok(false) };
         let resource = context.kinds.binding(key.scope());
-        let binding = match context.get(resource, &key.namespace, &key.name).await? {
+        let binding = match context.get_full(resource, &key.namespace, &key.name).await? {
             Some(binding) => binding,
             // A workload without a binding is not tried again, so the API server has the last word on that.
             None => match context.objects.get(Target::new(resource, &key.namespace, &key.name)).await? {
