@@ -156,9 +156,9 @@ pub(crate) enum Outcome {
     Made(Why),
 }
 
-/// When it is, and how long before their end certificates are issued anew.
+/// The present, and the time before their end at which certificates are renewed.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Clock {
+pub(crate) struct Renewal {
     pub(crate) now: Timestamp,
     pub(crate) ahead: SignedDuration,
 }
@@ -167,13 +167,13 @@ pub(crate) struct Clock {
 pub(crate) async fn ensure(
     secrets: &Api<Secret>,
     wishes: &[Wish],
-    clock: Clock,
+    renewal: Renewal,
     dry_run: bool,
     mut told: impl FnMut(&str, &Outcome),
 ) -> Result<(), CredentialsError> {
     let mut authorities: BTreeMap<String, Credentials> = BTreeMap::new();
     for wish in wishes {
-        let (outcome, held) = ensure_one(secrets, wish, &authorities, clock, dry_run).await?;
+        let (outcome, held) = ensure_one(secrets, wish, &authorities, renewal, dry_run).await?;
         told(wish.name(), &outcome);
         if let Wish::Authority { name, .. } = wish {
             authorities.insert(name.clone(), credentials(name, &held)?);
@@ -189,7 +189,7 @@ async fn ensure_one(
     secrets: &Api<Secret>,
     wish: &Wish,
     authorities: &BTreeMap<String, Credentials>,
-    clock: Clock,
+    renewal: Renewal,
     dry_run: bool,
 ) -> Result<(Outcome, Held), CredentialsError> {
     let name = wish.name();
@@ -202,11 +202,11 @@ async fn ensure_one(
     loop {
         let there = secrets.get_opt(name).await.map_err(failed)?;
         let held = there.as_ref().and_then(|secret| secret.data.as_ref());
-        let why = match judge(wish, held, issuer, clock)? {
+        let why = match judge(wish, held, issuer, renewal)? {
             Verdict::Keep(until) => return Ok((Outcome::Kept(until), held.cloned().unwrap_or_default())),
             Verdict::Make(why) => why,
         };
-        let data = issue::data(wish, held, issuer, clock.now, &rand::random())?;
+        let data = issue::data(wish, held, issuer, renewal.now, &rand::random())?;
         if dry_run {
             return Ok((Outcome::Made(why), data));
         }

@@ -103,8 +103,7 @@ impl Cache {
             return Ok(Vec::new());
         }
         let ours = self.inner.own.lock().of(&key);
-        let keys = self.inner.index.keys(&key).await?.into_iter();
-        let mut keys: Vec<_> = keys.map(NamespacedName::from).collect();
+        let mut keys = self.inner.index.keys(&key).await?;
         keys.extend(ours.into_keys().map(|key| NamespacedName::clone(&key)));
         self.count(keys.len());
         Ok(keys)

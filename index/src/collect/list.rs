@@ -8,6 +8,7 @@ use super::turn::Turn;
 use super::versions::is_older;
 use super::watch::Ended;
 use bytes::Bytes;
+use crowsnest_apimachinery::names::NamespacedName;
 use crowsnest_apimachinery::request::percent_encoded;
 use crowsnest_component_base::spans;
 use crowsnest_store::Error;
@@ -241,8 +242,8 @@ impl Collector {
         let mut gone = Vec::new();
         if seen.nameless == 0 {
             let keys = self.shared.store.keys(&self.key).await?;
-            let unseen = keys.into_iter().filter(|(namespace, name)| !seen.has(namespace, name));
-            gone.extend(unseen.map(|(namespace, name)| {
+            let unseen = keys.into_iter().filter(|key| !seen.has(&key.namespace, &key.name));
+            gone.extend(unseen.map(|NamespacedName { namespace, name }| {
                 let resource_version = String::new();
                 Step::Delete { namespace, name, resource_version }
             }));

@@ -2,7 +2,7 @@
 
 use super::Index;
 use crate::list::{ListQuery, Page};
-use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_apimachinery::names::{ClusterName, NamespacedName};
 use crowsnest_store::error::joined;
 use crowsnest_store::{CollectionKey, Error, Object, Record, RecordKey, Seq, Version};
 use crowsnest_store::{Narrowing, Span};
@@ -168,8 +168,8 @@ impl Index {
         Ok(objects)
     }
 
-    /// (namespace, name) of everything in a collection, in order.
-    pub async fn keys(&self, key: &CollectionKey) -> Result<Vec<(String, String)>, Error> {
+    /// Keys of all objects of a collection, in order.
+    pub async fn keys(&self, key: &CollectionKey) -> Result<Vec<NamespacedName>, Error> {
         self.inner.shared.store.keys(key).await
     }
 }

@@ -10,13 +10,13 @@ use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
 use std::sync::Arc;
 
-/// Gives seqs; the time is the transaction's.
-pub(super) struct Clock {
+/// The seqs of a transaction, and its time.
+pub(super) struct Sequence {
     pub seq: u64,
     pub now_ms: i64,
 }
 
-impl Clock {
+impl Sequence {
     fn next(&mut self) -> Seq {
         self.seq += 1;
         Seq(self.seq)
@@ -71,7 +71,7 @@ pub(super) struct Decided<'s> {
 
 impl<'s> Decided<'s> {
     /// Takes in one step; every key comes once.
-    pub fn step(&mut self, target: &Target, step: &'s Step, previous: Option<Record>, clock: &mut Clock) {
+    pub fn step(&mut self, target: &Target, step: &'s Step, previous: Option<Record>, sequence: &mut Sequence) {
         match step {
             Step::Put(draft, packed) => {
                 let same = |old: &Record| old.uid == draft.uid && old.resource_version == draft.resource_version;
@@ -81,19 +81,19 @@ impl<'s> Decided<'s> {
                 // Another uid is another object under the same name: the old one is gone first.
                 let previous = match previous {
                     Some(old) if old.uid != draft.uid => {
-                        self.bury(target.id, old, None, clock);
+                        self.bury(target.id, old, None, sequence);
                         None
                     }
                     other => other.map(Arc::new),
                 };
-                let seq = clock.next();
+                let seq = sequence.next();
                 let id = previous.as_ref().map_or(seq.0, |old| old.id);
                 let key = RecordKey {
                     collection: target.key.clone(),
                     namespace: draft.namespace.as_str().into(),
                     name: draft.name.as_str().into(),
                 };
-                let record = rows::record(draft, key, Arc::clone(&target.kind), id, seq, clock.now_ms);
+                let record = rows::record(draft, key, Arc::clone(&target.kind), id, seq, sequence.now_ms);
                 self.changes.push(Change {
                     seq,
                     happened: if previous.is_some() { Happened::Modified } else { Happened::Added },
@@ -105,17 +105,17 @@ impl<'s> Decided<'s> {
             Step::Delete { resource_version, .. } => {
                 if let Some(old) = previous {
                     let version = Some(resource_version.as_str()).filter(|version| !version.is_empty());
-                    self.bury(target.id, old, version, clock);
+                    self.bury(target.id, old, version, sequence);
                 }
             }
         }
     }
 
-    pub fn bury(&mut self, collection: i64, old: Record, version: Option<&'s str>, clock: &mut Clock) {
-        let (old, seq) = (Arc::new(old), clock.next());
+    pub fn bury(&mut self, collection: i64, old: Record, version: Option<&'s str>, sequence: &mut Sequence) {
+        let (old, seq) = (Arc::new(old), sequence.next());
         self.burials.push(Burial { collection, seq, version, old: Arc::clone(&old), change: self.changes.len() });
         // The body comes when the record is taken out: see `buried`.
-        self.changes.push(deletion(old, seq, version, clock.now_ms, Bytes::new()));
+        self.changes.push(deletion(old, seq, version, sequence.now_ms, Bytes::new()));
     }
 
     /// What is to be kept before the records go or are written over.

@@ -49,7 +49,7 @@ pub use tail::{Follower, Topic};
 
 use crate::ingest::Draft;
 use async_trait::async_trait;
-use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_apimachinery::names::{ClusterName, NamespacedName};
 use crowsnest_apimachinery::selector::Selector;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -258,8 +258,8 @@ pub trait Store: Send + Sync + 'static {
     /// Changes after `since` in order of seq; several changes of one object appear as its last.
     async fn replay(&self, since: Seq, limit: usize) -> Result<Vec<Replayed>, Error>;
 
-    /// (namespace, name) of everything in a collection, in order. Read from the index alone.
-    async fn keys(&self, key: &CollectionKey) -> Result<Vec<(String, String)>, Error>;
+    /// Keys of all objects of a collection, in order. Read from the index alone.
+    async fn keys(&self, key: &CollectionKey) -> Result<Vec<NamespacedName>, Error>;
 
     async fn collections(&self) -> Result<Vec<StoredCollection>, Error>;
 

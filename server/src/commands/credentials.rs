@@ -11,7 +11,7 @@ use jiff::{SignedDuration, Timestamp};
 use kube::Api;
 
 use super::keep;
-use crate::credentials::{Clock, Outcome, ensure, read};
+use crate::credentials::{Outcome, Renewal, ensure, read};
 
 #[derive(Debug, Args)]
 #[command(
@@ -49,10 +49,10 @@ pub(crate) async fn run(args: CredentialsArgs) -> anyhow::Result<ExitCode> {
         }
     };
     let secrets = Api::namespaced(kube::Client::try_from(config)?, &args.namespace);
-    let clock = Clock { now: Timestamp::now(), ahead: SignedDuration::try_from(args.renew_before)? };
+    let renewal = Renewal { now: Timestamp::now(), ahead: SignedDuration::try_from(args.renew_before)? };
     let mut lines = Vec::new();
-    let told = |name: &str, outcome: &Outcome| lines.push(line(name, outcome, clock, args.dry_run));
-    let ended = ensure(&secrets, &wishes, clock, args.dry_run, told).await;
+    let told = |name: &str, outcome: &Outcome| lines.push(line(name, outcome, renewal, args.dry_run));
+    let ended = ensure(&secrets, &wishes, renewal, args.dry_run, told).await;
     // What was done until then is told, however it ended.
     let mut out = std::io::stdout().lock();
     for line in lines {
@@ -62,13 +62,13 @@ pub(crate) async fn run(args: CredentialsArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn line(name: &str, outcome: &Outcome, clock: Clock, dry_run: bool) -> String {
+fn line(name: &str, outcome: &Outcome, renewal: Renewal, dry_run: bool) -> String {
     let made = if dry_run { "would be made" } else { "made" };
     match outcome {
         Outcome::Made(why) => format!("{name}: {made}: {why}"),
         Outcome::Kept(None) => format!("{name}: kept"),
         // Only an authority: nothing else is kept until then.
-        Outcome::Kept(Some(until)) if until.duration_since(clock.now) <= clock.ahead => {
+        Outcome::Kept(Some(until)) if until.duration_since(renewal.now) <= renewal.ahead => {
             format!("{name}: kept, BUT IT ENDS AT {until}: replace it and everything it issued (docs/DEPLOY.md)")
         }
         Outcome::Kept(Some(until)) => format!("{name}: kept until {until}"),

@@ -10,7 +10,7 @@ use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
 use x509_parser::pem::parse_x509_pem;
 
-use super::{AUTHORITY, Clock, Credentials, CredentialsError, Held, Leaf, PASSWORD, PLACEHOLDER};
+use super::{AUTHORITY, Credentials, CredentialsError, Held, Leaf, PASSWORD, PLACEHOLDER, Renewal};
 use super::{URL, Usage, Wish, credentials, text};
 
 /// What becomes of a Secret.
@@ -50,12 +50,12 @@ pub(super) fn judge(
     wish: &Wish,
     held: Option<&Held>,
     issuer: Option<&Credentials>,
-    clock: Clock,
+    renewal: Renewal,
 ) -> Result<Verdict, CredentialsError> {
     let Some(held) = held else { return Ok(Verdict::Make(Why::Missing)) };
     match wish {
         Wish::Authority { name, .. } => authority(name, held),
-        Wish::Certificate(leaf) => Ok(certificate(leaf, held, issuer, clock)),
+        Wish::Certificate(leaf) => Ok(certificate(leaf, held, issuer, renewal)),
         Wish::Password { url, .. } => Ok(password(url, held)),
     }
 }
@@ -69,7 +69,7 @@ fn authority(name: &str, held: &Held) -> Result<Verdict, CredentialsError> {
     if is_authority { Ok(Verdict::Keep(Some(ends))) } else { Err(unusable("its certificate is no authority's")) }
 }
 
-fn certificate(leaf: &Leaf, held: &Held, issuer: Option<&Credentials>, clock: Clock) -> Verdict {
+fn certificate(leaf: &Leaf, held: &Held, issuer: Option<&Credentials>, renewal: Renewal) -> Verdict {
     let Ok(found) = credentials(&leaf.name, held) else { return Verdict::Make(Why::Incomplete) };
     let Some((fits, ends)) = read(&found.certificate, |certificate| (fits(leaf, certificate), ends(certificate)))
     else {
@@ -79,7 +79,7 @@ fn certificate(leaf: &Leaf, held: &Held, issuer: Option<&Credentials>, clock: Cl
     if issued_by != issuer.map(|issuer| issuer.certificate.trim()) {
         return Verdict::Make(Why::OtherIssuer);
     }
-    match (fits, ends.duration_since(clock.now) <= clock.ahead) {
+    match (fits, ends.duration_since(renewal.now) <= renewal.ahead) {
         (false, _) => Verdict::Make(Why::Differs),
         (true, true) => Verdict::Make(Why::Ends(ends)),
         (true, false) => Verdict::Keep(Some(ends)),

@@ -11,8 +11,8 @@ secrets:
 - {kind: password, name: db, url: 'postgres://u:{password}@db/x'}
 ";
 
-fn clock(now: &str) -> Clock {
-    Clock { now: now.parse().unwrap(), ahead: SignedDuration::from_hours(120 * 24) }
+fn renewal(now: &str) -> Renewal {
+    Renewal { now: now.parse().unwrap(), ahead: SignedDuration::from_hours(120 * 24) }
 }
 
 fn wishes() -> Vec<Wish> {
@@ -35,8 +35,8 @@ fn issuer(wish: &Wish, all: &BTreeMap<String, Held>) -> Option<Credentials> {
     Some(credentials(&leaf.issuer, &all[&leaf.issuer]).unwrap())
 }
 
-fn verdicts(wishes: &[Wish], all: &BTreeMap<String, Held>, clock: Clock) -> Vec<String> {
-    let verdict = |wish: &Wish| match judge(wish, all.get(wish.name()), issuer(wish, all).as_ref(), clock) {
+fn verdicts(wishes: &[Wish], all: &BTreeMap<String, Held>, renewal: Renewal) -> Vec<String> {
+    let verdict = |wish: &Wish| match judge(wish, all.get(wish.name()), issuer(wish, all).as_ref(), renewal) {
         Ok(Verdict::Keep(_)) => "kept".to_owned(),
         Ok(Verdict::Make(why)) => why.to_string(),
         Err(error) => error.to_string(),
@@ -47,17 +47,17 @@ fn verdicts(wishes: &[Wish], all: &BTreeMap<String, Held>, clock: Clock) -> Vec<
 #[test]
 fn what_was_made_is_kept_until_it_nears_its_end() {
     let wishes = wishes();
-    let all = made(&wishes, clock("2026-11-01T12:00:00Z").now);
-    assert_eq!(verdicts(&wishes, &all, clock("2027-06-01T00:00:00Z")), ["kept"; 5]);
+    let all = made(&wishes, renewal("2026-11-01T12:00:00Z").now);
+    assert_eq!(verdicts(&wishes, &all, renewal("2027-06-01T00:00:00Z")), ["kept"; 5]);
     let ends = "it ends at 2027-11-01T00:00:00Z";
     // An authority is people's business, a password has no end.
     let expected = ["kept", ends, ends, ends, "kept"];
-    assert_eq!(verdicts(&wishes, &all, clock("2027-07-10T00:00:00Z")), expected);
+    assert_eq!(verdicts(&wishes, &all, renewal("2027-07-10T00:00:00Z")), expected);
 }
 
 #[test]
 fn what_is_not_wanted_any_more_is_made_anew() {
-    let now = clock("2026-11-01T12:00:00Z");
+    let now = renewal("2026-11-01T12:00:00Z");
     let all = made(&wishes(), now.now);
     let changed =
         LIST.replace("api.ns.svc", "api.other.svc").replace("system:masters", "readers").replace("@db/x", "@other/x");
@@ -73,7 +73,7 @@ fn what_is_not_wanted_any_more_is_made_anew() {
 
 #[test]
 fn a_key_that_signs_tokens_and_a_password_stay() {
-    let now = clock("2026-11-01T12:00:00Z").now;
+    let now = renewal("2026-11-01T12:00:00Z").now;
     let wishes = wishes();
     let all = made(&wishes, now);
     for wish in &wishes[1..] {
@@ -91,7 +91,7 @@ fn a_key_that_signs_tokens_and_a_password_stay() {
 
 #[test]
 fn broken_secrets_are_made_anew_but_for_authorities() {
-    let now = clock("2026-11-01T12:00:00Z");
+    let now = renewal("2026-11-01T12:00:00Z");
     let wishes = wishes();
     let mut all = made(&wishes, now.now);
     for held in all.values_mut() {
@@ -115,7 +115,7 @@ fn broken_secrets_are_made_anew_but_for_authorities() {
 
 #[test]
 fn a_password_is_in_its_url_and_nowhere_it_would_be_printed() {
-    let all = made(&wishes(), clock("2026-11-01T12:00:00Z").now);
+    let all = made(&wishes(), renewal("2026-11-01T12:00:00Z").now);
     let password = text(&all["db"], PASSWORD).unwrap();
     assert_eq!(password.len(), 43);
     assert_eq!(text(&all["db"], URL), Some(format!("postgres://u:{password}@db/x").as_str()));

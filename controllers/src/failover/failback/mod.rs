@@ -256,7 +256,11 @@ pub(crate) async fn wish(context: &Context, binding: &Value) -> Result<Option<Re
 }
 
 /// An annotation of a binding, or else of the policy that made it.
-pub(crate) async fn effective_annotation(context: &Context, binding: &Value, key: &str) -> Result<Option<String>, Error> {
+pub(crate) async fn effective_annotation(
+    context: &Context,
+    binding: &Value,
+    key: &str,
+) -> Result<Option<String>, Error> {
     if let Some(said) = unstructured::annotation(binding, key) {
         return Ok(Some(said.to_owned()));
     }

@@ -42,7 +42,7 @@ use crate::record::{Change, CollectionKey, Object, Record, RecordKey, Seq, Versi
 use crate::{Error, History, PostgresOptions};
 use async_trait::async_trait;
 use connecting::{application, connection, database_name, exposure, late, reached_by};
-use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_apimachinery::names::{ClusterName, NamespacedName};
 pub use log::Log;
 pub use resume::{CHANGES_AT_ONCE, resumed};
 use sqlx::postgres::{PgArguments, PgConnectOptions, PgConnection, PgPool, PgPoolOptions, PgRow};
@@ -288,12 +288,12 @@ impl Store for PostgresStore {
         self.catalog.replayed(&records, &gone, limit)
     }
 
-    async fn keys(&self, key: &CollectionKey) -> Result<Vec<(String, String)>, Error> {
+    async fn keys(&self, key: &CollectionKey) -> Result<Vec<NamespacedName>, Error> {
         let what = "cannot list keys";
         let Some(id) = self.id_of(key).await? else { return Ok(Vec::new()) };
         let sql = "SELECT namespace, name FROM records WHERE collection = $1 ORDER BY namespace, name";
         let rows = self.rows(what, sqlx::query(sql).bind(id)).await?;
-        let key = |row: &PgRow| Ok((row.try_get(0)?, row.try_get(1)?));
+        let key = |row: &PgRow| Ok(NamespacedName { namespace: row.try_get(0)?, name: row.try_get(1)? });
         rows.iter().map(key).collect::<Result<_, sqlx::Error>>().map_err(|e| Error::store(what, e))
     }
 

@@ -4,7 +4,7 @@ use super::claims::claim_of;
 use super::{CHANNEL, PostgresStore, labels};
 use crate::Epoch;
 use crate::Error;
-use crate::decide::{Clock, Decided, Target, runs};
+use crate::decide::{Decided, Sequence, Target, runs};
 use crate::labels::ChosenLabels;
 use crate::record::{Change, CollectionKey, Record};
 use crate::rows::{self, COLUMNS, Columns};
@@ -45,7 +45,7 @@ impl PostgresStore {
     ) -> Result<Vec<Change>, Error> {
         let fail = |e| Error::store("cannot write", e);
         let mut transaction = connection.begin().await.map_err(fail)?;
-        let mut clock = Clock { seq: lock(&mut transaction).await?, now_ms };
+        let mut sequence = Sequence { seq: lock(&mut transaction).await?, now_ms };
         let chosen = self.check_claims(&mut transaction, batches.iter().map(claim_of)).await?;
         let mut targets: Vec<Target> = Vec::with_capacity(batches.len());
         for batch in batches {
@@ -64,12 +64,12 @@ impl PostgresStore {
             for (target, step) in run {
                 let (namespace, name) = step.key();
                 let previous = present.remove(&(target.id, namespace.to_owned(), name.to_owned()));
-                decided.step(target, step, previous, &mut clock);
+                decided.step(target, step, previous, &mut sequence);
             }
             changes.extend(self.obey(&mut transaction, decided, &chosen, now_ms).await?);
         }
         save_progress(&mut transaction, &progress_of(&targets, batches), now_ms).await?;
-        unlock(&mut transaction, clock.seq).await?;
+        unlock(&mut transaction, sequence.seq).await?;
         transaction.commit().await.map_err(fail)?;
         for target in targets {
             self.catalog.insert(target.id, &target.key, target.kind);
@@ -110,20 +110,20 @@ impl PostgresStore {
     ) -> Result<Vec<Change>, Error> {
         let fail = |e| Error::store("cannot drop a collection", e);
         let mut transaction = connection.begin().await.map_err(fail)?;
-        let mut clock = Clock { seq: lock(&mut transaction).await?, now_ms };
+        let mut sequence = Sequence { seq: lock(&mut transaction).await?, now_ms };
         let chosen = self.check_claims(&mut transaction, std::iter::once((&key.cluster, epoch))).await?;
         let sql = AssertSqlSafe(format!("SELECT {COLUMNS} FROM records WHERE collection = $1 LIMIT $2"));
         let rows = sqlx::query(sql).bind(id).bind(limit as i64).fetch_all(&mut *transaction).await.map_err(fail)?;
         let mut decided = Decided::default();
         for row in &rows {
-            decided.bury(id, self.catalog.record_of(row, id)?, None, &mut clock);
+            decided.bury(id, self.catalog.record_of(row, id)?, None, &mut sequence);
         }
         let changes = self.obey(&mut transaction, decided, &chosen, now_ms).await?;
         // Incomplete first: what is left in between must not look whole.
         let sql = "UPDATE collections SET complete = false, resource_version = '', gone = $2, \
             scope = CASE WHEN $2 THEN '' ELSE scope END, touched_at = clock_timestamp() WHERE id = $1";
         sqlx::query(sql).bind(id).bind(changes.is_empty()).execute(&mut *transaction).await.map_err(fail)?;
-        unlock(&mut transaction, clock.seq).await?;
+        unlock(&mut transaction, sequence.seq).await?;
         transaction.commit().await.map_err(fail)?;
         Ok(changes)
     }

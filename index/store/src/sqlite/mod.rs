@@ -9,7 +9,7 @@ mod write;
 
 use super::catalog::Catalog;
 use super::codec::Codec;
-use super::decide::{Clock, Decided, Target, runs};
+use super::decide::{Decided, Sequence, Target, runs};
 use super::history;
 use super::labels::ChosenLabels;
 use super::notes;
@@ -23,7 +23,7 @@ use crate::Epoch;
 use crate::record::{Change, CollectionKey, Object, Record, RecordKey, Seq, Version};
 use crate::{Error, History, IndexOptions};
 use async_trait::async_trait;
-use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_apimachinery::names::{ClusterName, NamespacedName};
 use sqlx::query::Query;
 use sqlx::sqlite::{
     SqliteArguments, SqliteAutoVacuum, SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqlitePoolOptions,
@@ -163,7 +163,7 @@ impl Store for SqliteStore {
         let fail = |e| Error::store("cannot write", e);
         let mut writer = self.writer.lock().await;
         let latest = writer.latest;
-        let mut clock = Clock { seq: latest, now_ms };
+        let mut sequence = Sequence { seq: latest, now_ms };
         let mut transaction = writer.connection.begin_with(WRITE).await.map_err(fail)?;
         let mut changes = Vec::new();
         let mut named: Vec<Target> = Vec::new();
@@ -174,16 +174,16 @@ impl Store for SqliteStore {
             };
             let target = self.catalog.target(id, batch, &named);
             for run in runs(&batch.steps, |step| step.key()) {
-                changes.extend(self.apply_run(&mut transaction, &target, &run, &mut clock).await?);
+                changes.extend(self.apply_run(&mut transaction, &target, &run, &mut sequence).await?);
             }
             save_progress(&mut transaction, id, &batch.progress, now_ms).await?;
             named.push(target);
         }
-        if clock.seq != latest {
-            save_latest(&mut transaction, clock.seq).await?;
+        if sequence.seq != latest {
+            save_latest(&mut transaction, sequence.seq).await?;
         }
         transaction.commit().await.map_err(fail)?;
-        writer.latest = clock.seq;
+        writer.latest = sequence.seq;
         named.into_iter().for_each(|target| self.catalog.insert(target.id, &target.key, target.kind));
         Ok(changes)
     }
@@ -207,22 +207,22 @@ impl Store for SqliteStore {
         let fail = |e| Error::store("cannot drop a collection", e);
         let Some(id) = self.catalog.id_of(key) else { return Ok(Vec::new()) };
         let mut writer = self.writer.lock().await;
-        let mut clock = Clock { seq: writer.latest, now_ms };
+        let mut sequence = Sequence { seq: writer.latest, now_ms };
         let mut transaction = writer.connection.begin_with(WRITE).await.map_err(fail)?;
         let sql = AssertSqlSafe(format!("SELECT {COLUMNS} FROM records WHERE collection = ? LIMIT ?"));
         let rows = sqlx::query(sql).bind(id).bind(limit as i64).fetch_all(&mut *transaction).await.map_err(fail)?;
         let mut decided = Decided::default();
         for row in rows {
-            decided.bury(id, self.catalog.record_of(&row, id)?, None, &mut clock);
+            decided.bury(id, self.catalog.record_of(&row, id)?, None, &mut sequence);
         }
         let changes = self.obey(&mut transaction, decided, now_ms).await?;
         // Incomplete first: what a crash leaves in between must not look whole.
         let sql = "UPDATE collections SET complete = 0, resource_version = '', gone = $2, \
             scope = CASE WHEN $2 THEN '' ELSE scope END WHERE id = $1";
         sqlx::query(sql).bind(id).bind(changes.is_empty()).execute(&mut *transaction).await.map_err(fail)?;
-        save_latest(&mut transaction, clock.seq).await?;
+        save_latest(&mut transaction, sequence.seq).await?;
         transaction.commit().await.map_err(fail)?;
-        writer.latest = clock.seq;
+        writer.latest = sequence.seq;
         Ok(changes)
     }
 
@@ -286,12 +286,12 @@ impl Store for SqliteStore {
         self.catalog.replayed(&records, &deleted, limit)
     }
 
-    async fn keys(&self, key: &CollectionKey) -> Result<Vec<(String, String)>, Error> {
+    async fn keys(&self, key: &CollectionKey) -> Result<Vec<NamespacedName>, Error> {
         let fail = |e| Error::store("cannot list keys", e);
         let Some(id) = self.catalog.id_of(key) else { return Ok(Vec::new()) };
         let sql = "SELECT namespace, name FROM records WHERE collection = ? ORDER BY namespace, name";
         let rows = sqlx::query(sql).bind(id).fetch_all(&self.readers).await.map_err(fail)?;
-        let key = |row: &SqliteRow| Ok((row.try_get(0)?, row.try_get(1)?));
+        let key = |row: &SqliteRow| Ok(NamespacedName { namespace: row.try_get(0)?, name: row.try_get(1)? });
         rows.iter().map(key).collect::<Result<_, sqlx::Error>>().map_err(fail)
     }
 

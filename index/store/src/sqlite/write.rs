@@ -2,7 +2,7 @@
 
 use super::{SqliteStore, json_ids, labels};
 use crate::Error;
-use crate::decide::{Clock, Decided, Put, Target};
+use crate::decide::{Decided, Put, Sequence, Target};
 use crate::record::{Change, CollectionKey, Record};
 use crate::rows;
 use crate::{Batch, Progress, Step};
@@ -84,7 +84,7 @@ impl SqliteStore {
         connection: &mut SqliteConnection,
         target: &Target,
         steps: &[&Step],
-        clock: &mut Clock,
+        sequence: &mut Sequence,
     ) -> Result<Vec<Change>, Error> {
         let keys: Vec<_> = steps.iter().map(|step| step.key()).collect();
         let mut present = self.present(connection, target, &keys).await?;
@@ -92,9 +92,9 @@ impl SqliteStore {
         for step in steps {
             let (namespace, name) = step.key();
             let previous = present.remove(&(namespace.to_owned(), name.to_owned()));
-            decided.step(target, step, previous, clock);
+            decided.step(target, step, previous, sequence);
         }
-        self.obey(connection, decided, clock.now_ms).await
+        self.obey(connection, decided, sequence.now_ms).await
     }
 
     /// Does what was decided, and returns what changed.
