@@ -135,7 +135,7 @@ impl Error {
         self.code() == Some(409)
     }
 
-    /// Whether a failure is reported in an Event of its object. Conflicts, waits for a precondition and writes that another
+    /// True if a failure is reported in an Event of its object. Conflicts, waits for a precondition and writes that another
     /// process does now are not.
     pub fn is_reported(&self) -> bool {
         !self.is_conflict() && !self.is_waiting() && !matches!(self, Error::Fenced(_))

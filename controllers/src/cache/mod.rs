@@ -107,7 +107,7 @@ fn place(index: &Index, dispatched: &watch::Sender<Seq>, collection: &Collection
 }
 
 impl Cache {
-    /// The cache and who tells of it. `bytes` bounds the decoded objects, and again our own writes.
+    /// The cache and the informer that dispatches its changes. `bytes` bounds the decoded objects, and again the own writes.
     pub fn new(index: Index, bytes: usize) -> (Self, Informer) {
         let (wrote, waiting) = mpsc::channel(WAITING);
         let inner = Inner {
@@ -282,7 +282,7 @@ impl Cache {
         }
     }
 
-    /// Whether all changes of the cache have been dispatched, and all collections that have been listed.
+    /// True once all changes of the cache and all listed collections have been dispatched.
     pub fn is_dispatched(&self) -> bool {
         let is_dispatched = |collection: &Arc<Collection>| {
             *collection.dispatched.borrow()

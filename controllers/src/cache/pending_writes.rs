@@ -157,7 +157,7 @@ impl Own {
         entries.map(|(key, entry)| (Arc::clone(key), (entry.version, entry.object.clone()))).collect()
     }
 
-    /// Marks a write as dispatched, once: the object with what was before. `None` when the cache's own change came first.
+    /// Marks a write as dispatched, once: the object with what was before. `None` when the change of the collector arrived first.
     pub fn dispatch(
         &mut self,
         collection: &CollectionKey,

@@ -42,7 +42,7 @@ impl Cache {
         Ok(newest(ours, stored))
     }
 
-    /// Our own writes that the cache may not have heard of yet.
+    /// Own writes that the collector has possibly not delivered yet.
     fn ours(&self, key: &CollectionKey, namespace: Option<&str>) -> Ours {
         let mut ours = self.inner.own.lock().of(key);
         ours.retain(|key, _| namespace.is_none_or(|namespace| key.namespace == namespace));
@@ -72,7 +72,7 @@ impl Cache {
                         return Ok(Some((object, (query, ours, ready))));
                     }
                     let Some(mut current) = query.take() else {
-                        // What the cache has not heard of yet.
+                        // Own writes that the collector has not delivered yet.
                         let Some((_, (_, object))) = ours.pop_first() else { return Ok(None) };
                         cache.count(1);
                         return Ok(Some((object, (None, ours, ready))));
@@ -150,7 +150,7 @@ impl Cache {
         Ok(found)
     }
 
-    /// The same without the objects' bodies.
+    /// Headers of the objects that carry a label, one of [`super::chosen_labels`].
     pub async fn headers_labelled(
         &self,
         cluster: &ClusterName,

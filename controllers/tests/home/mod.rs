@@ -273,7 +273,7 @@ impl Home {
         tokio::time::timeout(LONGEST, becoming_quiet).await.expect("quiet in time");
     }
 
-    /// Whether the cache has the last change of every collection that it follows.
+    /// True if the cache has the last change of every collection that it follows.
     fn is_collected(&self) -> bool {
         let server = |cluster: &ClusterName| match cluster.is_control_plane() {
             true => Some(&self.control_plane),

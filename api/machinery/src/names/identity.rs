@@ -1,4 +1,4 @@
-//! What identifies a kind (`Gvk`), a resource (`Gvr`), an object of a kind (`NamespacedName`), an object of a cluster (`ObjectKey`).
+//! Keys of a kind (`Gvk`), a resource (`Gvr`), an object of a kind (`NamespacedName`) and an object of a cluster (`ObjectKey`).
 
 use std::fmt;
 use std::sync::Arc;

@@ -29,7 +29,7 @@ impl ObjectReference {
         Self { uid: cluster.metadata.uid.clone().unwrap_or_default(), ..Self::cluster(name) }
     }
 
-    /// The same object in any version.
+    /// A reference to the object in any version.
     #[must_use]
     pub fn without_version(&self) -> Self {
         Self { resource_version: String::new(), ..self.clone() }

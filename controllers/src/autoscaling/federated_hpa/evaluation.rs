@@ -32,11 +32,11 @@ use crowsnest_plan::conditions;
 
 const NO_REPLICAS: &str = "failed to get replicas in any of clusters, possibly because all of clusters are not ready";
 
-/// Why an evaluation ended early. The status says what users have to know.
+/// Reason why an evaluation ended early. Users find it in the status.
 pub(super) enum Stop {
     /// The target cannot be scaled. That may change any moment.
     Unready,
-    /// Its metrics don't say how.
+    /// The metrics yield no replica count.
     Uncounted,
     Failed(Error),
 }
@@ -47,17 +47,17 @@ struct Template {
     object: Value,
 }
 
-/// What the clusters say of it together.
+/// Sum of the scales that the clusters report.
 #[derive(Default)]
 struct InClusters {
     replicas: i32,
     running: i32,
-    /// The first that was said.
+    /// The first selector that a cluster reported.
     selector: String,
     pods: Vec<Pod>,
 }
 
-/// What is decided of the replicas.
+/// Replicas to scale to.
 struct Decision {
     replicas: i32,
     reason: String,
@@ -71,9 +71,9 @@ pub(super) struct Evaluation<'a> {
     pub(super) autoscaler: &'a Value,
     pub(super) spec: &'a FederatedHPASpec,
     pub(super) status: HorizontalPodAutoscalerStatus,
-    /// What was done.
+    /// Action for the metrics.
     pub(super) action: Action,
-    /// What was wrong with the metrics.
+    /// Failure of a metric, for the metrics of the controller.
     pub(super) failure: Failure,
     pub(super) now: Timestamp,
 }
@@ -169,7 +169,7 @@ impl Evaluation<'_> {
         }
     }
 
-    /// What the template's policy made of it. Karmada looks for a binding of this name in any namespace.
+    /// Spec of the template's binding. Karmada finds a binding of this name in any namespace.
     async fn binding(&self, template: &Template) -> Result<ResourceBindingSpec, Error> {
         let context = self.context();
         let (label, id) = plan::claim(&template.object).map_err(|why| Error::Apply(why.to_owned()))?;
@@ -207,7 +207,7 @@ impl Evaluation<'_> {
         Ok(ready)
     }
 
-    /// The sum of what the clusters say, all asked at once. Those that say nothing are left out.
+    /// Requests the scale of all clusters at once and sums the replies. Clusters without a reply are left out.
     async fn in_clusters(&mut self, resource: &Resource, clusters: &[ClusterName]) -> InClusters {
         let all = self.all;
         let (namespace, name) = (&self.key.namespace, &self.spec.scale_target_ref.name);
@@ -244,7 +244,7 @@ impl Evaluation<'_> {
         self.set(SCALING_ACTIVE, false, "InvalidSelector", message);
     }
 
-    /// What the metrics ask for, within what is allowed.
+    /// Replicas that the metrics call for, within the bounds.
     async fn by_metrics(&mut self, in_clusters: &InClusters, bounds: Bounds) -> Result<Decision, Stop> {
         let selector = match self.selector(in_clusters) {
             Ok(selector) => selector,
@@ -279,14 +279,14 @@ impl Evaluation<'_> {
         }
     }
 
-    /// The scale is told, and why it stays.
+    /// Reports the unchanged scale, and the reason.
     fn uncounted(&mut self, current: i32, why: String) -> Stop {
         plan::tell_current(&mut self.status, current);
         self.warn("FailedComputeMetricsReplicas", why);
         Stop::Uncounted
     }
 
-    /// The selector of the pods, if nobody else scales them.
+    /// The selector of the pods, unless another FederatedHPA scales them as well.
     fn selector(&mut self, in_clusters: &InClusters) -> Result<Selector, String> {
         let selector = match parsed(&in_clusters.selector) {
             Ok(selector) => selector,
@@ -363,7 +363,7 @@ impl Evaluation<'_> {
         };
         match written {
             Ok(_) => {}
-            // Somebody changed the template meanwhile, so the next look is soon.
+            // Another client changed the template, so the next evaluation is soon.
             Err(error) if error.is_conflict() => return Err(Stop::Failed(error)),
             Err(error) => {
                 let why = error.message();
@@ -387,7 +387,7 @@ impl Evaluation<'_> {
     }
 }
 
-/// The type of a metric's source; none of those that nobody knows.
+/// The type of a metric's source; empty for an unknown type.
 fn source(spec: &MetricSpec) -> &'static str {
     const KNOWN: [&str; 5] = ["Resource", "ContainerResource", "Pods", "Object", "External"];
     KNOWN.into_iter().find(|known| *known == spec.type_).unwrap_or_default()

@@ -37,7 +37,7 @@ fn read_override(policy: &Value) -> Option<(String, Arc<OverrideSpec>)> {
 }
 
 impl Overrides {
-    /// Those that are cluster-wide, read from the cache.
+    /// Reads the override policies of cluster scope from the cache.
     pub async fn cluster_wide(context: &Context) -> Result<Self, Error> {
         let policies = context.list(&context.kinds.cluster_override_policy, None).await?;
         Ok(Overrides { policies: policies.iter().map(Cached::view).filter_map(read_override).collect() })
@@ -48,7 +48,7 @@ impl Overrides {
     }
 }
 
-/// All override policies as last told, by namespace (none for those that are cluster-wide) and name.
+/// All override policies as last dispatched.
 #[derive(Default)]
 pub(super) struct KnownOverrides {
     known: RwLock<BTreeMap<PolicyKey, Arc<OverrideSpec>>>,

@@ -66,7 +66,7 @@ pub trait Busy {
     /// Closes the queue: it keeps no keys.
     fn close(&self);
 
-    /// Whether no key is ready, being reconciled or about to be after a change or a first failure.
+    /// True if no key is ready, being reconciled or due soon after a change or a first failure.
     fn is_idle(&self) -> bool;
 
     /// Changes whenever a key was handled.

@@ -100,7 +100,7 @@ impl<K: Hash + Eq + Clone> State<K> {
         *self = State { closed: true, ..State::new() };
     }
 
-    /// Whether no key is ready, being reconciled or about to be after a change or a first failure.
+    /// True if no key is ready, being reconciled or due soon after a change or a first failure.
     pub(super) fn is_idle(&self) -> bool {
         self.ready.is_empty() && self.running.is_empty() && !self.delayed.values().any(|delayed| delayed.is_requested)
     }
@@ -115,8 +115,8 @@ impl<K: Hash + Eq + Clone> State<K> {
         self.sequence
     }
 
-    /// Whether there is more to do now. A key that waits keeps its turn among its new equals, and the priority it has
-    /// where none is given.
+    /// Enqueues a key; true if a worker has more to do. A key that waits keeps its turn among its new equals, and its priority
+    /// if none is given.
     pub(super) fn add(&mut self, key: K, priority: Option<Priority>, now: Instant) -> bool {
         if self.closed {
             return false;
@@ -132,7 +132,7 @@ impl<K: Hash + Eq + Clone> State<K> {
         is_new
     }
 
-    /// Whether the key was not ready before.
+    /// True if the key was not ready before.
     fn put_in_turn(&mut self, key: K, priority: Option<Priority>, since: Instant) -> bool {
         let parked = self.parked.remove(&key).and_then(|_| self.undelay(&key));
         match self.turns.get(&key).copied() {
@@ -183,8 +183,8 @@ impl<K: Hash + Eq + Clone> State<K> {
         Some(delayed.priority)
     }
 
-    /// Something changed that parked keys may depend on: they are looked at as soon as they may be. Each is woken once,
-    /// so that many changes in a row cost no more than the first.
+    /// Schedules the parked keys after a change that they possibly depend on. Each is woken once for any number of changes
+    /// in a row.
     pub(super) fn unpark(&mut self) {
         self.wakes += 1;
         for (key, since) in std::mem::take(&mut self.parked) {
@@ -242,7 +242,7 @@ impl<K: Hash + Eq + Clone> State<K> {
         match outcome {
             Ok(Outcome::Done) => {}
             Ok(Outcome::Again(delay)) => self.delay(key.clone(), now + delay, priority, false),
-            // The wake came while this key was reconciled and must not be lost.
+            // The wake happened while this key was reconciled and must not be lost.
             Ok(Outcome::Parked) if !woken => {
                 self.parked.insert(key.clone(), now);
                 self.delay(key.clone(), now + PARKED, priority, false);
