@@ -1,5 +1,7 @@
 //! Real nodes of engines, as `.ci/engines` starts them.
 
+#![expect(clippy::unwrap_used, reason = "only tests use it, and in a test a panic is the report")]
+
 use serde_json::Value;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
