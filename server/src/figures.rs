@@ -6,9 +6,11 @@ use std::fmt;
 use crowsnest_component_base::metrics::{BuildInfo, Sent};
 use crowsnest_component_base::requests::Requests;
 use prometheus_client::encoding::text::encode_registry;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
-
-use crate::webhook::counted::Admissions;
 
 /// See the module.
 pub(crate) struct Figures {
@@ -30,6 +32,36 @@ impl Figures {
     /// All of them as OpenMetrics text, without its end.
     pub(crate) fn write(&self, out: &mut String) -> fmt::Result {
         encode_registry(out, &self.registry)
+    }
+}
+
+type OfWebhook = [(&'static str, &'static str); 1];
+type OfAnswer = Vec<(&'static str, String)>;
+
+/// Admission reviews, as controller-runtime counts them. Clones share the counters.
+#[derive(Clone)]
+pub(crate) struct Admissions {
+    pub(crate) answers: Family<OfAnswer, Counter>,
+    pub(crate) latency: Family<OfWebhook, Histogram, fn() -> Histogram>,
+    pub(crate) in_flight: Family<OfWebhook, Gauge>,
+}
+
+impl Admissions {
+    pub(crate) fn new() -> Self {
+        Self {
+            pub(crate) answers: Family::default(),
+            pub(crate) latency: Family::new_with_constructor(|| Histogram::new(exponential_buckets(10e-9, 10.0, 12))),
+            in_flight: Family::default(),
+        }
+    }
+
+    pub(crate) fn register(&self, registry: &mut Registry) {
+        let name = "controller_runtime_webhook_requests";
+        registry.register(name, "Admission reviews, by what was answered", self.answers.clone());
+        let name = "controller_runtime_webhook_latency_seconds";
+        registry.register(name, "How long an admission review takes", self.latency.clone());
+        let name = "controller_runtime_webhook_requests_in_flight";
+        registry.register(name, "Admission reviews that are being answered", self.in_flight.clone());
     }
 }
 

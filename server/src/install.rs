@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use crowsnest_api::aggregated_groups::{ApiGroup, aggregated_groups};
 use crowsnest_admission::webhook_configurations;
 use crowsnest_api::constants::label;
 use crowsnest_component_base::retry::Backoff;
@@ -28,8 +29,6 @@ use kube::{Api, ResourceExt};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::aggregated::resource::registry::{Group, REGISTRY};
-use crate::webhook::{agents_configuration, stored_configurations};
 
 pub(crate) const MANAGER: &str = "crowsnest";
 /// The namespace of our own objects, as in Karmada.
@@ -224,8 +223,8 @@ pub(crate) fn definitions(webhooks: &str, ca: &str) -> Vec<Value> {
 pub(crate) fn admission(webhooks: &str, ca: &str) -> Vec<Value> {
     let bundle = STANDARD.encode(ca);
     let ours = webhook_configurations(&bundle, webhooks);
-    let stored = stored_configurations(&bundle, webhooks);
-    ours.into_iter().chain(stored).chain([agents_configuration(&bundle, webhooks)]).collect()
+    let stored = crowsnest_admission::stored::webhook_configurations(&bundle, webhooks);
+    ours.into_iter().chain(stored).chain([crowsnest_admission::agents::webhook_configuration(&bundle, webhooks)]).collect()
 }
 
 fn role_and_binding(name: &str, rules: Value, subject: Value) -> [Value; 2] {
@@ -275,10 +274,10 @@ fn aggregated_roles() -> [Value; 2] {
 
 /// The groups to register: ours, and those of metrics where they are wanted and nobody else serves them. What of those was
 /// registered before and is not wanted any more is taken back.
-pub(crate) async fn groups(client: &kube::Client, metrics: bool) -> Result<Vec<&'static Group>, InstallError> {
+pub(crate) async fn groups(client: &kube::Client, metrics: bool) -> Result<Vec<&'static ApiGroup>, InstallError> {
     let services = Api::<APIService>::all(client.clone());
-    let mut groups: Vec<&'static Group> = REGISTRY.groups(false).collect();
-    for group in REGISTRY.groups(true).filter(|group| group.of_metrics) {
+    let mut groups: Vec<&'static ApiGroup> = aggregated_groups(false).collect();
+    for group in aggregated_groups(true).filter(|group| group.of_metrics) {
         let mut there = Vec::new();
         for name in names(group) {
             let read = services.get_opt(&name).await;
@@ -306,7 +305,7 @@ pub(crate) async fn groups(client: &kube::Client, metrics: bool) -> Result<Vec<&
 }
 
 /// Names of a group's APIServices.
-fn names(group: &Group) -> impl Iterator<Item = String> {
+fn names(group: &ApiGroup) -> impl Iterator<Item = String> {
     group.versions.iter().map(|(version, _)| format!("{version}.{}", group.name))
 }
 
@@ -320,7 +319,7 @@ fn others(service: &APIService) -> Option<String> {
 }
 
 /// The Service and the APIServices of the aggregated groups.
-pub(crate) fn aggregation(endpoints: &Endpoints, groups: &[&Group]) -> Vec<Value> {
+pub(crate) fn aggregation(endpoints: &Endpoints, groups: &[&ApiGroup]) -> Vec<Value> {
     let bundle = STANDARD.encode(&endpoints.ca);
     let mut manifests = vec![json!({
         "apiVersion": "v1", "kind": "Service",
@@ -343,7 +342,7 @@ pub(crate) fn aggregation(endpoints: &Endpoints, groups: &[&Group]) -> Vec<Value
 
 /// Waits until the control plane serves the aggregated groups through us and says so in its discovery: clients keep what
 /// discovery tells them for hours.
-pub(crate) async fn aggregation_available(client: &kube::Client, groups: &[&Group]) -> Result<(), InstallError> {
+pub(crate) async fn aggregation_available(client: &kube::Client, groups: &[&ApiGroup]) -> Result<(), InstallError> {
     let names: Vec<String> = groups.iter().flat_map(|group| names(group)).collect();
     let services = Api::<APIService>::all(client.clone());
     until_each(services, names.iter().map(String::as_str).collect(), is_available).await?;
@@ -371,10 +370,10 @@ fn is_available(service: Option<&APIService>) -> bool {
 }
 
 /// Discovery has all versions of the group, with resources where it has some of its own.
-fn is_announced(found: &BTreeMap<String, usize>, group: &Group) -> bool {
+fn is_announced(found: &BTreeMap<String, usize>, group: &ApiGroup) -> bool {
     group.versions.iter().all(|(version, _)| {
         let resources = found.get(&format!("{}/{version}", group.name));
-        resources.is_some_and(|resources| !group.has_resources() || *resources > 0)
+        resources.is_some_and(|resources| !group.has_resources || *resources > 0)
     })
 }
 
@@ -385,7 +384,7 @@ mod tests {
     #[test]
     fn every_manifest_has_a_path() {
         let endpoints = Endpoints { host: "localhost".into(), port: 1, ca: "pem".into() };
-        let groups: Vec<&Group> = REGISTRY.groups(true).collect();
+        let groups: Vec<&ApiGroup> = aggregated_groups(true).collect();
         let paths: Vec<String> =
             foundations().iter().chain(&aggregation(&endpoints, &groups)).map(|m| path_of(m).unwrap()).collect();
         assert!(paths.contains(&"/api/v1/namespaces/karmada-system/services/crowsnest".to_owned()), "{paths:?}");
@@ -398,7 +397,7 @@ mod tests {
     #[test]
     fn metrics_are_registered_as_karmada_registers_them() {
         let endpoints = Endpoints { host: "localhost".into(), port: 1, ca: "pem".into() };
-        let groups: Vec<&Group> = REGISTRY.groups(true).filter(|group| group.of_metrics).collect();
+        let groups: Vec<&ApiGroup> = aggregated_groups(true).filter(|group| group.of_metrics).collect();
         let manifests = aggregation(&endpoints, &groups);
         let told: Vec<String> = manifests[1..]
             .iter()
@@ -438,7 +437,7 @@ mod tests {
         #[case] expected: bool,
     ) {
         let found = found.iter().map(|(version, resources)| ((*version).to_owned(), *resources)).collect();
-        let group = REGISTRY.groups(true).find(|group| group.name == name).unwrap();
+        let group = aggregated_groups(true).find(|group| group.name == name).unwrap();
         assert_eq!(is_announced(&found, group), expected);
     }
 }

@@ -12,7 +12,7 @@ use crowsnest_proxy::Proxy;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::aggregated::search_crowsnest_io::status::Statuses;
+use crate::aggregated::shared_stream::Shared;
 use crate::steering::{Steering, Steers};
 
 /// What runs. Empty until [`Roles::start`]; requests that need a part before that are answered 503.
@@ -20,6 +20,9 @@ use crate::steering::{Steering, Steers};
 pub(crate) struct Roles {
     running: OnceLock<Running>,
 }
+
+/// Followed statuses by the user whose rights apply; errors are sent to followers.
+pub(crate) type Statuses = Shared<UserInfo, Result<Arc<Value>, String>>;
 
 pub(crate) struct Running {
     pub(crate) fleet: Fleet,

@@ -171,7 +171,7 @@ impl Steering {
         let gauge = |name, help, labels, value| Series { name, help, counts: false, labels, value };
         let help = "Whether this process holds the lease: 1 if it does.";
         // All of them are held, or none.
-        let mut all = crate::leading::LEASES
+        let mut all = crowsnest_api::names::LEASES
             .map(|lease| gauge("leader_election_master_status", help, vec![("name", lease.to_owned())], leads))
             .to_vec();
         if let Some(term) = term {

@@ -79,7 +79,7 @@ pub(crate) fn routes(
     let bounds = from_fn_with_state(envelope::Bounds::default(), envelope::bound);
     let reviews = Router::new()
         .route("/stored/{resource}", post(stored_object))
-        .route(agents::PATH, post(agent_secret))
+        .route(crowsnest_admission::agents::PATH, post(agent_secret))
         .route("/{path}", post(review).layer(counting))
         .layer(bounds.clone())
         // No body is read for clients that are not admitted.
@@ -102,11 +102,6 @@ async fn traced(request: Request, next: Next) -> Response {
     response
 }
 
-/// Webhook configuration for the writes of agents.
-pub(crate) fn agents_configuration(ca_bundle: &str, base_url: &str) -> Value {
-    agents::configuration(ca_bundle, base_url)
-}
-
 /// The user whose request is reviewed.
 fn user_of(request: &Value) -> UserInfo {
     let user = &request["userInfo"];
@@ -120,11 +115,6 @@ fn user_of(request: &Value) -> UserInfo {
         groups: list(&user["groups"]),
         extra: extra.map(|(key, values)| (key.clone(), list(values))).collect(),
     }
-}
-
-/// Webhook configurations for the internal group. `base_url` has no trailing slash; `ca_bundle` is PEM in base64.
-pub(crate) fn stored_configurations(ca_bundle: &str, base_url: &str) -> [Value; 2] {
-    stored::configurations(ca_bundle, base_url)
 }
 
 async fn convert(body: Bytes) -> Result<Response, HandlerError> {

@@ -6,6 +6,7 @@
 //! in meaning. Decoding is lenient (a missing required field is its zero value), because admission runs before the
 //! schema is checked and has to answer with its own words.
 
+pub mod aggregated_groups;
 pub mod apps;
 pub mod autoscaling;
 pub mod certificate;

@@ -1,6 +1,9 @@
 //! Names Karmada derives from other names. They have to come out byte for byte the same, because tools and
 //! already existing objects rely on them.
 
+/// Leases of Karmada's components whose work the controllers do.
+pub const LEASES: [&str; 3] = ["karmada-controller-manager", "karmada-scheduler", "karmada-descheduler"];
+
 /// Beginning of the names of execution namespaces.
 const EXECUTION_NAMESPACE_PREFIX: &str = "karmada-es-";
 /// The namespace of the control plane's own components.

@@ -6,7 +6,7 @@
 
 use crowsnest_api::cluster::{Cluster, ClusterSyncMode};
 use crowsnest_apimachinery::user::UserInfo;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::destination::Before;
 
@@ -21,10 +21,31 @@ const GROUP: &str = "system:karmada:agents";
 const NAME_PREFIX: &str = "system:karmada:agent:";
 const BOOTSTRAPPERS: &str = "system:bootstrappers";
 
+/// Path below the webhooks at which Secrets are reviewed.
+pub const PATH: &str = "/agents/secrets";
+/// Name of the webhook configuration.
+const CONFIGURATION: &str = "agents.crowsnest.io";
+
 /// Match condition of the webhook: selects the requests that [`check_secret`] evaluates.
-pub const MATCH_CONDITION: &str = "request.userInfo.username.startsWith('system:karmada:agent:') || \
+const MATCH_CONDITION: &str = "request.userInfo.username.startsWith('system:karmada:agent:') || \
     (has(request.userInfo.groups) && request.userInfo.groups.exists(group, group == 'system:karmada:agents' || \
     group.startsWith('system:bootstrappers')))";
+
+/// Webhook configuration for the writes of agents. `base_url` has no trailing slash; `ca_bundle` is PEM in base64.
+///
+/// API servers before 1.28 have no match conditions and send every Secret for review; the result is the same.
+pub fn webhook_configuration(ca_bundle: &str, base_url: &str) -> Value {
+    let hook = json!({
+        "name": format!("secrets.{CONFIGURATION}"),
+        "clientConfig": {"url": format!("{base_url}{PATH}"), "caBundle": ca_bundle},
+        "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"], "resources": ["secrets"],
+                   "scope": "Namespaced"}],
+        "matchConditions": [{"name": "agents", "expression": MATCH_CONDITION}],
+        "failurePolicy": "Fail", "sideEffects": "None", "admissionReviewVersions": ["v1"], "timeoutSeconds": 5,
+    });
+    json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration", "metadata": {"name": CONFIGURATION},
+           "webhooks": [hook]})
+}
 
 /// The cluster of an agent, empty for an agent without a cluster; `None` for all other users.
 fn cluster_of_agent(user: &UserInfo) -> Option<&str> {

@@ -26,6 +26,7 @@ pub mod quota;
 pub mod registry;
 mod review;
 mod service;
+pub mod stored;
 mod taint;
 mod url;
 mod work;

@@ -1,8 +1,13 @@
 //! HTTP responses: JSON bodies and `Status` objects.
 
-use crowsnest_apimachinery::status::ApiError;
+use axum::body::Bytes;
+use crowsnest_apimachinery::status::{ApiError, Reason};
 use http::{HeaderValue, Response, StatusCode, header};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde_json::Value;
+
+/// Bytes of the largest request body, as in kube-apiserver.
+const MAX_BODY: usize = 3 * 1024 * 1024;
 
 /// The body type of every response.
 pub type Body = axum::body::Body;
@@ -44,6 +49,17 @@ impl<E: Into<ApiError>> From<E> for HandlerError {
 impl axum::response::IntoResponse for HandlerError {
     fn into_response(self) -> Response<Body> {
         StatusResponse::into_response(self.0)
+    }
+}
+
+/// Reads a body as a whole. Fails with 413 if it is larger than kube-apiserver's own limit.
+pub async fn collect(body: Body) -> Result<Bytes, ApiError> {
+    match Limited::new(body, MAX_BODY).collect().await {
+        Ok(collected) => Ok(collected.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => {
+            Err(ApiError::new(Reason::RequestEntityTooLarge, format!("Request entity too large: limit is {MAX_BODY}")))
+        }
+        Err(error) => Err(ApiError::bad_request(format!("error reading the body: {error}"))),
     }
 }
 

@@ -31,7 +31,7 @@ pub(crate) struct Aggregated {
 
 impl Aggregated {
     fn serves(&self, group: &Group) -> bool {
-        self.metrics_adapter || !group.of_metrics
+        self.metrics_adapter || !group.api.of_metrics
     }
 
     /// The parts that run against the control plane; 503 before they have started.

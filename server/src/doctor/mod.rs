@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 use crate::install::installation::{self, Record, Wish};
 use crate::install::serving::{self, Kept};
 use crate::install::{SERVICE_HOST, SYSTEM_NAMESPACE};
-use crate::leading::LEASES;
+use crowsnest_api::names::LEASES;
 pub(crate) use judge::{Finding, Severity};
 
 /// Questions about rights that are under way at once.

@@ -5,6 +5,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use crowsnest_api::aggregated_groups::{ApiGroup, aggregated_groups};
 use crowsnest_members::clear;
 use crowsnest_members::join::certificates_as_pem;
 use http::Request;
@@ -16,7 +17,6 @@ use serde_json::{Value, json};
 
 use super::serving::{self, Kept};
 use super::{Endpoints, InstallError, SYSTEM_NAMESPACE, others, path_of};
-use crate::aggregated::resource::registry::{Group, REGISTRY};
 
 /// The ConfigMap.
 const RECORD: &str = "crowsnest-installed";
@@ -140,7 +140,7 @@ fn first(wish: &Wish, ca: &str, kept: Option<&Kept>) -> Vec<Value> {
     manifests
 }
 
-fn then(wish: &Wish, ca: String, groups: &[&Group]) -> Vec<Value> {
+fn then(wish: &Wish, ca: String, groups: &[&ApiGroup]) -> Vec<Value> {
     super::aggregation(&Endpoints { host: wish.record.host.clone(), port: wish.record.port, ca }, groups)
 }
 
@@ -157,8 +157,8 @@ pub(crate) async fn rendered(client: &kube::Client, wish: &Wish) -> anyhow::Resu
     let left = |service: &APIService| others(service).map(|_| service.name_any());
     let left: Vec<String> = registered(client).await?.iter().filter_map(left).collect();
     // Of metrics what others serve is left to them.
-    let groups = REGISTRY.groups(wish.record.metrics_adapter);
-    let groups: Vec<&Group> =
+    let groups = aggregated_groups(wish.record.metrics_adapter);
+    let groups: Vec<&ApiGroup> =
         groups.filter(|group| !group.of_metrics || !super::names(group).any(|name| left.contains(&name))).collect();
     // Keys are not printed.
     let mut manifests = first(wish, &ca, None);
@@ -326,7 +326,7 @@ async fn is_ours(client: &kube::Client, manifest: &Value, webhooks: &str) -> any
 pub(crate) async fn registered(client: &kube::Client) -> anyhow::Result<Vec<APIService>> {
     let services = Api::<APIService>::all(client.clone());
     let mut found = Vec::new();
-    for name in REGISTRY.groups(true).flat_map(super::names) {
+    for name in aggregated_groups(true).flat_map(super::names) {
         let read = services.get_opt(&name).await;
         found.extend(read.map_err(|source| InstallError::Registration { name, source })?);
     }

@@ -18,9 +18,6 @@ use kube::api::PostParams;
 pub(crate) use plan::Times;
 use plan::{Step, left, step};
 
-/// Leases of Karmada's components whose work the controllers do.
-pub(crate) const LEASES: [&str; 3] = ["karmada-controller-manager", "karmada-scheduler", "karmada-descheduler"];
-
 /// How to stand for election.
 #[derive(Clone)]
 pub(crate) struct Election {

@@ -200,7 +200,7 @@ async fn forward_inner(ui: &Ui, mut request: Request) -> Result<Response, ApiErr
     let actor = session::actor(ui, request.headers()).await?;
     let browser = tunnel::take(&mut request);
     let (parts, body) = request.into_parts();
-    let body = crate::aggregated::stored::collect(body).await?;
+    let body = crowsnest_process::reply::collect(body).await?;
     let mut forwarded = http::Request::new(KubeBody::from(body.to_vec()));
     // A target in absolute form names a host, which must not reach the control plane.
     let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());

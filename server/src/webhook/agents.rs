@@ -1,35 +1,19 @@
 //! Admission of writes by members' agents: only the Secrets that report their tokens are allowed.
 
 use axum::response::Response;
-use crowsnest_admission::agents::{MATCH_CONDITION, agent_cluster, check_secret};
+use crowsnest_admission::agents::{agent_cluster, check_secret};
 use crowsnest_api::cluster::Cluster;
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_apimachinery::status::ApiError;
 use crowsnest_component_base::client_errors::api_error;
 use http::StatusCode;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{allow, refuse, user_of};
 use crate::aggregated::stored::read_stored;
 use crowsnest_process::reply::json as reply;
 
-pub(super) const PATH: &str = "/agents/secrets";
-const NAME: &str = "agents.crowsnest.io";
-
-/// API servers before 1.28 have no match conditions and send every Secret for review; the result is the same.
-pub(super) fn configuration(ca_bundle: &str, base_url: &str) -> Value {
-    let hook = json!({
-        "name": format!("secrets.{NAME}"),
-        "clientConfig": {"url": format!("{base_url}{PATH}"), "caBundle": ca_bundle},
-        "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"], "resources": ["secrets"],
-                   "scope": "Namespaced"}],
-        "matchConditions": [{"name": "agents", "expression": MATCH_CONDITION}],
-        "failurePolicy": "Fail", "sideEffects": "None", "admissionReviewVersions": ["v1"], "timeoutSeconds": 5,
-    });
-    json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration", "metadata": {"name": NAME},
-           "webhooks": [hook]})
-}
 
 pub(super) async fn review(control_plane: &kube::Client, request: &Value) -> Result<Response, ApiError> {
     let (user, secret, before) = (user_of(request), &request["object"], &request["oldObject"]);

@@ -6,14 +6,9 @@ use std::time::Instant;
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
-use prometheus_client::registry::Registry;
 
-type OfWebhook = [(&'static str, &'static str); 1];
-type OfAnswer = Vec<(&'static str, String)>;
+use crate::figures::Admissions;
 
 pub(super) const PATHS: [&str; 22] = [
     "/mutate-clusterpropagationpolicy",
@@ -39,33 +34,6 @@ pub(super) const PATHS: [&str; 22] = [
     "/validate-resourceinterpretercustomization",
     "/validate-resourceinterpreterwebhookconfiguration",
 ];
-
-/// See the module. Clones are the same.
-#[derive(Clone)]
-pub(crate) struct Admissions {
-    answers: Family<OfAnswer, Counter>,
-    latency: Family<OfWebhook, Histogram, fn() -> Histogram>,
-    in_flight: Family<OfWebhook, Gauge>,
-}
-
-impl Admissions {
-    pub(crate) fn new() -> Self {
-        Self {
-            answers: Family::default(),
-            latency: Family::new_with_constructor(|| Histogram::new(exponential_buckets(10e-9, 10.0, 12))),
-            in_flight: Family::default(),
-        }
-    }
-
-    pub(crate) fn register(&self, registry: &mut Registry) {
-        let name = "controller_runtime_webhook_requests";
-        registry.register(name, "Admission reviews, by what was answered", self.answers.clone());
-        let name = "controller_runtime_webhook_latency_seconds";
-        registry.register(name, "How long an admission review takes", self.latency.clone());
-        let name = "controller_runtime_webhook_requests_in_flight";
-        registry.register(name, "Admission reviews that are being answered", self.in_flight.clone());
-    }
-}
 
 /// One that is being answered, also when nobody waits for it any more.
 struct InFlight(Gauge);

@@ -22,28 +22,6 @@ use crate::aggregated::stored::writer::Writer;
 const PUBLIC: [(&str, &str, &str); 2] =
     [("clusters", "cluster.karmada.io", "Cluster"), ("resourceregistries", "search.karmada.io", "ResourceRegistry")];
 
-pub(super) fn configurations(ca_bundle: &str, base_url: &str) -> [Value; 2] {
-    let configuration = |kind: &str, prefix: &str| {
-        let hooks: Vec<Value> = PUBLIC
-            .iter()
-            .map(|(resource, _, _)| {
-                json!({
-                    "name": format!("{prefix}-{resource}.{STORAGE_GROUP}"),
-                    "clientConfig": {"url": format!("{base_url}/stored/{resource}"), "caBundle": ca_bundle},
-                    "rules": [{"apiGroups": [STORAGE_GROUP], "apiVersions": ["v1alpha1"], "operations": ["CREATE", "UPDATE"],
-                               "resources": [resource, format!("{resource}/status")], "scope": "*"}],
-                    "failurePolicy": "Fail", "sideEffects": "None", "admissionReviewVersions": ["v1"], "timeoutSeconds": 5,
-                })
-            })
-            .collect();
-        json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": STORAGE_GROUP}, "webhooks": hooks})
-    };
-    [
-        configuration("MutatingWebhookConfiguration", "default"),
-        configuration("ValidatingWebhookConfiguration", "validate"),
-    ]
-}
-
 /// Rules that depend on the server's configuration.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rules {

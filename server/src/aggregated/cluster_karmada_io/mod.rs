@@ -5,11 +5,12 @@ mod clusters;
 mod columns;
 mod proxy;
 
+use crowsnest_api::aggregated_groups;
 use crate::aggregated::resource::Resource;
 use crate::aggregated::resource::registry::Group;
 
-pub(crate) const NAME: &str = "cluster.karmada.io";
+pub(crate) const NAME: &str = aggregated_groups::CLUSTER.name;
 
 const RESOURCES: &[&dyn Resource] = &[&clusters::CLUSTERS, &attach::Attach, &proxy::ClusterProxy, &clusters::STATUS];
 
-pub(crate) const GROUP: Group = Group::new(NAME, RESOURCES);
+pub(crate) const GROUP: Group = Group::new(&aggregated_groups::CLUSTER, RESOURCES);

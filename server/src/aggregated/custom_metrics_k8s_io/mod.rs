@@ -3,6 +3,7 @@
 
 mod openapi;
 
+use crowsnest_api::aggregated_groups;
 use async_trait::async_trait;
 use axum::extract::Request;
 use axum::response::Response;
@@ -20,14 +21,11 @@ use crate::aggregated::resource::schema::status_schema;
 use crate::aggregated::resource::{Definition, GET, Paths, Resource};
 use crate::aggregated::server::Aggregated;
 
-const NAME: &str = "custom.metrics.k8s.io";
+const NAME: &str = aggregated_groups::CUSTOM_METRICS.name;
 
 pub(crate) const GROUP: Group = Group {
-    versions: &[("v1beta2", 200), ("v1beta1", 100)],
-    priority: 100,
-    of_metrics: true,
     schemas: status_schema,
-    ..Group::new(NAME, &[&MetricValues])
+    ..Group::new(&aggregated_groups::CUSTOM_METRICS, &[&MetricValues])
 };
 
 /// Values of any metric.

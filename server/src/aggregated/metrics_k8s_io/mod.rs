@@ -3,6 +3,7 @@
 
 pub(crate) mod openapi;
 
+use crowsnest_api::aggregated_groups;
 use async_trait::async_trait;
 use axum::extract::Request;
 use axum::response::Response;
@@ -17,14 +18,12 @@ use crate::aggregated::resource::registry::Group;
 use crate::aggregated::resource::{Definition, Paths, READ, Resource};
 use crate::aggregated::server::Aggregated;
 
-const NAME: &str = "metrics.k8s.io";
+const NAME: &str = aggregated_groups::METRICS.name;
 const VERSION: &str = "v1beta1";
 
 pub(crate) const GROUP: Group = Group {
-    versions: &[(VERSION, 10)],
-    of_metrics: true,
     schemas: openapi::schemas,
-    ..Group::new(NAME, &[&Nodes, &Pods])
+    ..Group::new(&aggregated_groups::METRICS, &[&Nodes, &Pods])
 };
 
 struct Nodes;

@@ -9,19 +9,20 @@ mod openapi;
 mod plans;
 mod rights;
 
+use crowsnest_api::aggregated_groups;
 use crowsnest_apimachinery::status::ApiError;
 use crowsnest_controllers::reports::Reports;
 
 use crate::aggregated::resource::registry::Group;
 use crate::aggregated::server::Aggregated;
 
-pub(crate) const NAME: &str = "propagation.crowsnest.io";
+pub(crate) const NAME: &str = aggregated_groups::CROWSNEST_PROPAGATION.name;
 const API_VERSION: &str = "propagation.crowsnest.io/v1alpha1";
 
 /// Reports are computed on request, so there is nothing to list.
 pub(crate) const GROUP: Group = Group {
     schemas: openapi::schemas,
-    ..Group::new(NAME, &[&explanations::ClusterExplanations, &explanations::Explanations, &plans::Plans])
+    ..Group::new(&aggregated_groups::CROWSNEST_PROPAGATION, &[&explanations::ClusterExplanations, &explanations::Explanations, &plans::Plans])
 };
 
 fn reports(server: &Aggregated) -> Result<Reports, ApiError> {

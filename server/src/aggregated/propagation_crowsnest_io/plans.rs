@@ -23,7 +23,7 @@ use crate::aggregated::resource::openapi::Document;
 use crate::aggregated::resource::schema::{JSON, responses};
 use crate::aggregated::resource::{CREATE, Definition, Paths, Resource};
 use crate::aggregated::server::Aggregated;
-use crate::aggregated::stored::collect;
+use crowsnest_process::reply::collect;
 use crowsnest_process::reply::json as reply;
 
 /// Maximum number of objects in one plan.

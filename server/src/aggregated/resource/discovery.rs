@@ -13,9 +13,9 @@ pub(crate) fn group_list(registry: &Registry, metrics: bool) -> Value {
 
 /// `/apis/GROUP`.
 pub(crate) fn group(group: &Group) -> Value {
-    let name = group.name;
+    let name = group.api.name;
     let version = |(version, _): &(&str, i32)| json!({"groupVersion": format!("{name}/{version}"), "version": version});
-    let versions: Vec<Value> = group.versions.iter().map(version).collect();
+    let versions: Vec<Value> = group.api.versions.iter().map(version).collect();
     let preferred = versions.first().cloned();
     json!({"kind": "APIGroup", "apiVersion": "v1", "name": name, "versions": versions, "preferredVersion": preferred})
 }
@@ -28,7 +28,7 @@ pub(crate) async fn resources(server: &Aggregated, group: &Group, version: &str)
     }
     // Two resources may serve objects of one name each.
     resources.dedup_by(|next, listed| next["name"] == listed["name"]);
-    let version = format!("{}/{version}", group.name);
+    let version = format!("{}/{version}", group.api.name);
     json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": version, "resources": resources})
 }
 

@@ -56,7 +56,7 @@ pub(crate) async fn document(server: &Aggregated, path: &str) -> Result<Option<V
         other => {
             let named = other.strip_prefix("/openapi/v3/apis/").and_then(|rest| rest.split_once('/'));
             let mut served = versions(server.registry, server.metrics_adapter);
-            match served.find(|(group, version)| named == Some((group.name, version))) {
+            match served.find(|(group, version)| named == Some((group.api.name, version))) {
                 Some((group, version)) => v3(&server.control_plane, group, version).await.map(Some),
                 None => Ok(None),
             }
@@ -66,12 +66,12 @@ pub(crate) async fn document(server: &Aggregated, path: &str) -> Result<Option<V
 
 /// Groups with their versions.
 fn versions(registry: &Registry, metrics: bool) -> impl Iterator<Item = (&'static Group, &'static str)> + use<> {
-    registry.groups(metrics).flat_map(|group| group.versions.iter().map(move |(version, _)| (group, *version)))
+    registry.groups(metrics).flat_map(|group| group.api.versions.iter().map(move |(version, _)| (group, *version)))
 }
 
 fn index(registry: &Registry, metrics: bool) -> Value {
     let paths = versions(registry, metrics).map(|(group, version)| {
-        let path = format!("apis/{}/{version}", group.name);
+        let path = format!("apis/{}/{version}", group.api.name);
         let url = json!({"serverRelativeURL": format!("/openapi/v3/{path}?hash={}", env!("CARGO_PKG_VERSION"))});
         (path, url)
     });
@@ -91,7 +91,7 @@ async fn v2(server: &Aggregated) -> Result<Value, ApiError> {
     let (mut paths, mut definitions) = (Map::new(), Map::new());
     for (group, version) in versions(server.registry, server.metrics_adapter) {
         let document = v3(&server.control_plane, group, version).await?;
-        if let Some(published) = Published::read(group.name, version, document.to_string().as_bytes()) {
+        if let Some(published) = Published::read(group.api.name, version, document.to_string().as_bytes()) {
             published.merge_into(&mut paths, &mut definitions);
         }
     }
@@ -112,9 +112,9 @@ fn reversed(group: &str) -> String {
 /// The document of the internal group as that of `group`: only its kinds, under its name.
 fn translate(text: &str, group: &Group) -> serde_json::Result<Value> {
     let stored = format!("{}.", reversed(STORAGE_GROUP));
-    let own = format!("{}.", reversed(group.name));
-    let mut document: Value = serde_json::from_str(&text.replace(STORAGE_GROUP, group.name).replace(&stored, &own))?;
-    let root = format!("/apis/{}/{VERSION}/", group.name);
+    let own = format!("{}.", reversed(group.api.name));
+    let mut document: Value = serde_json::from_str(&text.replace(STORAGE_GROUP, group.api.name).replace(&stored, &own))?;
+    let root = format!("/apis/{}/{VERSION}/", group.api.name);
     if let Some(paths) = document.pointer_mut("/paths").and_then(Value::as_object_mut) {
         paths.retain(|path, _| {
             let plural = path.strip_prefix(&root).map(|rest| rest.split('/').next().unwrap_or_default());
@@ -137,7 +137,7 @@ mod tests {
     use crate::aggregated::resource::registry::REGISTRY;
 
     fn group(name: &str) -> &'static Group {
-        REGISTRY.groups.iter().find(|group| group.name == name).unwrap()
+        REGISTRY.groups.iter().find(|group| group.api.name == name).unwrap()
     }
 
     /// Every schema that a description refers to is part of the document.
@@ -149,7 +149,7 @@ mod tests {
             let text = document.0.to_string();
             for part in text.split("#/components/schemas/").skip(1) {
                 let name = part.split('"').next().unwrap();
-                assert!(document.schema_mut(name).is_some(), "{}: {name}", group.name);
+                assert!(document.schema_mut(name).is_some(), "{}: {name}", group.api.name);
             }
         }
     }

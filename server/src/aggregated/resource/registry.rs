@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crowsnest_api::aggregated_groups::ApiGroup;
 use crowsnest_apimachinery::request::RequestInfo;
 use serde_json::{Map, Value};
 
@@ -28,15 +29,9 @@ pub(crate) struct Registry {
     pub(crate) groups: &'static [Group],
 }
 
-/// An API group, with its registration in the control plane.
+/// An API group with its resources.
 pub(crate) struct Group {
-    pub(crate) name: &'static str,
-    /// Versions with their priorities in the group; the preferred one is the first.
-    pub(crate) versions: &'static [(&'static str, i32)],
-    /// `groupPriorityMinimum`
-    pub(crate) priority: i32,
-    /// True for the groups of the metrics adapter, which can be turned off and which others serve, too.
-    pub(crate) of_metrics: bool,
+    pub(crate) api: &'static ApiGroup,
     pub(crate) resources: &'static [&'static dyn Resource],
     /// Schemas that several resources refer to.
     pub(crate) schemas: fn() -> Map<String, Value>,
@@ -75,7 +70,7 @@ pub(crate) struct Found {
 impl Registry {
     /// Groups that are served, those of metrics only if `metrics` is true.
     pub(crate) fn groups(&self, metrics: bool) -> impl Iterator<Item = &'static Group> + use<> {
-        self.groups.iter().filter(move |group| metrics || !group.of_metrics)
+        self.groups.iter().filter(move |group| metrics || !group.api.of_metrics)
     }
 
     /// Finds the route of a raw path.
@@ -91,12 +86,12 @@ impl Registry {
 
     fn below_apis(&self, path: &str) -> Option<Route> {
         let (name, rest) = cut(path.strip_prefix("/apis/")?);
-        let group = self.groups.iter().find(|group| group.name == name)?;
+        let group = self.groups.iter().find(|group| group.api.name == name)?;
         let (version, tail) = cut(rest.strip_prefix('/').unwrap_or_default());
         if version.is_empty() {
             return Some(Route::Group(group));
         }
-        let (version, _) = group.versions.iter().find(|(known, _)| *known == version)?;
+        let (version, _) = group.api.versions.iter().find(|(known, _)| *known == version)?;
         if matches!(tail, "" | "/") {
             return Some(Route::Resources(group, version));
         }
@@ -109,14 +104,8 @@ impl Registry {
 }
 
 impl Group {
-    /// A group of ours or of Karmada's.
-    pub(crate) const fn new(name: &'static str, resources: &'static [&'static dyn Resource]) -> Self {
-        Self { name, versions: &[(VERSION, 10)], priority: 2000, of_metrics: false, resources, schemas: Map::new }
-    }
-
-    /// False if all resources depend on the members.
-    pub(crate) fn has_resources(&self) -> bool {
-        self.resources.iter().any(|resource| !resource.definition().resource.is_empty())
+    pub(crate) const fn new(api: &'static ApiGroup, resources: &'static [&'static dyn Resource]) -> Self {
+        Self { api, resources, schemas: Map::new }
     }
 
     /// Plural and kind of each resource whose objects the control plane keeps.
@@ -169,7 +158,7 @@ impl Found {
     pub(crate) fn agrees_with(&self, info: &RequestInfo) -> bool {
         let Definition { resource, subresource, paths, .. } = self.resource.definition();
         let has_subresource = !(subresource.is_empty() && matches!(paths, Paths::Below | Paths::BelowObject(_)));
-        info.group == self.group.name
+        info.group == self.group.api.name
             && (resource.is_empty() || info.resource == *resource)
             && (resource.is_empty() || !has_subresource || info.subresource == *subresource)
     }
@@ -177,7 +166,7 @@ impl Found {
 
 impl fmt::Debug for Found {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{} {}..{}", self.group.name, self.resource.definition().name(), self.tail, self.below)
+        write!(f, "{}/{} {}..{}", self.group.api.name, self.resource.definition().name(), self.tail, self.below)
     }
 }
 

@@ -36,8 +36,8 @@ fn attributes(method: &Method, path: &str, query: &str) -> Attributes {
 fn route(path: &str) -> String {
     match REGISTRY.route(path) {
         Route::Groups => "/apis".to_owned(),
-        Route::Group(group) => group.name.to_owned(),
-        Route::Resources(group, version) => format!("{}/{version}", group.name),
+        Route::Group(group) => group.api.name.to_owned(),
+        Route::Resources(group, version) => format!("{}/{version}", group.api.name),
         Route::Resource(found) => {
             let below = found.below(path);
             let gap = if below.is_empty() { "" } else { " " };
@@ -324,10 +324,10 @@ async fn a_new_resource_is_discovered_and_described() {
 
 #[test]
 fn metrics_are_served_on_request() {
-    let names = |metrics| REGISTRY.groups(metrics).map(|group| group.name).collect::<Vec<_>>();
+    let names = |metrics| REGISTRY.groups(metrics).map(|group| group.api.name).collect::<Vec<_>>();
     assert!(!names(false).contains(&"metrics.k8s.io") && names(true).contains(&"custom.metrics.k8s.io"));
     let listed = discovery::group_list(&REGISTRY, true);
     assert_eq!(listed["groups"].as_array().map(Vec::len), Some(names(false).len() + 2));
-    let custom = REGISTRY.groups(true).find(|group| group.name == "custom.metrics.k8s.io").unwrap();
+    let custom = REGISTRY.groups(true).find(|group| group.api.name == "custom.metrics.k8s.io").unwrap();
     assert_eq!(discovery::group(custom)["preferredVersion"]["version"], "v1beta2");
 }

@@ -24,10 +24,11 @@ mod saved_searches;
 pub(crate) mod status;
 mod suggest;
 
+use crowsnest_api::aggregated_groups;
 use crate::aggregated::resource::registry::Group;
 use crate::aggregated::resource::{Definition, LIST, Paths, Resource};
 
-pub(crate) const NAME: &str = "search.crowsnest.io";
+pub(crate) const NAME: &str = aggregated_groups::CROWSNEST_SEARCH.name;
 const API_VERSION: &str = "search.crowsnest.io/v1alpha1";
 
 /// They are no lists of objects: a client that watches every resource with the verb `watch` would watch them.
@@ -49,7 +50,7 @@ const RESOURCES: &[&dyn Resource] = &[
     &suggest::Suggest,
 ];
 
-pub(crate) const GROUP: Group = Group { schemas: openapi::schemas, ..Group::new(NAME, RESOURCES) };
+pub(crate) const GROUP: Group = Group { schemas: openapi::schemas, ..Group::new(&aggregated_groups::CROWSNEST_SEARCH, RESOURCES) };
 
 /// A resource without objects, whose singular is its plural.
 const fn definition(resource: &'static str, kind: &'static str) -> Definition {

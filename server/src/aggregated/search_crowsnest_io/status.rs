@@ -30,7 +30,6 @@ use crate::aggregated::resource::openapi::Document;
 use crate::aggregated::resource::schema::JSON;
 use crate::aggregated::resource::{Definition, Requested, Resource};
 use crate::aggregated::server::Aggregated;
-use crate::aggregated::shared_stream::Shared;
 use crate::roles::Running;
 use crowsnest_process::reply::json as json_response;
 
@@ -38,9 +37,6 @@ use crowsnest_process::reply::json as json_response;
 const PERIOD: Duration = Duration::from_secs(2);
 /// Maximum interval: ages change even if nothing else does.
 const LONGEST_PERIOD: Duration = Duration::from_secs(6);
-
-/// Followed statuses by the user whose rights apply; errors are sent to followers.
-pub(crate) type Statuses = Shared<UserInfo, Result<Arc<Value>, String>>;
 
 /// Counted queries with their labels. Each is a link to its objects.
 const COUNTS: &[(&str, &str)] = &[

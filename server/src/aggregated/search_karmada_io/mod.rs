@@ -4,13 +4,14 @@ mod proxying;
 mod resource_registries;
 mod search;
 
+use crowsnest_api::aggregated_groups;
 use crate::aggregated::resource::Resource;
 use crate::aggregated::resource::registry::Group;
 use crate::aggregated::server::Aggregated;
 use crate::roles::Running;
 use crowsnest_apimachinery::status::ApiError;
 
-pub(crate) const NAME: &str = "search.karmada.io";
+pub(crate) const NAME: &str = aggregated_groups::SEARCH.name;
 
 const RESOURCES: &[&dyn Resource] = &[
     &proxying::Proxying,
@@ -21,7 +22,7 @@ const RESOURCES: &[&dyn Resource] = &[
     &search::OpenSearch,
 ];
 
-pub(crate) const GROUP: Group = Group::new(NAME, RESOURCES);
+pub(crate) const GROUP: Group = Group::new(&aggregated_groups::SEARCH, RESOURCES);
 
 /// Fails until registries have been read: before that, the control plane would serve a registered resource.
 fn registered(server: &Aggregated) -> Result<&Running, ApiError> {

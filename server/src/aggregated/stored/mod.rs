@@ -6,6 +6,7 @@
 //! verb; a denial is returned with the name of the public group.
 
 use bytes::{Bytes, BytesMut};
+use crowsnest_process::reply::collect;
 use crowsnest_api::constants::annotation::{MIGRATED_CREATED, MIGRATED_UID};
 use crowsnest_apimachinery::printers::columns::KindPrinter;
 use crowsnest_apimachinery::request::Query;
@@ -35,8 +36,6 @@ const STRATEGIC: &str = "application/strategic-merge-patch+json";
 /// Number of query parameters that is far below the limit of Go's `url.ParseQuery`, 10,000, beyond which it finds none.
 const MAX_PARAMETERS: usize = 1_000;
 
-/// Bodies larger than kube-apiserver's own limit are refused.
-const MAX_BODY: usize = 3 * 1024 * 1024;
 
 /// Reads a path of the internal group; for a list, all of it.
 pub(crate) async fn read_stored(control_plane: &kube::Client, tail: &str) -> Result<Value, kube::Error> {
@@ -375,16 +374,6 @@ fn main_of(tail: &str) -> Option<&str> {
 /// The name in `/clusters/m1/status`; empty for collections.
 fn name_of(tail: &str) -> &str {
     tail.split('/').nth(2).unwrap_or_default()
-}
-
-pub(crate) async fn collect(body: Body) -> Result<Bytes, ApiError> {
-    match http_body_util::Limited::new(body, MAX_BODY).collect().await {
-        Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.is::<http_body_util::LengthLimitError>() => {
-            Err(ApiError::new(Reason::RequestEntityTooLarge, format!("Request entity too large: limit is {MAX_BODY}")))
-        }
-        Err(error) => Err(ApiError::bad_request(format!("error reading the body: {error}"))),
-    }
 }
 
 /// Splits a byte stream into its lines; drops a last line without an end, which is truncated.

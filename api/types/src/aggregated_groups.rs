@@ -1,0 +1,42 @@
+//! The API groups of Crowsnest's aggregated API server, as they are registered in the control plane.
+
+/// An API group, with the values of its APIServices.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ApiGroup {
+    pub name: &'static str,
+    /// Versions with their `versionPriority`; the preferred one is the first.
+    pub versions: &'static [(&'static str, i32)],
+    /// `groupPriorityMinimum`
+    pub priority: i32,
+    /// True for the groups of the metrics adapter, which can be turned off and which others serve, too.
+    pub of_metrics: bool,
+    /// False if discovery may list no resource: all of them depend on the members.
+    pub has_resources: bool,
+}
+
+const fn own(name: &'static str) -> ApiGroup {
+    ApiGroup { name, versions: &[("v1alpha1", 10)], priority: 2000, of_metrics: false, has_resources: true }
+}
+
+pub const CLUSTER: ApiGroup = own("cluster.karmada.io");
+pub const SEARCH: ApiGroup = own("search.karmada.io");
+pub const CROWSNEST_SEARCH: ApiGroup = own("search.crowsnest.io");
+pub const CROWSNEST_PROPAGATION: ApiGroup = own("propagation.crowsnest.io");
+/// Priorities as Karmada registers its metrics adapter.
+pub const METRICS: ApiGroup =
+    ApiGroup { versions: &[("v1beta1", 10)], of_metrics: true, ..own("metrics.k8s.io") };
+/// Priorities as Karmada registers its metrics adapter.
+pub const CUSTOM_METRICS: ApiGroup = ApiGroup {
+    versions: &[("v1beta2", 200), ("v1beta1", 100)],
+    priority: 100,
+    of_metrics: true,
+    has_resources: false,
+    ..own("custom.metrics.k8s.io")
+};
+
+/// The groups, those of the metrics adapter only if `metrics` is true.
+pub fn aggregated_groups(metrics: bool) -> impl Iterator<Item = &'static ApiGroup> {
+    const GROUPS: [&ApiGroup; 6] =
+        [&CLUSTER, &SEARCH, &CROWSNEST_SEARCH, &CROWSNEST_PROPAGATION, &METRICS, &CUSTOM_METRICS];
+    GROUPS.into_iter().filter(move |group| metrics || !group.of_metrics)
+}
