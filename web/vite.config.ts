@@ -8,7 +8,7 @@ const server = process.env.CROWSNEST_UI ?? 'http://127.0.0.1:7080'
 /** `Host` stays as it is: the server compares it with where a request comes from. */
 const there = { target: server, changeOrigin: false }
 const proxy = { '/api': there, '/apis': { ...there, ws: true }, '/openapi': there, '/ui': there }
-/** The server's own (server/src/ui). */
+/** The server's own (server/ui/src). */
 const headers = {
   'Content-Security-Policy': "default-src 'self'; object-src 'none'; base-uri 'none'; frame-ancestors 'none'; form-action 'self'",
   'X-Content-Type-Options': 'nosniff',

@@ -5,22 +5,8 @@ use std::process::ExitCode;
 use crowsnest_component_base::spans::SPANS;
 use traces::Traces;
 
-mod aggregated;
 mod commands;
-mod config;
-mod credentials;
-mod doctor;
-mod figures;
-mod install;
-mod leading;
-mod migrate;
-mod roles;
-mod serve;
-mod steering;
 mod traces;
-mod ui;
-mod up;
-mod webhook;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

@@ -14,24 +14,27 @@ pub struct ApiGroup {
     pub has_resources: bool,
 }
 
-const fn own(name: &'static str) -> ApiGroup {
-    ApiGroup { name, versions: &[("v1alpha1", 10)], priority: 2000, of_metrics: false, has_resources: true }
+impl ApiGroup {
+    /// A group with version `v1alpha1`.
+    pub const fn new(name: &'static str) -> Self {
+        Self { name, versions: &[("v1alpha1", 10)], priority: 2000, of_metrics: false, has_resources: true }
+    }
 }
 
-pub const CLUSTER: ApiGroup = own("cluster.karmada.io");
-pub const SEARCH: ApiGroup = own("search.karmada.io");
-pub const CROWSNEST_SEARCH: ApiGroup = own("search.crowsnest.io");
-pub const CROWSNEST_PROPAGATION: ApiGroup = own("propagation.crowsnest.io");
+pub const CLUSTER: ApiGroup = ApiGroup::new("cluster.karmada.io");
+pub const SEARCH: ApiGroup = ApiGroup::new("search.karmada.io");
+pub const CROWSNEST_SEARCH: ApiGroup = ApiGroup::new("search.crowsnest.io");
+pub const CROWSNEST_PROPAGATION: ApiGroup = ApiGroup::new("propagation.crowsnest.io");
 /// Priorities as Karmada registers its metrics adapter.
 pub const METRICS: ApiGroup =
-    ApiGroup { versions: &[("v1beta1", 10)], of_metrics: true, ..own("metrics.k8s.io") };
+    ApiGroup { versions: &[("v1beta1", 10)], of_metrics: true, ..ApiGroup::new("metrics.k8s.io") };
 /// Priorities as Karmada registers its metrics adapter.
 pub const CUSTOM_METRICS: ApiGroup = ApiGroup {
     versions: &[("v1beta2", 200), ("v1beta1", 100)],
     priority: 100,
     of_metrics: true,
     has_resources: false,
-    ..own("custom.metrics.k8s.io")
+    ..ApiGroup::new("custom.metrics.k8s.io")
 };
 
 /// The groups, those of the metrics adapter only if `metrics` is true.

@@ -10,7 +10,7 @@ use crowsnest_kube_apiserver::http::InFlight;
 use super::edge::AuditArgs;
 use super::oidc::OidcArgs;
 use super::place::PlaceArgs;
-use crate::up::{self, ApiserverConfig};
+use crowsnest_up::ApiserverConfig;
 
 #[derive(Debug, Args)]
 pub(crate) struct ApiserverArgs {
@@ -45,5 +45,5 @@ pub(crate) async fn run(args: ApiserverArgs) -> anyhow::Result<ExitCode> {
         oidc: args.oidc.read()?,
         audit: args.audit.config(),
     };
-    up::run_apiserver(config).await
+    crowsnest_up::run_apiserver(config).await
 }

@@ -1,4 +1,4 @@
-//! `crowsnest credentials`: its flags, and what it says; the work is in `crate::credentials`.
+//! `crowsnest credentials`: its flags, and what it says; the work is in `crowsnest_install::credentials`.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use jiff::{SignedDuration, Timestamp};
 use kube::Api;
 
 use super::keep;
-use crate::credentials::{Outcome, Renewal, ensure, read};
+use crowsnest_install::credentials::{Outcome, Renewal, ensure, read};
 
 #[derive(Debug, Args)]
 #[command(

@@ -9,9 +9,9 @@ use clap::{Args, ValueEnum};
 use crowsnest_api::role::Role;
 
 use super::serve::RoleArg;
-use crate::doctor::{Finding, Severity, examine};
 use crowsnest_cli::connection::ConnectionArgs;
 use crowsnest_cli::output::terminal;
+use crowsnest_install::doctor::{Finding, Severity, examine};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Output {

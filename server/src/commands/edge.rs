@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use crate::config::{ApiConfig, AuditConfig, AuditDestination, CertificateNames};
+use crowsnest_serve::api_config::{ApiConfig, AuditConfig, AuditDestination, CertificateNames};
 
 /// Flags of the audit log.
 #[derive(Debug, Clone, Args)]

@@ -1,4 +1,4 @@
-//! `crowsnest install` and `uninstall`: their flags, and nothing else; the work is in `crate::install`.
+//! `crowsnest install` and `uninstall`: their flags, and nothing else; the work is in `crowsnest_install`.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -10,9 +10,9 @@ use clap::{Args, ValueEnum};
 use crowsnest_plan::overriding::yaml;
 use serde_json::{Value, json};
 
-use crate::install::installation::{self, Record, Wish};
 use crowsnest_cli::connection::ConnectionArgs;
 use crowsnest_cli::duration::duration;
+use crowsnest_install::installation::{self, Record, Wish};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Output {

@@ -10,7 +10,7 @@ use crowsnest_cli::data_dir::default_data_dir;
 use crowsnest_sim::load::Load;
 
 use super::up::Profile;
-use crate::up::{self, MemberConfig, Place};
+use crowsnest_up::{MemberConfig, Place};
 
 #[derive(Debug, Args)]
 #[command(
@@ -48,7 +48,7 @@ pub(crate) async fn run(args: MemberArgs) -> anyhow::Result<ExitCode> {
     let is_conformance = args.profile == Some(Profile::Conformance);
     let place = Place { data_dir, reset: args.reset };
     let config = MemberConfig { name: args.name, place, listen: args.listen, load: args.load, is_conformance };
-    up::alone::run(config).await
+    crowsnest_up::alone::run(config).await
 }
 
 #[cfg(test)]

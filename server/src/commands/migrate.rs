@@ -1,11 +1,11 @@
-//! `crowsnest migrate`: its flags, and nothing else; the work is in `crate::migrate`.
+//! `crowsnest migrate`: its flags, and nothing else; the work is in `crowsnest_install::migrate`.
 
 use std::process::ExitCode;
 
 use clap::Args;
 
-use crate::migrate;
 use crowsnest_cli::connection::ConnectionArgs;
+use crowsnest_install::migrate;
 
 #[derive(Debug, Args)]
 #[command(

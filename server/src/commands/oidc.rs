@@ -9,7 +9,7 @@ use crowsnest_apiserver::authn::Oidc;
 use crowsnest_apiserver::authn::oidc::{Given, Settings};
 use url::Url;
 
-use crate::ui::oidc::SignInConfig;
+use crowsnest_ui::oidc::SignInConfig;
 
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "OpenID Connect")]

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use crowsnest_cli::data_dir::default_data_dir;
 
-use crate::up::Place;
+use crowsnest_up::Place;
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct PlaceArgs {

@@ -185,7 +185,7 @@ where
 /// Whether `register` wrote it.
 fn is_ours(metadata: &ObjectMeta) -> bool {
     let mut managers = metadata.managed_fields.iter().flatten().filter_map(|entry| entry.manager.as_deref());
-    managers.any(|manager| manager == crate::install::MANAGER)
+    managers.any(|manager| manager == crowsnest_install::MANAGER)
 }
 
 async fn run_here(args: RegisterArgs, kubeconfig: &str) -> anyhow::Result<ExitCode> {
@@ -245,7 +245,7 @@ async fn deploy(args: &RegisterArgs, member: &Client, kubeconfig: &str) -> anyho
         zones: &args.cluster_zones,
         renewed: args.enable_cert_rotation.then_some(args.cert_expiration_seconds),
     };
-    let applied = crate::install::apply_all(member, &command.manifests(kubeconfig)).await;
+    let applied = crowsnest_install::apply_all(member, &command.manifests(kubeconfig)).await;
     applied.context("putting the agent into this cluster")?;
     let deployments: Api<Deployment> = Api::namespaced(member.clone(), &args.namespace);
     let runs = |deployment: Option<&Deployment>| {

@@ -21,8 +21,8 @@ use super::keep::{self, KeepArgs};
 use super::oidc::{OidcArgs, SignInArgs};
 use super::tracing::TracingArgs;
 use super::ui::UiArgs;
-use crate::leading::Times;
-use crate::serve::{self, Config, LeaderElection};
+use crowsnest_runtime::leader_election::Times;
+use crowsnest_serve::{Config, LeaderElection};
 
 /// A role as the flag names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -272,7 +272,7 @@ fn replica(random: u32) -> String {
 
 /// Serves until the process is told to stop.
 pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
-    serve::run(args.config()?).await
+    crowsnest_serve::run(args.config()?).await
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::ui::UiConfig;
+use crowsnest_ui::UiConfig;
 
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Web UI")]

@@ -20,8 +20,8 @@ use super::oidc::{OidcArgs, SignInArgs};
 use super::place::PlaceArgs;
 use super::tracing::TracingArgs;
 use super::ui::UiArgs;
-use crate::up::{self, Config};
 use crowsnest_cli::rights::RightsArgs;
+use crowsnest_up::Config;
 
 /// Members to simulate: a count or names.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -129,8 +129,8 @@ impl UpArgs {
         };
         let (rights, contexts) = (self.rights.read()?, self.contexts);
         let members = match self.kubeconfig {
-            Some(kubeconfig) => up::Members::Joined { kubeconfig, contexts, rights },
-            None if rights == Rights::Full => up::Members::Simulated(simulated),
+            Some(kubeconfig) => crowsnest_up::Members::Joined { kubeconfig, contexts, rights },
+            None if rights == Rights::Full => crowsnest_up::Members::Simulated(simulated),
             None => bail!("--rights are those in clusters of --kubeconfig, which is not given"),
         };
         Ok(Config {
@@ -159,7 +159,7 @@ fn default_members(is_conformance: bool) -> anyhow::Result<Vec<ClusterName>> {
 
 /// Runs a fleet until the process is told to stop.
 pub(crate) async fn run(args: UpArgs) -> anyhow::Result<ExitCode> {
-    up::run(args.config()?).await
+    crowsnest_up::run(args.config()?).await
 }
 
 #[cfg(test)]

@@ -32,8 +32,6 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio_util::sync::CancellationToken;
 
-use crate::install;
-
 /// Nothing happens for so long before the controllers count as quiet; looked at so often.
 const STILL: u32 = 20;
 const LOOK: Duration = Duration::from_millis(100);
@@ -93,10 +91,10 @@ impl Site {
         let server = ApiServer::start(config).await?;
         controllers::start(&server, Controllers::default());
         if control_plane {
-            let mut manifests = install::foundations();
+            let mut manifests = crowsnest_install::foundations();
             manifests.extend(crowsnest_api::crd::crds(None));
             manifests.push(clusters());
-            install::apply_all(&server.admin(), &manifests).await?;
+            crowsnest_install::apply_all(&server.admin(), &manifests).await?;
         }
         let faults = Arc::new(Faults::default());
         let router = faults.around(server.router());

@@ -1,0 +1,117 @@
+//! `clusters/<name>/attach`: an agent's connection becomes the tunnel through which its cluster is reached.
+
+use async_trait::async_trait;
+use axum::extract::Request;
+use axum::response::Response;
+use crowsnest_api::cluster::{Cluster, ClusterSyncMode};
+use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_apimachinery::status::{ApiError, Reason};
+use crowsnest_component_base::client_errors::api_error;
+use crowsnest_members::tunnel::PROTOCOL;
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+use kube::Api;
+
+use super::NAME;
+use crate::request::context::RequestContext;
+use crate::resource::{CREATE, Definition, Paths, Requested, Resource};
+use crate::server::Aggregated;
+use crowsnest_agent::agent::replicas::Replica;
+use crowsnest_process::reply::Body;
+
+pub(super) struct Attach;
+
+#[async_trait]
+impl Resource for Attach {
+    fn definition(&self) -> &Definition {
+        const DEFINITION: Definition = Definition {
+            subresource: "attach",
+            route: "clusters/attach",
+            ..Definition::new("clusters", "Cluster", CREATE, Paths::Object)
+        };
+        &DEFINITION
+    }
+
+    fn is_long_running(&self, requested: Requested) -> bool {
+        requested.upgrade
+    }
+
+    /// 101, after which the connection is a tunnel, or 204 if the agent has a tunnel to this replica.
+    async fn serve(
+        &self,
+        server: &Aggregated,
+        context: &RequestContext,
+        mut request: Request,
+    ) -> Result<Response, ApiError> {
+        let cluster = context.name();
+        let fleet = &server.running()?.fleet;
+        let (own, mut response) = (Replica::own(), Response::new(Body::empty()));
+        own.tell(response.headers_mut());
+        // Agents poll every few seconds. A tunnel whose end the agent has not noticed is opened again, and a deleted cluster
+        // has none.
+        let open = cluster.parse().is_ok_and(|name: ClusterName| fleet.tunnels().is_open(&name));
+        if own.is_met(request.headers()) && open {
+            *response.status_mut() = StatusCode::NO_CONTENT;
+            return Ok(response);
+        }
+        let name = existing(&fleet.control_plane(), cluster).await?;
+        if !requests_tunnel(request.headers()) {
+            let text =
+                format!("this path takes in agents: the request has to say Connection: Upgrade, Upgrade: {PROTOCOL}");
+            return Err(ApiError::bad_request(text));
+        }
+        let address = context.peer.address.map(tracing::field::display);
+        tracing::info!(cluster = %name, user = context.user.name, address, "an agent opens a tunnel");
+        fleet.tunnels().admit(name, hyper::upgrade::on(&mut request));
+        *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+        response.headers_mut().insert(header::UPGRADE, HeaderValue::from_static(PROTOCOL));
+        Ok(response)
+    }
+}
+
+/// Read from the control plane: an agent that has just registered its cluster may be ahead of the fleet's watch.
+async fn existing(control_plane: &kube::Client, cluster: &str) -> Result<ClusterName, ApiError> {
+    let missing = || {
+        let text = format!("clusters.cluster.karmada.io {cluster:?} not found");
+        ApiError::new(Reason::NotFound, text).with_object(NAME, "clusters", cluster)
+    };
+    let name: ClusterName = cluster.parse().map_err(|_| missing())?;
+    let clusters: Api<Cluster> = Api::all(control_plane.clone());
+    let found = clusters.get_opt(name.as_str()).await.map_err(api_error)?.ok_or_else(missing)?;
+    if found.spec.sync_mode != ClusterSyncMode::Pull {
+        let text = format!("cluster {name} is registered in {} mode: it is dialled", found.spec.sync_mode);
+        let failure = ApiError::new(Reason::Conflict, text);
+        return Err(failure.with_object(NAME, "clusters", name.as_str()));
+    }
+    Ok(name)
+}
+
+fn requests_tunnel(headers: &HeaderMap) -> bool {
+    let words = |name| {
+        let values = headers.get_all(name).iter().filter_map(|value: &HeaderValue| value.to_str().ok());
+        values.flat_map(|value| value.split(',')).map(str::trim)
+    };
+    words(header::CONNECTION).any(|word| word.eq_ignore_ascii_case("upgrade"))
+        && words(header::UPGRADE).any(|word| word.eq_ignore_ascii_case(PROTOCOL))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case::as_the_agent_asks("Upgrade", PROTOCOL, true)]
+    #[case::as_a_proxy_may_write_it("keep-alive, upgrade", "CROWSNEST-TUNNEL/1", true)]
+    #[case::one_of_several("Upgrade", "crowsnest-tunnel/2, crowsnest-tunnel/1", true)]
+    #[case::a_later_one_alone("Upgrade", "crowsnest-tunnel/2", false)]
+    #[case::not_for_this_hop("keep-alive", PROTOCOL, false)]
+    #[case::something_else("Upgrade", "websocket", false)]
+    fn who_requests_a_tunnel(#[case] connection: &str, #[case] upgrade: &str, #[case] expected: bool) {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::CONNECTION, connection.parse().unwrap());
+        headers.insert(header::UPGRADE, upgrade.parse().unwrap());
+        assert_eq!(requests_tunnel(&headers), expected);
+        assert!(!requests_tunnel(&HeaderMap::new()));
+    }
+}

@@ -1,0 +1,28 @@
+//! `clusters` and `clusters/status`.
+
+use super::NAME;
+use super::columns::COLUMNS;
+use crate::resource::{Definition, Paths, STORED};
+use crate::stored::StoredGroup;
+use crate::stored::resource::StoredResource;
+
+const GROUP: StoredGroup = StoredGroup { public: NAME, columns: Some(&COLUMNS) };
+
+pub(super) static CLUSTERS: StoredResource = StoredResource {
+    definition: Definition {
+        singular: "cluster",
+        categories: &["karmada-io"],
+        ..Definition::new("clusters", "Cluster", STORED, Paths::CollectionAndObject)
+    },
+    group: GROUP,
+    describe: |_| {},
+};
+
+pub(super) static STATUS: StoredResource = StoredResource {
+    definition: Definition {
+        subresource: "status",
+        ..Definition::new("clusters", "Cluster", &["get", "patch", "update"], Paths::Object)
+    },
+    group: GROUP,
+    describe: |_| {},
+};

@@ -1,0 +1,40 @@
+//! `clusters/NAME/proxy`: the API of a member, with the caller's identity there; `*` is the name of all members.
+
+use async_trait::async_trait;
+use axum::extract::Request;
+use axum::response::Response;
+use crowsnest_apimachinery::status::ApiError;
+
+use crate::forwarding::{incoming, outgoing};
+
+use crate::request::context::RequestContext;
+use crate::resource::{CONNECT, Definition, Members, Paths, Resource};
+use crate::server::Aggregated;
+
+pub(super) struct ClusterProxy;
+
+#[async_trait]
+impl Resource for ClusterProxy {
+    fn definition(&self) -> &Definition {
+        const DEFINITION: Definition = Definition {
+            subresource: "proxy",
+            route: "clusters/proxy",
+            ..Definition::new("clusters", "Cluster", CONNECT, Paths::Below)
+        };
+        &DEFINITION
+    }
+
+    fn members(&self) -> Members {
+        Members::Named
+    }
+
+    async fn serve(
+        &self,
+        server: &Aggregated,
+        context: &RequestContext,
+        request: Request,
+    ) -> Result<Response, ApiError> {
+        let (proxy, path) = (&server.running()?.proxy, context.attributes.below());
+        Ok(incoming(proxy.cluster(context.name(), &context.user, path, outgoing(request)).await))
+    }
+}

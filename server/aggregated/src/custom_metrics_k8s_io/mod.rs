@@ -1,0 +1,98 @@
+//! `custom.metrics.k8s.io`: values of metrics in all members, as Karmada's metrics adapter serves them. The resources are those that
+//! members list; members are read with our own rights there.
+
+mod openapi;
+
+use async_trait::async_trait;
+use axum::extract::Request;
+use axum::response::Response;
+use crowsnest_api::aggregated_groups;
+use crowsnest_apimachinery::status::ApiError;
+use crowsnest_proxy::Metric;
+use percent_encoding::percent_decode_str;
+use serde_json::{Value, json};
+
+use crate::forwarding::{incoming, outgoing};
+
+use crate::request::context::RequestContext;
+use crate::resource::openapi::Document;
+use crate::resource::registry::Group;
+use crate::resource::schema::status_schema;
+use crate::resource::{Definition, GET, Paths, Resource};
+use crate::server::Aggregated;
+
+const NAME: &str = aggregated_groups::CUSTOM_METRICS.name;
+
+pub const GROUP: Group =
+    Group { schemas: status_schema, ..Group::new(&aggregated_groups::CUSTOM_METRICS, &[&MetricValues]) };
+
+/// Values of any metric.
+struct MetricValues;
+
+#[async_trait]
+impl Resource for MetricValues {
+    fn definition(&self) -> &Definition {
+        const DEFINITION: Definition =
+            Definition { route: NAME, ..Definition::new("", "MetricValueList", GET, Paths::Object) };
+        &DEFINITION
+    }
+
+    /// Members are read with our own rights, so a path must have the same meaning in all of them: no part of it may be more
+    /// than a name.
+    fn locate(&self, tail: &str) -> Option<usize> {
+        let parts = tail.strip_prefix('/')?.split('/').map(|part| percent_decode_str(part).decode_utf8().ok());
+        let parts = parts.map(|part| part.filter(|name| is_name(name))).collect::<Option<Vec<_>>>()?;
+        let found = match parts.iter().map(AsRef::as_ref).collect::<Vec<&str>>().as_slice() {
+            // The attributes that are authorized would name another resource.
+            ["namespaces" | "watch" | "proxy", _, _] | ["namespaces", _, "status" | "finalize", ..] => false,
+            [_, _, _] | ["namespaces", _, "metrics", _] | ["namespaces", _, _, _, _] => true,
+            _ => false,
+        };
+        found.then_some(tail.len())
+    }
+
+    /// The metrics that members list; none before members are known.
+    async fn discover(&self, server: &Aggregated) -> Vec<Value> {
+        let metrics = match server.running() {
+            Ok(running) => running.proxy.custom_metrics_served().await,
+            Err(_) => Vec::new(),
+        };
+        metrics.iter().map(discovery).collect()
+    }
+
+    fn describe(&self, version: &str, document: &mut Document) {
+        openapi::describe(version, document);
+    }
+
+    async fn serve(
+        &self,
+        server: &Aggregated,
+        context: &RequestContext,
+        request: Request,
+    ) -> Result<Response, ApiError> {
+        let path = &context.attributes.path;
+        Ok(incoming(server.running()?.proxy.custom_metrics(path, outgoing(request)).await))
+    }
+}
+
+fn discovery(metric: &Metric) -> Value {
+    json!({"name": metric.name, "singularName": "", "namespaced": metric.namespaced, "kind": "MetricValueList", "verbs": GET})
+}
+
+/// True if a decoded part of a path can be a name.
+fn is_name(part: &str) -> bool {
+    !matches!(part, "" | "." | "..") && !part.contains(['/', '%'])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metrics_are_resources() {
+        let metric = Metric { name: "pods/qps".to_owned(), namespaced: true };
+        let expected = json!({"name": "pods/qps", "singularName": "", "namespaced": true, "kind": "MetricValueList",
+            "verbs": ["get"]});
+        assert_eq!(discovery(&metric), expected);
+    }
+}

@@ -1,0 +1,67 @@
+//! OpenAPI of custom metrics, under the names of Kubernetes.
+
+use serde_json::{Map, Value, json};
+
+use super::NAME;
+use crate::metrics_k8s_io::openapi::{Get, kind};
+use crate::resource::openapi::Document;
+use crate::resource::schema::{in_path, in_query, list, number, object, reference, text, time};
+
+fn value_name(version: &str, kind: &str) -> String {
+    format!("io.k8s.metrics.pkg.apis.custom_metrics.{version}.{kind}")
+}
+
+pub(super) fn describe(version: &str, document: &mut Document) {
+    for (path, item) in paths(version) {
+        document.path(path, item);
+    }
+    for (name, schema) in schemas(version) {
+        document.schema(name, schema);
+    }
+}
+
+fn paths(version: &str) -> Map<String, Value> {
+    let root = format!("/apis/{NAME}/{version}");
+    let namespace = in_path("namespace", "Of the objects.");
+    let resource = in_path("resource", "The objects' resource, with a dot and its group if it has one.");
+    let object = in_path("name", "The object's name; * for all of them.");
+    let metric = in_path("metric", "The metric's name.");
+    let labels = in_query("labelSelector", "Labels of the objects.");
+    let metrics = in_query("metricLabelSelector", "Labels of the metric.");
+    let answer = value_name(version, "MetricValueList");
+    let summary = "Values of a metric; those of objects of one name in several members are added.";
+    let of_objects = [resource, object, metric.clone(), labels, metrics.clone()];
+    let in_namespace = [std::slice::from_ref(&namespace), of_objects.as_slice()].concat();
+    let path = |tail: &str, id: &str, parameters: &[Value]| {
+        let get = Get { id, summary, parameters, kind: (NAME, version, "MetricValueList"), schema: &answer };
+        (format!("{root}/{tail}"), get.item())
+    };
+    Map::from_iter([
+        path("{resource}/{name}/{metric}", "listMetricValue", &of_objects),
+        path("namespaces/{namespace}/{resource}/{name}/{metric}", "listNamespacedMetricValue", &in_namespace),
+        path("namespaces/{namespace}/metrics/{metric}", "readMetricValueForNamespace", &[namespace, metric, metrics]),
+    ])
+}
+
+fn schemas(version: &str) -> Map<String, Value> {
+    let described = object(
+        json!({"kind": text(), "namespace": text(), "name": text(), "apiVersion": text()}),
+        &["kind", "namespace", "name", "apiVersion"],
+    );
+    let selector = || json!({"type": "object", "nullable": true});
+    let mut value = json!({"describedObject": described, "timestamp": time(), "value": text()});
+    let (window, metric): (&str, &[(&str, Value)]) = match version {
+        "v1beta1" => ("window", &[("metricName", text()), ("selector", selector())]),
+        _ => ("windowSeconds", &[("metric", object(json!({"name": text(), "selector": selector()}), &["selector"]))]),
+    };
+    value[window] = number();
+    for (name, field) in metric {
+        value[*name] = field.clone();
+    }
+    let kind = |name: &str, fields: Value, optional: &[&str]| kind(NAME, version, name, fields, optional);
+    let values = json!({"metadata": {"type": "object"}, "items": list(reference(&value_name(version, "MetricValue")))});
+    Map::from_iter([
+        (value_name(version, "MetricValue"), kind("MetricValue", value, &[window, "selector"])),
+        (value_name(version, "MetricValueList"), kind("MetricValueList", values, &[])),
+    ])
+}

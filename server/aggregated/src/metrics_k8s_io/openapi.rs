@@ -1,0 +1,111 @@
+//! OpenAPI of usage, under the names of Kubernetes.
+
+use serde_json::{Map, Value, json};
+
+use super::{NAME, VERSION};
+use crate::resource::openapi::Document;
+use crate::resource::schema::{JSON, in_path, in_query, list, object, reference, responses, status_schema, text, time};
+
+const FAILURES: [(&str, &str); 4] = [
+    ("401", "The caller is not authenticated."),
+    ("403", "The caller has no right to read it in the control plane."),
+    ("404", "No member has it."),
+    ("409", "Several members have it."),
+];
+
+fn usage_name(kind: &str) -> String {
+    format!("io.k8s.metrics.pkg.apis.metrics.{VERSION}.{kind}")
+}
+
+/// Group, version and kind of an operation or schema.
+fn gvk(group: &str, version: &str, kind: &str) -> Value {
+    json!({"group": group, "version": version, "kind": kind})
+}
+
+/// A GET of a kind.
+pub struct Get<'a> {
+    pub id: &'a str,
+    pub summary: &'a str,
+    pub parameters: &'a [Value],
+    /// Group, version and kind.
+    pub kind: (&'a str, &'a str, &'a str),
+    /// Name of the schema of the response.
+    pub schema: &'a str,
+}
+
+impl Get<'_> {
+    pub fn item(&self) -> Value {
+        let content = json!({JSON: {"schema": reference(self.schema)}});
+        let (group, version, kind) = self.kind;
+        json!({"get": {"operationId": self.id, "summary": self.summary, "parameters": self.parameters,
+            "responses": responses("200", content, &FAILURES), "x-kubernetes-group-version-kind": gvk(group, version, kind)}})
+    }
+}
+
+/// Adds the path of a list, or of one object.
+fn path(document: &mut Document, (tail, id): (&str, &str), kind: &str, is_list: bool, parameters: &[Value]) {
+    let summary = if is_list { "Of all members." } else { "Of the one member that has it." };
+    let schema = usage_name(&if is_list { format!("{kind}List") } else { kind.to_owned() });
+    let get = Get { id, summary, parameters, kind: (NAME, VERSION, kind), schema: &schema };
+    document.path(format!("/apis/{NAME}/{VERSION}/{tail}"), get.item());
+}
+
+fn object_name() -> Value {
+    in_path("name", "Of the pod or node; it has to be in one member alone.")
+}
+
+fn selectors() -> [Value; 2] {
+    [
+        in_query("labelSelector", "Labels of what is measured."),
+        in_query("fieldSelector", "metadata.name and metadata.namespace."),
+    ]
+}
+
+pub(super) fn describe_nodes(document: &mut Document) {
+    path(document, ("nodes", "listNodeMetrics"), "NodeMetrics", true, &selectors());
+    path(document, ("nodes/{name}", "readNodeMetrics"), "NodeMetrics", false, &[object_name()]);
+}
+
+pub(super) fn describe_pods(document: &mut Document) {
+    let kind = "PodMetrics";
+    let namespace = in_path("namespace", "Of the pods.");
+    let in_namespace: Vec<Value> = std::iter::once(namespace.clone()).chain(selectors()).collect();
+    path(document, ("pods", "listPodMetricsForAllNamespaces"), kind, true, &selectors());
+    path(document, ("namespaces/{namespace}/pods", "listNamespacedPodMetrics"), kind, true, &in_namespace);
+    let one = ("namespaces/{namespace}/pods/{name}", "readNamespacedPodMetrics");
+    path(document, one, kind, false, &[namespace, object_name()]);
+}
+
+/// A kind that clients find by its name.
+pub fn kind(group: &str, version: &str, kind: &str, mut fields: Value, optional: &[&str]) -> Value {
+    fields["kind"] = text();
+    fields["apiVersion"] = text();
+    let mut schema = object(fields, &[optional, &["kind", "apiVersion", "metadata"]].concat());
+    schema["x-kubernetes-group-version-kind"] = json!([gvk(group, version, kind)]);
+    schema
+}
+
+fn metadata() -> Value {
+    json!({"type": "object", "description": "The annotation resource.karmada.io/query-from-cluster names the member."})
+}
+
+/// Schemas of usage.
+pub(super) fn schemas() -> Map<String, Value> {
+    let used =
+        || json!({"type": "object", "additionalProperties": text(), "description": "Quantities of cpu and memory."});
+    let window = || json!({"type": "string", "description": "The time before the timestamp in which it was measured."});
+    let kind = |name: &str, fields: Value| kind(NAME, VERSION, name, fields, &[]);
+    let list_of = |name: &str| json!({"metadata": {"type": "object"}, "items": list(reference(&usage_name(name)))});
+    let pod = json!({"metadata": metadata(), "timestamp": time(), "window": window(),
+        "containers": list(reference(&usage_name("ContainerMetrics")))});
+    let node = json!({"metadata": metadata(), "timestamp": time(), "window": window(), "usage": used()});
+    let mut schemas = status_schema();
+    schemas.extend([
+        (usage_name("ContainerMetrics"), object(json!({"name": text(), "usage": used()}), &[])),
+        (usage_name("PodMetrics"), kind("PodMetrics", pod)),
+        (usage_name("PodMetricsList"), kind("PodMetricsList", list_of("PodMetrics"))),
+        (usage_name("NodeMetrics"), kind("NodeMetrics", node)),
+        (usage_name("NodeMetricsList"), kind("NodeMetricsList", list_of("NodeMetrics"))),
+    ]);
+    schemas
+}

@@ -1,0 +1,108 @@
+//! `explanations` and `clusterexplanations`: why a template is in its clusters, and what it waits for.
+
+use async_trait::async_trait;
+use axum::extract::Request;
+use axum::response::Response;
+use crowsnest_apimachinery::status::{ApiError, Reason};
+use crowsnest_plan::report::Explanation;
+use http::StatusCode;
+use serde_json::{Value, json};
+
+use super::openapi::{FAILURES, ROOT, of};
+use super::rights::{Reader, get};
+use super::{API_VERSION, reports};
+use crate::request::context::RequestContext;
+use crate::resource::openapi::Document;
+use crate::resource::schema::{JSON, in_path, responses};
+use crate::resource::{Definition, GET, Paths, Resource};
+use crate::server::Aggregated;
+use crowsnest_process::reply::json as reply;
+
+pub(super) struct ClusterExplanations;
+pub(super) struct Explanations;
+
+const fn definition(resource: &'static str, singular: &'static str, kind: &'static str) -> Definition {
+    Definition { singular, route: "explanations", ..Definition::new(resource, kind, GET, Paths::Object) }
+}
+
+#[async_trait]
+impl Resource for ClusterExplanations {
+    fn definition(&self) -> &Definition {
+        const DEFINITION: Definition = definition("clusterexplanations", "clusterexplanation", "ClusterExplanation");
+        &DEFINITION
+    }
+
+    fn describe(&self, _version: &str, document: &mut Document) {
+        describe(document, self.definition());
+    }
+
+    async fn serve(&self, server: &Aggregated, context: &RequestContext, _: Request) -> Result<Response, ApiError> {
+        explain(server, context).await
+    }
+}
+
+#[async_trait]
+impl Resource for Explanations {
+    fn definition(&self) -> &Definition {
+        const DEFINITION: Definition =
+            Definition { namespaced: true, ..definition("explanations", "explanation", "Explanation") };
+        &DEFINITION
+    }
+
+    fn describe(&self, _version: &str, document: &mut Document) {
+        describe(document, self.definition());
+    }
+
+    async fn serve(&self, server: &Aggregated, context: &RequestContext, _: Request) -> Result<Response, ApiError> {
+        explain(server, context).await
+    }
+}
+
+/// Explains the template that the request names: `<resource>.<group>:<name>`.
+async fn explain(server: &Aggregated, context: &RequestContext) -> Result<Response, ApiError> {
+    let (namespace, asked) = (context.namespace(), context.name());
+    let Some((word, name)) = asked.split_once(':').filter(|(word, name)| !word.is_empty() && !name.is_empty()) else {
+        let text = format!("{asked:?} names no template: <resource>.<group>:<name> does, as in deployments.apps:web");
+        return Err(ApiError::bad_request(text));
+    };
+    let reports = reports(server)?;
+    let known = reports.template_resource(word).filter(|resource| resource.namespaced != namespace.is_empty());
+    let Some(resource) = known else {
+        let scope = if namespace.is_empty() { "without a namespace" } else { "in a namespace" };
+        return Err(ApiError::new(Reason::NotFound, format!("nothing {scope} that is propagated is called {word:?}")));
+    };
+    let reader = Reader { delegated: &server.delegated, user: &context.user };
+    reader.must(&get(&resource, namespace, name)).await?;
+    let (bindings, binding) = reports.binding_of(&resource.kind, namespace, name);
+    reader.must(&get(bindings, namespace, &binding)).await?;
+    let explained = reports.explain(&resource, namespace, name).await?;
+    let gvr = &resource.gvr;
+    let explained = explained.ok_or_else(|| ApiError::from(ApiError::not_found(&gvr.group, &gvr.resource, name)))?;
+    Ok(reply(StatusCode::OK, &shown(&explained, namespace, asked)?))
+}
+
+fn shown(explained: &Explanation, namespace: &str, name: &str) -> Result<Value, ApiError> {
+    let mut body = serde_json::to_value(explained).map_err(ApiError::internal)?;
+    body["apiVersion"] = API_VERSION.into();
+    body["kind"] = if namespace.is_empty() { "ClusterExplanation" } else { "Explanation" }.into();
+    body["metadata"] = json!({"name": name});
+    if !namespace.is_empty() {
+        body["metadata"]["namespace"] = namespace.into();
+    }
+    Ok(body)
+}
+
+fn describe(document: &mut Document, definition: &Definition) {
+    let name = in_path(
+        "name",
+        "The template: its resource, a dot and its group if it has one, a colon, its name (deployments.apps:web).",
+    );
+    let namespace = definition.namespaced.then(|| in_path("namespace", "The template's."));
+    let parameters: Vec<Value> = namespace.into_iter().chain([name]).collect();
+    let scope = if definition.namespaced { "namespaces/{namespace}/" } else { "" };
+    let content = json!({JSON: {"schema": of(definition.kind)}});
+    let get = json!({"operationId": format!("{}-get", definition.resource), "tags": ["propagation"],
+        "parameters": parameters, "responses": responses("200", content, &FAILURES),
+        "summary": "Why an object is where it is, and what it waits for."});
+    document.path(format!("{ROOT}/{scope}{}/{{name}}", definition.resource), json!({"get": get}));
+}

@@ -1,0 +1,131 @@
+//! Schemas of `propagation.crowsnest.io`.
+
+use serde_json::{Map, Value, json};
+
+use super::NAME;
+use crate::resource::openapi::schema_name;
+use crate::resource::registry::VERSION;
+use crate::resource::schema::{body, flag, list, number, object, reference, status_schema, text, time};
+
+pub(super) const ROOT: &str = "/apis/propagation.crowsnest.io/v1alpha1";
+
+fn name_of(schema: &str) -> String {
+    schema_name(NAME, VERSION, schema)
+}
+
+pub(super) fn of(schema: &str) -> Value {
+    reference(&name_of(schema))
+}
+
+fn one_of(words: &[&str]) -> Value {
+    json!({"type": "string", "enum": words})
+}
+
+pub(super) const FAILURES: [(&str, &str); 5] = [
+    ("400", "The request cannot be parsed, or names a kind that is not served."),
+    ("401", "The caller is not authenticated."),
+    ("403", "The caller has no right to get an object, or admission refuses a proposed one."),
+    ("404", "There is no such object."),
+    ("422", "The body is invalid; the causes name the fields."),
+];
+
+type Schemas = Vec<(&'static str, Value)>;
+
+/// Schemas of what its paths take and answer.
+pub(super) fn schemas() -> Map<String, Value> {
+    let named = parts().into_iter().chain(explanations()).chain(plans());
+    let own = named.map(|(name, schema)| (name_of(name), schema));
+    own.chain(status_schema()).collect()
+}
+
+/// Parts of responses.
+fn parts() -> Schemas {
+    let reference = || json!({"apiVersion": text(), "kind": text(), "namespace": text(), "name": text()});
+    let policy = || json!({"kind": text(), "namespace": text(), "name": text()});
+    let with = |mut fields: Value, more: Value| {
+        if let (Some(fields), Value::Object(more)) = (fields.as_object_mut(), more) {
+            fields.extend(more);
+        }
+        fields
+    };
+    let outcomes = ["Chosen", "Claimed", "LowerPriority", "LessPrecise", "LaterName", "ClusterScope", "NotPreempting"];
+    let considered = with(
+        policy(),
+        json!({"priority": number(), "selectsBy": one_of(&["All", "LabelSelector", "Name"]), "outcome": one_of(&outcomes),
+            "message": text()}),
+    );
+    let rule = with(policy(), json!({"overriders": of("Object"), "differences": list(of("Difference"))}));
+    let estimate = json!({"replicas": number(), "boundBy": one_of(&["Nodes", "Models", "Summary", "Promised", "Quota", "Estimator"])});
+    let cluster = json!({"name": text(), "rejected": object(json!({"filter": text(), "reason": text()}), &[]), "score": number(),
+        "estimate": object(estimate, &["boundBy"]), "selected": flag(), "replicas": number()});
+    let cluster = object(cluster, &["rejected", "estimate", "replicas"]);
+    let term = json!({"affinity": text(), "message": text(), "clusters": list(cluster)});
+    let triggers = ["PlacementChanged", "ReplicasChanged", "RescheduleRequested", "Reconcile", "TargetTerminating"];
+    let scheduling = json!({"decision": one_of(&["Keep", "Schedule", "Clear", "Fail"]), "trigger": one_of(&triggers),
+        "reason": text(), "message": text(), "terms": list(object(term, &["affinity", "message"]))});
+    vec![
+        ("Object", json!({"type": "object", "description": "A whole object.", "additionalProperties": true})),
+        ("Reference", object(reference(), &["namespace"])),
+        ("PolicyName", object(policy(), &["namespace"])),
+        ("Policy", object(considered, &["namespace"])),
+        ("Override", object(rule, &["namespace"])),
+        ("Difference", object(json!({"path": text(), "before": {}, "after": {}}), &["before", "after"])),
+        ("Scheduling", object(scheduling, &["trigger", "reason", "message"])),
+        ("Waiting", object(json!({"cause": text(), "cluster": text(), "message": text()}), &["cluster"])),
+    ]
+}
+
+fn explanations() -> Schemas {
+    let binding = json!({"apiVersion": text(), "kind": text(), "namespace": text(), "name": text(), "replicas": number(),
+        "scheduledAt": time(), "message": text(), "requiredBy": list(of("Reference"))});
+    let binding = object(binding, &["namespace", "scheduledAt", "message", "requiredBy"]);
+    let target = json!({"cluster": text(), "placed": one_of(&["Scheduled", "Required", "Evicting"]), "replicas": number(),
+        "overrides": list(of("Override")), "work": of("Reference"), "applied": flag(),
+        "health": one_of(&["Healthy", "Unhealthy", "Unknown"])});
+    let target = object(target, &["replicas", "work", "health"]);
+    let explanation = || {
+        json!({"metadata": of("Object"), "template": of("Reference"), "policy": of("PolicyName"), "policies": list(of("Policy")),
+            "binding": binding, "scheduling": of("Scheduling"), "targets": list(target.clone()), "waiting": list(of("Waiting"))})
+    };
+    let optional = &["policy", "binding", "scheduling"];
+    vec![
+        ("Explanation", body("Explanation", explanation(), optional)),
+        ("ClusterExplanation", body("ClusterExplanation", explanation(), optional)),
+    ]
+}
+
+fn described(mut schema: Value, description: &str) -> Value {
+    schema["description"] = description.into();
+    schema
+}
+
+fn plans() -> Schemas {
+    let change = || one_of(&["Added", "Changed", "Removed", "Unchanged"]);
+    let planned = json!({"apiVersion": text(), "kind": text(), "namespace": text(), "name": text(), "change": change(),
+        "differences": list(of("Difference"))});
+    let cluster = json!({"name": text(), "change": change(), "replicasBefore": number(), "replicas": number(),
+        "overrides": list(of("Override")), "manifestBefore": of("Object"), "manifest": of("Object"),
+        "differences": list(of("Difference")), "message": text()});
+    let cluster = object(cluster, &["replicasBefore", "replicas", "manifestBefore", "manifest", "message"]);
+    let template = json!({"template": of("Reference"), "change": change(), "policyBefore": of("PolicyName"),
+        "policy": of("PolicyName"), "policies": list(of("Policy")), "scheduling": of("Scheduling"), "clusters": list(cluster),
+        "dependencies": list(of("Reference")), "requiredBy": list(of("Reference")), "waiting": list(of("Waiting")),
+        "message": text()});
+    let template = object(template, &["policyBefore", "policy", "scheduling", "requiredBy", "message"]);
+    let counted = |description: &str| json!({"type": "integer", "format": "int64", "description": description});
+    let status = object(
+        json!({"objects": list(object(planned, &["namespace"])), "templates": list(template),
+            "more": counted("Templates beyond the limit."), "withheld": counted("Templates that the caller has no right to get."),
+            "notices": list(text())}),
+        &[],
+    );
+    let spec = object(
+        json!({"objects": described(list(of("Object")), "Objects as they would be applied."),
+            "deletions": described(list(of("Object")), "Objects that would be deleted; only what names them is read."),
+            "manifests": {"type": "boolean", "description": "Include manifests (default true)."},
+            "limit": {"type": "integer", "format": "int32", "description": "Maximum number of templates (default 50, at most 500)."}}),
+        &["objects", "deletions", "manifests", "limit"],
+    );
+    let fields = json!({"metadata": of("Object"), "spec": spec, "status": status});
+    vec![("Plan", body("Plan", fields, &["kind", "apiVersion", "metadata", "spec", "status"]))]
+}

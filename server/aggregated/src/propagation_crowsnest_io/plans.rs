@@ -1,0 +1,333 @@
+//! `plans`: the effect that a change of objects would have. Nothing is written.
+
+use crowsnest_apimachinery::status::ApiError;
+use std::collections::BTreeSet;
+
+use async_trait::async_trait;
+use axum::extract::Request;
+use axum::response::Response;
+use crowsnest_apimachinery::field::FieldError;
+use crowsnest_apimachinery::request::is_path_segment;
+use crowsnest_controllers::reports::{Affected, Proposal, Reports, Role, Wish};
+use crowsnest_plan::report::{Change, PlanReport, TemplatePlan};
+use crowsnest_plan::whatif;
+use http::StatusCode;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::openapi::{FAILURES, ROOT, of};
+use super::rights::Reader;
+use super::{API_VERSION, NAME, reports};
+use crate::request::context::RequestContext;
+use crate::resource::openapi::Document;
+use crate::resource::schema::{JSON, responses};
+use crate::resource::{CREATE, Definition, Paths, Resource};
+use crate::server::Aggregated;
+use crowsnest_process::reply::collect;
+use crowsnest_process::reply::json as reply;
+
+/// Maximum number of objects in one plan.
+const MOST_OBJECTS: usize = 100;
+/// Default and maximum number of templates in a plan.
+const TEMPLATES: usize = 50;
+const MOST_TEMPLATES: usize = 500;
+
+pub(super) struct Plans;
+
+#[async_trait]
+impl Resource for Plans {
+    fn definition(&self) -> &Definition {
+        const DEFINITION: Definition =
+            Definition { singular: "plan", ..Definition::new("plans", "Plan", CREATE, Paths::Collection) };
+        &DEFINITION
+    }
+
+    fn describe(&self, _version: &str, document: &mut Document) {
+        let content = json!({JSON: {"schema": of("Plan")}});
+        let post = json!({"operationId": "plans-create", "tags": ["propagation"],
+            "responses": responses("201", content.clone(), &FAILURES),
+            "summary": "What would become of the fleet if these objects were applied or deleted. Nothing is.",
+            "requestBody": {"required": true, "content": content}});
+        document.path(format!("{ROOT}/plans"), json!({"post": post}));
+    }
+
+    async fn serve(
+        &self,
+        server: &Aggregated,
+        context: &RequestContext,
+        request: Request,
+    ) -> Result<Response, ApiError> {
+        plan(server, context, request).await
+    }
+}
+
+/// Request body of a plan.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Sent {
+    #[serde(default)]
+    api_version: Option<String>,
+    #[serde(default)]
+    kind: Option<String>,
+    spec: Spec,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Spec {
+    #[serde(default)]
+    objects: Vec<Value>,
+    /// Objects to delete; only the fields that identify them are read.
+    #[serde(default)]
+    deletions: Vec<Value>,
+    #[serde(default = "yes")]
+    manifests: bool,
+    #[serde(default)]
+    limit: Option<usize>,
+}
+
+fn yes() -> bool {
+    true
+}
+
+impl Spec {
+    /// All objects, with their field in the request and the requested change.
+    fn wishes<'s>(&'s self) -> impl Iterator<Item = (String, &'s Value, Wish)> {
+        let of = |field: &'static str, wish: Wish| {
+            move |(nth, object): (usize, &'s Value)| (format!("spec.{field}[{nth}]"), object, wish)
+        };
+        let applied = self.objects.iter().enumerate().map(of("objects", Wish::Apply));
+        applied.chain(self.deletions.iter().enumerate().map(of("deletions", Wish::Delete)))
+    }
+}
+
+fn text<'v>(object: &'v Value, pointer: &str) -> &'v str {
+    object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn invalid(errors: Vec<FieldError>) -> ApiError {
+    ApiError::invalid(NAME, "Plan", "", errors).into()
+}
+
+/// Validates the request.
+fn check(sent: &Sent) -> Result<(), ApiError> {
+    let is_ours = |field: &Option<String>, ours: &str| field.as_deref().is_none_or(|field| field == ours);
+    if !is_ours(&sent.api_version, API_VERSION) || !is_ours(&sent.kind, "Plan") {
+        return Err(ApiError::bad_request(format!("the body is no Plan of {API_VERSION}")));
+    }
+    let spec = &sent.spec;
+    let mut errors = Vec::new();
+    let count = spec.wishes().count();
+    if count == 0 {
+        errors.push(FieldError::required("spec.objects", "a plan is about one object at least"));
+    }
+    if count > MOST_OBJECTS {
+        let detail = format!("a plan is about {MOST_OBJECTS} objects at most");
+        errors.push(FieldError::invalid("spec.objects", &count, detail));
+    }
+    if let Some(limit) = spec.limit.filter(|limit| !(1..=MOST_TEMPLATES).contains(limit)) {
+        errors.push(FieldError::invalid("spec.limit", &limit, format!("must be from 1 to {MOST_TEMPLATES}")));
+    }
+    let mut seen = BTreeSet::new();
+    for (path, object, _) in spec.wishes() {
+        for field in ["/apiVersion", "/kind", "/metadata/name"] {
+            if text(object, field).is_empty() {
+                errors.push(FieldError::required(format!("{path}{}", field.replace('/', ".")), ""));
+            }
+        }
+        for pointer in ["/metadata/namespace", "/metadata/name"] {
+            let value = text(object, pointer);
+            if !is_path_segment(value) {
+                let field = format!("{path}{}", pointer.replace('/', "."));
+                errors.push(FieldError::invalid(field, &value, "may not be '.' or '..' or contain '/' or '%'"));
+            }
+        }
+        let name = (text(object, "/metadata/namespace"), text(object, "/metadata/name"));
+        if !seen.insert((text(object, "/apiVersion"), text(object, "/kind"), name)) {
+            errors.push(FieldError::duplicate(path, &name.1));
+        }
+    }
+    if errors.is_empty() { Ok(()) } else { Err(invalid(errors)) }
+}
+
+/// Computes the plan for a client's proposal.
+async fn plan(server: &Aggregated, context: &RequestContext, request: Request) -> Result<Response, ApiError> {
+    let reports = reports(server)?;
+    let body = collect(request.into_body()).await?;
+    let sent: Sent = serde_json::from_slice(&body)
+        .map_err(|error| ApiError::bad_request(format!("error decoding the Plan's JSON: {error}")))?;
+    check(&sent)?;
+    let planner = Planner(Reader { delegated: &server.delegated, user: &context.user });
+    let proposal = planner.proposal(&reports, &sent.spec).await?;
+    let mut chosen = Chosen { left: sent.spec.limit.unwrap_or(TEMPLATES), ..Chosen::default() };
+    let mut planning = reports.planning(&proposal, sent.spec.manifests).await?;
+    planning.plan(&planner.choose(&proposal, reports.affected(&proposal).await?, &mut chosen).await?).await?;
+    // Dependencies are known only now, and need rights of their own.
+    let dependencies = planning.dependencies().await?;
+    planning.plan(&planner.choose(&proposal, dependencies, &mut chosen).await?).await?;
+    let (plans, mut told) = planning.finish().await?;
+    told.extend(notices(&proposal, &plans, sent.spec.manifests));
+    let objects = proposal.objects.iter();
+    let report = PlanReport {
+        objects: objects.map(|one| whatif::of_object(one.before.as_deref(), one.after.as_ref())).collect(),
+        notices: told,
+        templates: plans,
+        more: chosen.more,
+        withheld: chosen.withheld,
+    };
+    let status = serde_json::to_value(&report).map_err(ApiError::internal)?;
+    let answer = json!({"apiVersion": API_VERSION, "kind": "Plan", "metadata": {}, "status": status});
+    Ok(reply(StatusCode::CREATED, &answer))
+}
+
+/// Templates that are planned.
+#[derive(Default)]
+struct Chosen {
+    known: BTreeSet<Affected>,
+    /// Remaining number of templates.
+    left: usize,
+    more: usize,
+    withheld: usize,
+}
+
+/// Selects the objects and templates of a plan by the caller's rights.
+struct Planner<'r>(Reader<'r>);
+
+impl Planner<'_> {
+    /// The proposed objects as they would be stored; the caller must be allowed to read each of them.
+    async fn proposal(&self, reports: &Reports, spec: &Spec) -> Result<Proposal, ApiError> {
+        let mut proposal = Proposal::default();
+        for (field, object, wish) in spec.wishes() {
+            let (api_version, kind) = (text(object, "/apiVersion"), text(object, "/kind"));
+            let resource = reports.resource_of(api_version, kind).await?;
+            let (namespace, name) = (text(object, "/metadata/namespace"), text(object, "/metadata/name"));
+            let Some(role) = reports.role_of(&resource) else {
+                let detail = "policies, overrides, customizations, clusters, quotas, rebalancers and what is propagated \
+                              can be planned";
+                return Err(invalid(vec![FieldError::invalid(format!("{field}.kind"), kind, detail)]));
+            };
+            match (resource.namespaced, namespace.is_empty()) {
+                (true, true) => {
+                    return Err(invalid(vec![FieldError::required(format!("{field}.metadata.namespace"), "")]));
+                }
+                (false, false) => {
+                    let detail = format!("{kind} has no namespace");
+                    let error = FieldError::invalid(format!("{field}.metadata.namespace"), namespace, detail);
+                    return Err(invalid(vec![error]));
+                }
+                _ => {}
+            }
+            if role == Role::Customization && wish == Wish::Apply {
+                self.0.must_create(&resource).await?;
+            }
+            let readable = self.0.may_see_proposed(&resource, namespace, name).await?;
+            let proposed = reports.propose(resource, role, (object, wish), readable).await?;
+            if role == Role::Cluster && proposed.before.is_none() {
+                let detail = "nobody knows what a cluster serves and has room for before it has joined";
+                return Err(invalid(vec![FieldError::invalid(format!("{field}.metadata.name"), name, detail)]));
+            }
+            proposal.objects.push(proposed);
+        }
+        Ok(proposal)
+    }
+
+    /// Selects proposed templates first, then others that the caller may get; with each, a flag that shows its secret
+    /// values. A template that is selected twice counts once.
+    async fn choose(
+        &self,
+        proposal: &Proposal,
+        affected: BTreeSet<Affected>,
+        chosen: &mut Chosen,
+    ) -> Result<Vec<(Affected, bool)>, ApiError> {
+        let proposed = |one: &Affected| {
+            proposal.objects.iter().find(|object| {
+                object.role == Role::Template
+                    && object.resource == one.resource
+                    && text(object.seen(), "/metadata/namespace") == one.namespace
+                    && text(object.seen(), "/metadata/name") == one.name
+            })
+        };
+        let (own, others): (Vec<&Affected>, Vec<&Affected>) = affected.iter().partition(|one| proposed(one).is_some());
+        let mut templates = Vec::new();
+        for one in own.into_iter().chain(others) {
+            let is_known = chosen.known.contains(one);
+            if chosen.left == 0 && !is_known {
+                chosen.more += 1;
+                continue;
+            }
+            let given = proposed(one);
+            if given.is_some() || is_known || self.0.may_get(&one.resource, &one.namespace, &one.name).await? {
+                chosen.left -= usize::from(chosen.known.insert(one.clone()));
+                templates.push((one.clone(), given.is_none_or(|given| given.readable)));
+            } else {
+                chosen.withheld += 1;
+            }
+        }
+        Ok(templates)
+    }
+}
+
+/// Effects of a deletion that are not planned.
+const LEFT_OUT: [(&str, &str); 2] = [
+    ("Namespace", "what is in a namespace goes with it; it is not planned"),
+    ("CustomResourceDefinition", "objects of a kind go with its definition; they are not planned"),
+];
+
+/// Notices for the reader of a plan.
+fn notices(proposal: &Proposal, plans: &[TemplatePlan], manifests: bool) -> Vec<String> {
+    let mut notices = Vec::new();
+    let is_new = proposal.objects.iter().any(|one| one.role == Role::Template && one.before.is_none());
+    let divides = plans.iter().any(|plan| plan.clusters.iter().filter(|one| one.replicas.is_some()).count() > 1);
+    if is_new && divides {
+        let text = "which of equally good clusters gets a remaining replica depends on the uid of a new object, which is not known yet";
+        notices.push(text.to_owned());
+    }
+    let goes = |kind: &str| proposal.objects.iter().any(|one| one.after.is_none() && one.resource.kind == kind);
+    for (kind, text) in LEFT_OUT {
+        if goes(kind) {
+            notices.push(text.to_owned());
+        }
+    }
+    let clusters = || plans.iter().flat_map(|plan| &plan.clusters);
+    if manifests && clusters().any(|one| one.change != Change::Removed && one.manifest.is_none()) {
+        notices.push("not every manifest is told: some cannot be made, or there are too many".to_owned());
+    }
+    notices
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[rstest::rstest]
+    #[case(json!({"spec": {"objects": []}}), "spec.objects: Required value: a plan is about one object at least")]
+    #[case(
+        json!({"spec": {"objects": [{"kind": "ConfigMap"}], "limit": 0}}),
+        "[spec.limit: Invalid value: 0: must be from 1 to 500, spec.objects[0].apiVersion: Required value, spec.objects[0].metadata.name: Required value]"
+    )]
+    #[case(
+        json!({"spec": {"deletions": [{"apiVersion": "v1", "kind": "ConfigMap"}]}}),
+        "spec.deletions[0].metadata.name: Required value"
+    )]
+    #[case(
+        json!({"spec": {"deletions": [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "a/secrets/b"}}]}}),
+        "spec.deletions[0].metadata.name: Invalid value: \"a/secrets/b\": may not be '.' or '..' or contain '/' or '%'"
+    )]
+    #[case(json!({"kind": "Pod", "spec": {"objects": [1]}}), "the body is no Plan of propagation.crowsnest.io/v1alpha1")]
+    #[case(
+        json!({"spec": {"objects": [{"apiVersion": "v1", "kind": "A", "metadata": {"name": "x"}},
+            {"apiVersion": "v1", "kind": "A", "metadata": {"name": "x"}}]}}),
+        "spec.objects[1]: Duplicate value: \"x\""
+    )]
+    #[case(
+        json!({"spec": {"objects": [{"apiVersion": "v1", "kind": "A", "metadata": {"name": "x"}}],
+            "deletions": [{"apiVersion": "v1", "kind": "A", "metadata": {"name": "x"}}]}}),
+        "spec.deletions[0]: Duplicate value: \"x\""
+    )]
+    fn questions_that_make_no_sense(#[case] body: Value, #[case] expected: &str) {
+        let sent: Sent = serde_json::from_value(body).unwrap();
+        let failure = check(&sent).unwrap_err();
+        let message = failure.message;
+        assert!(message.ends_with(expected), "{message}");
+    }
+}

@@ -1,0 +1,286 @@
+//! Delegated authentication and authorization of the aggregated server, as in other extension API servers.
+//! Authenticates with front-proxy headers behind a trusted client certificate, else with the user of a client
+//! certificate, else with a bearer token that the control plane reviews. Authorizes with a SubjectAccessReview in the
+//! control plane. Results are cached briefly.
+
+use crowsnest_apimachinery::status::{ApiError, Reason};
+use crowsnest_component_base::client_errors::api_error;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crowsnest_apimachinery::user::{ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, UserInfo};
+use crowsnest_apiserver::audit::Attributes;
+use crowsnest_apiserver::authn::bearer::bearer_token;
+use crowsnest_apiserver::authn::request_header;
+use crowsnest_process::client_certificate::{Certificate, Peer};
+use http::HeaderMap;
+use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
+use k8s_openapi::api::authorization::v1::{
+    NonResourceAttributes, ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
+};
+use kube::api::{Api, PostParams};
+use moka::future::Cache;
+
+/// Decision of the control plane.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verdict {
+    pub allowed: bool,
+    pub reason: String,
+}
+
+impl Verdict {
+    /// Returns an error with kube-apiserver's wording if the request is denied.
+    pub fn check(&self, caller: &UserInfo, attributes: &Attributes) -> Result<(), ApiError> {
+        if self.allowed { Ok(()) } else { Err(forbidden(caller, attributes, &self.reason)) }
+    }
+}
+
+/// Keyed hash of a token, so that the memory of this process contains no usable token.
+type Fingerprint = [u8; 32];
+
+/// Cache time of a token review. Refused tokens are cached separately and for less time: they may become valid soon,
+/// and invented tokens must not evict valid ones.
+const GOOD_FOR: Duration = Duration::from_secs(10);
+const REFUSED_FOR: Duration = Duration::from_secs(5);
+
+/// Size in bytes of a name and its groups up to which verdicts are cached.
+const LONGEST_CACHED_IDENTITY: usize = 64 * 1024;
+
+/// Sends reviews of tokens and rights to the control plane.
+#[derive(Clone)]
+pub struct Delegated {
+    control_plane: kube::Client,
+    fingerprints: Arc<ring::hmac::Key>,
+    tokens: Cache<Fingerprint, UserInfo>,
+    refused: Cache<Fingerprint, ()>,
+    verdicts: Cache<(UserInfo, Attributes), Verdict>,
+}
+
+impl Delegated {
+    pub fn new(control_plane: kube::Client) -> Self {
+        let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, &rand::random::<[u8; 32]>());
+        Self {
+            control_plane,
+            fingerprints: Arc::new(key),
+            tokens: Cache::builder().max_capacity(1_000).time_to_live(GOOD_FOR).build(),
+            refused: Cache::builder().max_capacity(1_000).time_to_live(REFUSED_FOR).build(),
+            verdicts: Cache::builder().max_capacity(10_000).time_to_live(Duration::from_secs(5)).build(),
+        }
+    }
+
+    /// Client of the control plane, with the account of this process.
+    pub fn control_plane(&self) -> kube::Client {
+        self.control_plane.clone()
+    }
+
+    /// The caller, or 401. As in kube-apiserver, the first valid credential counts, and a request with an invalid
+    /// credential is not anonymous.
+    pub async fn authenticate(&self, peer: &Peer, headers: &HeaderMap) -> Result<UserInfo, ApiError> {
+        if peer.front_proxy
+            && let Some(caller) = request_header::remote_user(headers).map_err(ApiError::from)?
+        {
+            return Ok(known(caller));
+        }
+        if let Certificate::User(user) = &peer.certificate {
+            return Ok(known(user.clone()));
+        }
+        if let Some(token) = bearer_token(headers).map_err(ApiError::from)? {
+            return self.owner(&token).await;
+        }
+        match &peer.certificate {
+            Certificate::Refused(why) => {
+                tracing::debug!(why, "client certificate refused");
+                Err(ApiError::unauthorized())
+            }
+            _ => Ok(known(UserInfo { name: ANONYMOUS.into(), ..UserInfo::default() })),
+        }
+    }
+
+    async fn owner(&self, token: &str) -> Result<UserInfo, ApiError> {
+        let mut fingerprint = Fingerprint::default();
+        fingerprint.copy_from_slice(ring::hmac::sign(&self.fingerprints, token.as_bytes()).as_ref());
+        if let Some(owner) = self.tokens.get(&fingerprint).await {
+            return Ok(owner);
+        }
+        if self.refused.contains_key(&fingerprint) {
+            return Err(ApiError::unauthorized());
+        }
+        match self.review_token(token).await? {
+            Some(owner) => {
+                let owner = known(owner);
+                self.tokens.insert(fingerprint, owner.clone()).await;
+                Ok(owner)
+            }
+            None => {
+                self.refused.insert(fingerprint, ()).await;
+                Err(ApiError::unauthorized())
+            }
+        }
+    }
+
+    async fn review_token(&self, token: &str) -> Result<Option<UserInfo>, ApiError> {
+        let review = TokenReview {
+            spec: TokenReviewSpec { token: token.to_owned(), audiences: None },
+            ..TokenReview::default()
+        };
+        let reviews: Api<TokenReview> = Api::all(self.control_plane.clone());
+        let answer = reviews.create(&PostParams::default(), &review).await.map_err(api_error)?;
+        let status = answer.status.unwrap_or_default();
+        let user = status.user.unwrap_or_default();
+        if status.authenticated != Some(true) || user.username.as_ref().is_none_or(String::is_empty) {
+            return Ok(None);
+        }
+        Ok(Some(UserInfo {
+            name: user.username.unwrap_or_default(),
+            uid: user.uid.unwrap_or_default(),
+            groups: user.groups.unwrap_or_default(),
+            extra: user.extra.unwrap_or_default(),
+        }))
+    }
+
+    /// Decision of RBAC in the control plane.
+    pub async fn review(&self, caller: &UserInfo, attributes: &Attributes) -> Result<Verdict, ApiError> {
+        if caller.is_master() {
+            return Ok(Verdict { allowed: true, reason: String::new() });
+        }
+        let key = (caller.clone(), attributes.clone());
+        if let Some(verdict) = self.verdicts.get(&key).await {
+            return Ok(verdict);
+        }
+        let verdict = self.review_access(caller, attributes).await?;
+        // Without authentication of webhook clients, any client can send reviews: the names in them must not fill the memory.
+        let groups: usize = caller.groups.iter().map(String::len).sum();
+        if caller.name.len() + groups <= LONGEST_CACHED_IDENTITY {
+            self.verdicts.insert(key, verdict.clone()).await;
+        }
+        Ok(verdict)
+    }
+
+    async fn review_access(&self, caller: &UserInfo, attributes: &Attributes) -> Result<Verdict, ApiError> {
+        let mut spec = SubjectAccessReviewSpec {
+            user: Some(caller.name.clone()),
+            uid: Some(caller.uid.clone()).filter(|u| !u.is_empty()),
+            groups: Some(caller.groups.clone()),
+            extra: Some(caller.extra.clone()).filter(|e| !e.is_empty()),
+            ..SubjectAccessReviewSpec::default()
+        };
+        match &attributes.path {
+            Some(path) => {
+                spec.non_resource_attributes =
+                    Some(NonResourceAttributes { path: Some(path.clone()), verb: Some(attributes.verb.clone()) });
+            }
+            None => {
+                let some = |text: &String| Some(text.clone()).filter(|t| !t.is_empty());
+                spec.resource_attributes = Some(ResourceAttributes {
+                    group: some(&attributes.group),
+                    version: some(&attributes.version),
+                    resource: some(&attributes.resource),
+                    subresource: some(&attributes.subresource),
+                    namespace: some(&attributes.namespace),
+                    name: some(&attributes.name),
+                    verb: Some(attributes.verb.clone()),
+                    ..ResourceAttributes::default()
+                });
+            }
+        }
+        let reviews: Api<SubjectAccessReview> = Api::all(self.control_plane.clone());
+        let review = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
+        let answer = reviews.create(&PostParams::default(), &review).await.map_err(api_error)?;
+        let status = answer.status.unwrap_or_default();
+        Ok(Verdict { allowed: status.allowed, reason: status.reason.unwrap_or_default() })
+    }
+}
+
+/// Adds the group that every API server adds.
+fn known(user: UserInfo) -> UserInfo {
+    match user.groups.iter().any(|group| group == AUTHENTICATED || group == UNAUTHENTICATED) {
+        true => user,
+        false => user.completed(),
+    }
+}
+
+fn forbidden(caller: &UserInfo, attributes: &Attributes, reason: &str) -> ApiError {
+    let tail = if reason.is_empty() { String::new() } else { format!(": {reason}") };
+    if let Some(path) = &attributes.path {
+        let text = format!("forbidden: User \"{}\" cannot {} path \"{path}\"{tail}", caller.name, attributes.verb);
+        return ApiError::new(Reason::Forbidden, text).with_object("", "", "");
+    }
+    let resource = if attributes.subresource.is_empty() {
+        attributes.resource.clone()
+    } else {
+        format!("{}/{}", attributes.resource, attributes.subresource)
+    };
+    let what = match attributes.group.as_str() {
+        "" => attributes.resource.clone(),
+        group => format!("{}.{group}", attributes.resource),
+    };
+    let place = match attributes.namespace.as_str() {
+        "" => "at the cluster scope".to_owned(),
+        namespace => format!("in the namespace \"{namespace}\""),
+    };
+    let subject = if attributes.name.is_empty() { what } else { format!("{what} \"{}\"", attributes.name) };
+    let text = format!(
+        "{subject} is forbidden: User \"{}\" cannot {} resource \"{resource}\" in API group \"{}\" {place}{tail}",
+        caller.name, attributes.verb, attributes.group
+    );
+    ApiError::new(Reason::Forbidden, text).with_object(&attributes.group, &attributes.resource, &attributes.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::HeaderValue;
+
+    type Given<'a> = &'a [(&'static str, &'a [u8])];
+
+    fn headers(given: Given<'_>) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in given {
+            headers.append(*name, HeaderValue::from_bytes(value).unwrap());
+        }
+        headers
+    }
+
+    /// Name of the authenticated user, or status code. The control plane is unreachable.
+    async fn authenticated(peer: &Peer, given: Given<'_>) -> Result<String, u16> {
+        let nowhere = kube::Config::new(http::Uri::from_static("http://127.0.0.1:9"));
+        let delegated = Delegated::new(kube::Client::try_from(nowhere).unwrap());
+        let caller = delegated.authenticate(peer, &headers(given)).await;
+        caller.map(|caller| caller.name).map_err(|failure| failure.code)
+    }
+
+    #[tokio::test]
+    async fn the_first_proof_counts_and_a_bad_one_is_not_nobody() {
+        let user = |front_proxy| Peer {
+            front_proxy,
+            certificate: Certificate::User(UserInfo::new("carla", ["dev"])),
+            ..Peer::default()
+        };
+        let proxy =
+            |front_proxy| Peer { front_proxy, certificate: Certificate::Refused("x".into()), ..Peer::default() };
+        let nobody = Peer::default();
+        let alice: Given<'_> = &[("x-remote-user", b"alice")];
+        let latin: Given<'_> = &[("x-remote-user", b"zo\xeb")];
+        let group: Given<'_> = &[("x-remote-user", b"alice"), ("x-remote-group", b"\xff")];
+        let two: Given<'_> = &[("x-remote-user", b"alice"), ("x-remote-user", b"root")];
+        let cases: [(&Peer, Given<'_>, Result<&str, u16>); 14] = [
+            (&proxy(true), two, Err(400)),
+            (&user(false), two, Ok("carla")),
+            (&nobody, &[("authorization", b"Bearer t"), ("authorization", b"Bearer u")], Err(400)),
+            (&nobody, &[("authorization", b"Bearer \xff")], Err(401)),
+            (&proxy(true), alice, Ok("alice")),
+            (&proxy(true), latin, Err(400)),
+            (&proxy(true), group, Err(400)),
+            (&proxy(true), &[], Err(401)),
+            (&proxy(false), alice, Err(401)),
+            (&user(true), alice, Ok("alice")),
+            (&user(true), &[], Ok("carla")),
+            (&user(false), alice, Ok("carla")),
+            (&nobody, alice, Ok("system:anonymous")),
+            (&nobody, &[("authorization", b"Basic abc")], Ok("system:anonymous")),
+        ];
+        for (nth, (peer, given, expected)) in cases.into_iter().enumerate() {
+            assert_eq!(authenticated(peer, given).await, expected.map(str::to_owned), "case {nth}");
+        }
+    }
+}

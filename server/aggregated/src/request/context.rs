@@ -1,0 +1,256 @@
+//! Attributes of a request, and the authenticated request that has them.
+//!
+//! Attributes are computed once, from the raw path and query, for authorization, routing, limits, audit and traces alike. Pure.
+
+use std::sync::Arc;
+
+use crowsnest_apimachinery::request::{PathError, Query, RequestInfo, RequestPath, requested_upgrade};
+use crowsnest_apimachinery::user::UserInfo;
+use crowsnest_apiserver::audit::{Attributes, Record};
+use crowsnest_process::client_certificate::Peer;
+use http::{HeaderMap, Method, Uri, header};
+
+use crate::resource::registry::{Registry, Route};
+use crate::resource::{Members, Requested};
+use crate::{cluster_karmada_io, search_karmada_io};
+
+/// Verbs that change nothing.
+const READS: [&str; 5] = ["get", "list", "watch", "head", "options"];
+
+/// An authenticated request.
+pub struct RequestContext {
+    /// The caller; after impersonation the impersonated user.
+    pub user: UserInfo,
+    pub peer: Peer,
+    pub attributes: RequestAttributes,
+    /// `None` if the request is not audited.
+    pub audit: Option<Arc<Record>>,
+}
+
+/// Attributes of a request.
+#[derive(Debug, Clone)]
+pub struct RequestAttributes {
+    pub route: Route,
+    /// Raw path, which is that of `route`.
+    pub path: String,
+    pub query: Query,
+    /// Attributes that the control plane authorizes.
+    pub here: Attributes,
+    /// Attributes of the proxied request, as the member's API server derives them.
+    pub member: Option<Attributes>,
+    /// Member that the path names; `*` means all members.
+    pub cluster: Option<String>,
+    /// True if the response may be a stream of server-sent events.
+    pub accepts_events: bool,
+    /// True for watches, streams and tunnels: they have no time limit and do not count as in flight.
+    pub long_running: bool,
+    /// Reason why the path is refused: other servers could interpret it differently.
+    pub refused: Option<PathError>,
+}
+
+impl RequestContext {
+    /// Decoded name of the object; empty for collections.
+    pub fn name(&self) -> &str {
+        &self.attributes.here.name
+    }
+
+    /// Decoded namespace; empty for cluster-scoped requests.
+    pub fn namespace(&self) -> &str {
+        &self.attributes.here.namespace
+    }
+
+    pub fn query(&self) -> &Query {
+        &self.attributes.query
+    }
+}
+
+impl RequestAttributes {
+    pub fn parse(registry: &Registry, method: &Method, uri: &Uri, headers: &HeaderMap) -> Self {
+        let (path, query) = (uri.path(), Query::parse(uri.query()));
+        let info = RequestInfo::parse(method, path, &query);
+        let route = match registry.route(path) {
+            // A handler must not be reached with attributes that name another resource.
+            Route::Resource(found) if !found.agrees_with(&info) => Route::Unknown,
+            route => route,
+        };
+        let found = route.found();
+        let unserved = info.unserved;
+        let here = Attributes::from(match found {
+            Some(found) if found.resource.applies_field_selector() => info,
+            // The others do not apply the selector, so a right to the name that it requires is not sufficient.
+            _ if !info.named => RequestInfo { name: String::new(), ..info },
+            _ => info,
+        });
+        let members = found.map_or(Members::None, |found| found.resource.members());
+        let inner = found.filter(|_| members != Members::None).map(|found| found.below(path));
+        let member = inner.map(|path| {
+            let path = if path.is_empty() { "/" } else { path };
+            Attributes::from(RequestInfo::parse(method, path, &query))
+        });
+        let cluster = (members == Members::Named).then(|| here.name.clone());
+        let requested = Requested { upgrade: requested_upgrade(headers).is_some(), events: accepts_events(headers) };
+        let long_running = here.verb == "watch"
+            || found.is_some_and(|found| found.resource.is_long_running(requested))
+            || member.as_ref().is_some_and(|member| {
+                is_long_running(member, &query) || (requested.upgrade && may_be_upgraded(member))
+            });
+        let outer = &path[..path.len() - inner.map_or(0, str::len)];
+        let inner = RequestPath::check_forwarded(method, inner.unwrap_or_default());
+        let refused = RequestPath::parse(outer).err().or(unserved.map(PathError::from)).or(inner.err());
+        let (path, accepts_events) = (path.to_owned(), requested.events);
+        Self { route, path, query, here, member, cluster, accepts_events, long_running, refused }
+    }
+
+    /// The raw path after the version of the group (`/clusters/m1/status`); empty if the path leads to no resource.
+    pub fn tail(&self) -> &str {
+        self.route.found().map_or("", |found| found.tail(&self.path))
+    }
+
+    /// The raw path below the object, empty or with its slash.
+    pub fn below(&self) -> &str {
+        self.route.found().map_or("", |found| found.below(&self.path))
+    }
+
+    /// True if the request can change an object, here or in a member.
+    pub fn writes(&self) -> bool {
+        !READS.contains(&self.member.as_ref().unwrap_or(&self.here).verb.as_str())
+    }
+}
+
+fn accepts_events(headers: &HeaderMap) -> bool {
+    let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    accept.split(',').any(|kind| kind.trim().starts_with("text/event-stream"))
+}
+
+/// True if an upgraded connection to a member may be long-running. Lists and objects have none, nor has a path that leads through
+/// this server's proxies again.
+fn may_be_upgraded(member: &Attributes) -> bool {
+    let own = [cluster_karmada_io::NAME, search_karmada_io::NAME];
+    !member.subresource.is_empty() && !own.contains(&member.group.as_str())
+}
+
+/// True if a request to a member is long-running. A path that leads through this server's proxies again is not, so that
+/// each pass counts as in flight.
+fn is_long_running(member: &Attributes, query: &Query) -> bool {
+    match member.subresource.as_str() {
+        "exec" | "attach" | "portforward" => true,
+        "proxy" => member.group.is_empty(),
+        "log" => query.flag("follow"),
+        _ => matches!(member.verb.as_str(), "watch" | "proxy"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resource::registry::REGISTRY;
+    use rstest::rstest;
+
+    const CLUSTER: &str = "/apis/cluster.karmada.io/v1alpha1/clusters";
+    const FLEET: &str = "/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy";
+
+    fn attributes(method: &str, uri: &str, headers: &[(&'static str, &str)]) -> RequestAttributes {
+        let headers = headers.iter().map(|(name, value)| ((*name).parse().unwrap(), value.parse().unwrap())).collect();
+        RequestAttributes::parse(&REGISTRY, &method.parse().unwrap(), &uri.parse().unwrap(), &headers)
+    }
+
+    #[rstest]
+    #[case("GET", "/m1/proxy/api/v1/pods", false, false)]
+    #[case("GET", "/m1/proxy/api/v1/pods?watch=1", true, false)]
+    #[case("GET", "/m1/proxy/api/v1/namespaces/a/pods/p/log", false, false)]
+    #[case("GET", "/m1/proxy/api/v1/namespaces/a/pods/p/log?follow=true", true, false)]
+    #[case("POST", "/m1/proxy/api/v1/namespaces/a/pods/p/exec", true, true)]
+    #[case("DELETE", "/m1/proxy/api/v1/namespaces/a/pods/p", false, true)]
+    #[case("POST", "/m1/proxy/version", false, true)]
+    #[case("GET", "/m1/proxy", false, false)]
+    #[case("GET", "?watch=true", true, false)]
+    #[case("PATCH", "/m1", false, true)]
+    fn what_lasts_and_what_writes(#[case] method: &str, #[case] tail: &str, #[case] lasts: bool, #[case] writes: bool) {
+        let attributes = attributes(method, &format!("{CLUSTER}{tail}"), &[]);
+        assert_eq!((attributes.long_running, attributes.writes()), (lasts, writes));
+    }
+
+    #[test]
+    fn streams_and_upgrades_last() {
+        let query = "/apis/search.crowsnest.io/v1alpha1/query";
+        assert!(attributes("GET", query, &[("accept", "text/event-stream")]).long_running);
+        assert!(!attributes("GET", query, &[("accept", "application/json")]).long_running);
+        assert!(attributes("GET", "/apis/search.crowsnest.io/v1alpha1/logs?follow=true", &[]).long_running);
+        let count = "/apis/search.crowsnest.io/v1alpha1/count";
+        assert!(!attributes("GET", count, &[("accept", "text/event-stream")]).long_running, "it has no stream");
+        let upgrade = [("connection", "Upgrade"), ("upgrade", "websocket")];
+        let vnc = format!("{FLEET}/apis/subresources.kubevirt.io/v1/namespaces/a/virtualmachineinstances/v/vnc");
+        assert!(attributes("GET", &vnc, &upgrade).long_running);
+        // A caller's headers alone take no request out of the limits.
+        assert!(!attributes("GET", &format!("{FLEET}/api/v1/pods"), &upgrade).long_running);
+        assert!(!attributes("GET", &format!("{FLEET}/api/v1/pods"), &[("accept", "text/event-stream")]).long_running);
+    }
+
+    #[test]
+    fn the_members_object_is_told() {
+        let exec = attributes("GET", &format!("{CLUSTER}/m%31/proxy/api/v1/namespaces/a/pods/p/exec?command=ls"), &[]);
+        assert_eq!((exec.here.verb.as_str(), exec.here.name.as_str()), ("get", "m1"));
+        assert_eq!(exec.cluster.as_deref(), Some("m1"));
+        let member = exec.member.unwrap();
+        assert_eq!((member.resource.as_str(), member.subresource.as_str()), ("pods", "exec"));
+        assert_eq!((member.namespace.as_str(), member.name.as_str()), ("a", "p"));
+        let fleet = attributes("GET", &format!("{FLEET}/apis/apps/v1"), &[]);
+        assert_eq!(fleet.member.unwrap().path.as_deref(), Some("/apis/apps/v1"));
+        assert_eq!(fleet.cluster, None);
+    }
+
+    #[rstest]
+    #[case(&format!("{CLUSTER}/m1%2Fstatus"), true)]
+    #[case(&format!("{CLUSTER}/m1%2Fproxy/api/v1/secrets"), true)]
+    #[case(&format!("{CLUSTER}//m1/proxy/api"), true)]
+    #[case(&format!("{CLUSTER}/%2e%2e/clusters/m1"), true)]
+    #[case(&format!("{CLUSTER}/m1/proxy/api%2Fv1/secrets"), true)]
+    #[case(&format!("{CLUSTER}/m1/proxy//api/v1/secrets"), true)]
+    #[case(&format!("{CLUSTER}/m1/proxy/api/v1/x/../secrets"), true)]
+    #[case(&format!("{FLEET}/api%2Fv1/secrets"), true)]
+    #[case(&format!("{CLUSTER}/m1/proxy/api/v1/namespaces/a/services/s/proxy/x%2Fy//z"), false)]
+    #[case(&format!("{CLUSTER}/%2a/proxy/api/v1/pods"), false)]
+    #[case(&format!("{CLUSTER}/m1/proxy/api/v1/watch/pods"), false)]
+    #[case(&format!("{CLUSTER}/m1/proxy/api/v1/watch/namespaces/a/pods/p/exec"), true)]
+    #[case(&format!("{CLUSTER}/m1/proxy/api/v1/proxy/namespaces/a/pods/p"), true)]
+    #[case(&format!("{FLEET}/apis/apps/v1/%77atch/namespaces/a/deployments/d/scale"), true)]
+    #[case("/apis/cluster.karmada.io/v1alpha1/watch/clusters/m1/proxy", true)]
+    #[case("/apis", false)]
+    fn ambiguous_paths_are_refused(#[case] path: &str, #[case] expected: bool) {
+        let attributes = attributes("GET", path, &[]);
+        assert_eq!(attributes.refused.is_some(), expected, "{attributes:?}");
+    }
+
+    #[rstest]
+    #[case("GET", false)]
+    #[case("HEAD", true)]
+    #[case("PUT", true)]
+    #[case("PATCH", true)]
+    #[case("POST", true)]
+    #[case("DELETE", true)]
+    fn a_watch_by_prefix_is_a_get(#[case] method: &str, #[case] expected: bool) {
+        for path in [&*format!("{CLUSTER}/m1/proxy"), FLEET] {
+            let attributes = attributes(method, &format!("{path}/apis/apps/v1/watch/namespaces/a/deployments/d"), &[]);
+            assert_eq!(attributes.refused.is_some(), expected, "{attributes:?}");
+        }
+    }
+
+    #[rstest]
+    #[case("/apis/search.crowsnest.io/v1alpha1/query", "")]
+    #[case("/apis/search.crowsnest.io/v1alpha1/savedsearches", "")]
+    #[case("/apis/propagation.crowsnest.io/v1alpha1/plans", "")]
+    #[case(CLUSTER, "x")]
+    #[case("/apis/metrics.k8s.io/v1beta1/nodes", "x")]
+    fn a_right_to_one_name_needs_a_selector_that_is_applied(#[case] path: &str, #[case] expected: &str) {
+        let attributes = attributes("GET", &format!("{path}?fieldSelector=metadata.name%3Dx"), &[]);
+        assert_eq!(attributes.here.name, expected);
+    }
+
+    #[test]
+    fn nested_proxies_are_in_flight() {
+        let nested = format!("{CLUSTER}/m1/proxy{CLUSTER}/m2/proxy/api/v1/namespaces/a/pods/p/exec");
+        let upgrade = [("connection", "Upgrade"), ("upgrade", "websocket")];
+        assert!(!attributes("POST", &nested, &[]).long_running);
+        assert!(!attributes("POST", &nested, &upgrade).long_running);
+    }
+}

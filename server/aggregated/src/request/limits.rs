@@ -1,0 +1,148 @@
+//! Limits of concurrent requests. As in kube-apiserver, mutating and other requests are counted separately,
+//! long-running requests do not count, and members of `system:masters` are not limited.
+
+use crowsnest_apimachinery::status::ApiError;
+use std::collections::VecDeque;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use crowsnest_apimachinery::user::UserInfo;
+use parking_lot::Mutex;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::request::context::RequestAttributes;
+
+/// The two limits.
+#[derive(Clone)]
+pub struct Limits {
+    reads: Option<Arc<Bound>>,
+    writes: Option<Arc<Bound>>,
+}
+
+/// Permits of one sort of requests.
+struct Bound {
+    permits: Arc<Semaphore>,
+    /// Permits of responses that are being sent, with the time until which they are held; oldest first.
+    sending: Mutex<VecDeque<(Instant, Weak<Held>)>>,
+}
+
+/// A permit, until it is taken away.
+type Held = Mutex<Option<OwnedSemaphorePermit>>;
+
+/// Permit of a request, held until the end of its response. Other requests may take it [`SENDING`] after the response began: a
+/// client that does not read must not keep others out.
+pub struct InFlight(Option<(Arc<Bound>, Arc<Held>)>);
+
+/// Time in which a client may read a response in flight.
+const SENDING: Duration = Duration::from_secs(60);
+/// Responses of so many bytes wait for their client without a permit: nothing is computed for them any longer.
+const SMALL: u64 = 64 * 1024;
+
+impl InFlight {
+    /// The response begins. `size` is that of its body, if it is known.
+    pub fn sending(self, size: Option<u64>, now: Instant) -> Option<Self> {
+        let (bound, held) = self.0.filter(|_| size.is_none_or(|size| size > SMALL))?;
+        let mut sending = bound.sending.lock();
+        while sending.front().is_some_and(|(_, held)| held.strong_count() == 0) {
+            sending.pop_front();
+        }
+        sending.push_back((now + SENDING, Arc::downgrade(&held)));
+        drop(sending);
+        Some(Self(Some((bound, held))))
+    }
+}
+
+impl Bound {
+    fn permit(self: &Arc<Self>, now: Instant) -> Option<InFlight> {
+        let permit = Arc::clone(&self.permits).try_acquire_owned().or_else(|_| {
+            self.reclaim(now);
+            Arc::clone(&self.permits).try_acquire_owned()
+        });
+        permit.ok().map(|permit| InFlight(Some((Arc::clone(self), Arc::new(Mutex::new(Some(permit)))))))
+    }
+
+    /// Takes permits away whose time is over.
+    fn reclaim(&self, now: Instant) {
+        let mut sending = self.sending.lock();
+        while sending.front().is_some_and(|(until, _)| *until <= now) {
+            let held = sending.pop_front().and_then(|(_, held)| held.upgrade());
+            drop(held.and_then(|held| held.lock().take()));
+        }
+    }
+}
+
+impl Limits {
+    /// Zero disables the limit.
+    pub fn new(reads: usize, writes: usize) -> Self {
+        let bound = |most: usize| {
+            let permits = Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)));
+            (most > 0).then(|| Arc::new(Bound { permits, sending: Mutex::default() }))
+        };
+        Self { reads: bound(reads), writes: bound(writes) }
+    }
+
+    /// 429 when there are too many.
+    pub fn admit(&self, caller: &UserInfo, attributes: &RequestAttributes, now: Instant) -> Result<InFlight, ApiError> {
+        let bound = if attributes.writes() { &self.writes } else { &self.reads };
+        let (Some(bound), false) = (bound, attributes.long_running) else { return Ok(InFlight(None)) };
+        match bound.permit(now) {
+            Some(in_flight) => Ok(in_flight),
+            None if caller.is_master() => Ok(InFlight(None)),
+            None => Err(ApiError::too_many_requests()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resource::registry::REGISTRY;
+    use crowsnest_apimachinery::user::MASTERS;
+    use crowsnest_process::reply::StatusResponse;
+    use http::{HeaderMap, Method, Uri};
+
+    fn attributes(verb: &str, long_running: bool) -> RequestAttributes {
+        let uri = Uri::from_static("/apis");
+        let mut attributes = RequestAttributes::parse(&REGISTRY, &Method::GET, &uri, &HeaderMap::new());
+        (attributes.here.verb, attributes.long_running) = (verb.to_owned(), long_running);
+        attributes
+    }
+
+    #[test]
+    fn only_what_is_in_flight_counts() {
+        let limits = Limits::new(1, 1);
+        let alice = UserInfo::new("alice", ["dev"]);
+        let now = Instant::now();
+        let admitted = |verb, lasts| limits.admit(&alice, &attributes(verb, lasts), now);
+        let first = admitted("list", false).unwrap();
+        let refused = admitted("get", false).err().unwrap().into_response();
+        assert_eq!(refused.status(), http::StatusCode::TOO_MANY_REQUESTS);
+        assert_eq!(refused.headers()["retry-after"], "1");
+        // Writes have their own bound, and what lasts has none.
+        let write = admitted("create", false).unwrap();
+        assert!(admitted("patch", false).is_err());
+        assert!(admitted("watch", true).is_ok());
+        assert!(limits.admit(&UserInfo::new("root", [MASTERS]), &attributes("get", false), now).is_ok());
+        drop((first, write));
+        assert!(admitted("get", false).is_ok() && admitted("delete", false).is_ok());
+        let unbounded = Limits::new(0, 0);
+        let many: Vec<_> = (0..1000).map(|_| unbounded.admit(&alice, &attributes("get", false), now)).collect();
+        assert!(many.iter().all(Result::is_ok));
+    }
+
+    #[test]
+    fn responses_that_nobody_reads_lose_their_permits() {
+        let (limits, alice, now) = (Limits::new(1, 1), UserInfo::new("alice", ["dev"]), Instant::now());
+        let admitted = |now| limits.admit(&alice, &attributes("get", false), now);
+        // A small response needs none.
+        assert!(admitted(now).unwrap().sending(Some(SMALL), now).is_none());
+        let large = admitted(now).unwrap().sending(None, now);
+        assert!(large.is_some() && admitted(now + SENDING - Duration::from_millis(1)).is_err());
+        let next = admitted(now + SENDING);
+        assert!(next.is_ok());
+        drop(large);
+        assert!(admitted(now + SENDING).is_err(), "its permit is the next one's");
+        drop(next);
+        assert!(admitted(now + SENDING).is_ok());
+    }
+}

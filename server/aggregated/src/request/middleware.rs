@@ -1,0 +1,222 @@
+//! Middleware from the socket to the handler, in this order: assign an ID → trace → authenticate → audit → impersonate
+//! → count → authorize → limit the time → handle. A panic is audited and passed on to the layer that responds to it.
+//!
+//! A request forwarded by a control plane in this process already has an audit record, which is found and extended.
+
+use crowsnest_apimachinery::status::ApiError;
+use crowsnest_process::reply::StatusResponse;
+use std::panic::{AssertUnwindSafe, resume_unwind};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::extract::{Extension, Request, State};
+use axum::response::Response;
+use crowsnest_apimachinery::request::{has_valid_host, is_known_method};
+use crowsnest_apimachinery::user::{AUTHENTICATED, UserInfo};
+use crowsnest_apiserver::audit::held::{Heard, Held};
+use crowsnest_apiserver::audit::{self, AUDIT_ID, Attributes, Auditor, HANDED, Record};
+use crowsnest_apiserver::authn::bearer::strip_bearer;
+use crowsnest_apiserver::authn::{impersonation, request_header};
+use crowsnest_component_base::metrics::Series;
+use crowsnest_component_base::spans::Lasting;
+use crowsnest_process::client_certificate::Peer;
+use crowsnest_process::reload::Reloads;
+use futures::FutureExt;
+use http::HeaderValue;
+use jiff::Timestamp;
+use tracing::Instrument;
+
+use crate::request::audit::Reached;
+use crate::request::authentication::Delegated;
+use crate::request::context::{RequestAttributes, RequestContext};
+use crate::request::limits::{InFlight, Limits};
+use crate::request::trace;
+use crate::resource::registry::Route;
+use crate::server::{Aggregated, dispatch, health};
+use crowsnest_process::reply::{Body, ResponseStatus};
+use crowsnest_runtime::metrics::ProcessMetrics;
+
+/// Middleware in front of the handlers.
+#[derive(Clone)]
+pub struct Edge {
+    pub auditor: Auditor,
+    pub limits: Limits,
+    pub reloads: Arc<Reloads>,
+    pub metrics: Arc<ProcessMetrics>,
+    /// Time limit for the start of our own responses. The proxy sets the limit for members.
+    pub timeout: Duration,
+}
+
+impl Edge {
+    /// Problems of the middleware, one per line.
+    pub fn problems(&self) -> Option<String> {
+        self.auditor.log().and_then(|log| log.problem()).map(|problem| format!("audit: {problem}"))
+    }
+
+    pub fn series(&self) -> impl Iterator<Item = Series> {
+        let counted = self.auditor.log().map(|log| log.counted());
+        let audited = counted.into_iter().flat_map(|counted| {
+            let count = |name, help, value| Series { name, help, counts: true, labels: Vec::new(), value };
+            [
+                count("crowsnest_audit_events_total", "Audit events written.", counted.written),
+                count("crowsnest_audit_events_dropped_total", "Audit events lost to a full queue.", counted.dropped),
+                count("crowsnest_audit_events_failed_total", "Audit events that could not be written.", counted.failed),
+            ]
+        });
+        audited.chain(self.reloads.series())
+    }
+}
+
+pub async fn serve(State(state): State<Aggregated>, Extension(peer): Extension<Peer>, request: Request) -> Response {
+    let received = Timestamp::now();
+    // In-process requests have no connection and no host.
+    if peer.address.is_some() && !has_valid_host(request.version(), request.headers()) {
+        return ApiError::bad_request("the request must have exactly one Host header").into_response();
+    }
+    let attributes = RequestAttributes::parse(state.registry, request.method(), request.uri(), request.headers());
+    if matches!(attributes.route, Route::Health) {
+        return health(&state);
+    }
+    let id = audit::id_of(request.headers(), || uuid::Uuid::new_v4().to_string());
+    let span = trace::request_span((&attributes, &id), request.method(), request.headers(), &peer);
+    let lasts = attributes.long_running;
+    let response = answer(state, peer, request, attributes, (received, id)).instrument(span.clone()).await;
+    trace::answered(&span, response.status());
+    // For watches and tunnels, the span covers the beginning only.
+    match lasts || span.is_disabled() {
+        true => response,
+        false => response.map(|body| Body::new(Held::new(body, Lasting(span)))),
+    }
+}
+
+async fn answer(
+    state: Aggregated,
+    peer: Peer,
+    mut request: Request,
+    attributes: RequestAttributes,
+    (received, id): (Timestamp, String),
+) -> Response {
+    let caller = state.delegated.authenticate(&peer, request.headers()).await;
+    // The caller's credentials must not reach any later handler.
+    strip_bearer(request.headers_mut());
+    request_header::strip_remote(request.headers_mut());
+    let record = match handed(&state.edge.auditor, &peer, &mut request) {
+        Some(record) => record,
+        None => {
+            let beyond = attributes.beyond();
+            let facts = audit::Request {
+                audit_id: &id,
+                received,
+                uri: request.uri(),
+                headers: request.headers(),
+                peer: peer.address,
+                asked: &attributes.here,
+                beyond: Some(&beyond),
+            };
+            state.edge.auditor.begin(&facts, caller.as_ref().ok(), attributes.long_running).await
+        }
+    };
+    // Bodies of requests to members are not audited here.
+    let is_stored = attributes.route.found().is_some_and(|found| found.resource.stored().is_some());
+    let own = record.clone().filter(|_| is_stored);
+    if let Some(record) = &record {
+        let witness: Arc<dyn crowsnest_proxy::Witness> = Arc::new(Reached(Arc::clone(record)));
+        request.extensions_mut().insert(witness);
+    }
+    if let Some(heard) = own.as_ref().and_then(|own| Heard::request(own, request.headers())) {
+        request = request.map(|body| Body::new(Held::new(body, ()).heard(Some(heard))));
+    }
+    let context = caller.map(|user| RequestContext { user, peer, attributes, audit: record.clone() });
+    let handled = AssertUnwindSafe(handle(&state, context, request));
+    let (mut response, in_flight) = match handled.catch_unwind().await {
+        Ok(Ok((response, in_flight))) => {
+            if let Some(record) = &record {
+                let told = response.extensions().get::<ResponseStatus>().cloned();
+                record.answered(response.status(), told.as_ref().map(|ResponseStatus(status)| status)).await;
+            }
+            (response, Some(in_flight))
+        }
+        Ok(Err(failure)) => {
+            let status = failure.to_status();
+            let response = failure.into_response();
+            if let Some(record) = &record {
+                record.answered(response.status(), Some(&status)).await;
+            }
+            (response, None)
+        }
+        Err(panic) => {
+            if let Some(record) = &record {
+                record.panicked();
+            }
+            resume_unwind(panic)
+        }
+    };
+    if let Ok(id) = HeaderValue::from_str(&id) {
+        response.headers_mut().insert(AUDIT_ID, id);
+    }
+    let heard = own.as_ref().and_then(|own| Heard::response(own, response.status(), response.headers()));
+    response.map(|body| {
+        let in_flight = in_flight
+            .and_then(|in_flight| in_flight.sending(http_body::Body::size_hint(&body).exact(), Instant::now()));
+        Body::new(Held::new(body, (record, in_flight)).heard(heard))
+    })
+}
+
+/// The audit record that the control plane passed on with a request, if it did. An inner `None` means that the request
+/// is not audited.
+fn handed(auditor: &Auditor, peer: &Peer, request: &mut Request) -> Option<Option<Arc<Record>>> {
+    let name = request.headers_mut().remove(HANDED).filter(|_| peer.front_proxy)?;
+    auditor.take(name.to_str().ok()?)
+}
+
+async fn handle(
+    state: &Aggregated,
+    context: Result<RequestContext, ApiError>,
+    mut request: Request,
+) -> Result<(Response, InFlight), ApiError> {
+    let mut context = context?;
+    if !is_known_method(request.method()) {
+        return Err(ApiError::method_not_allowed());
+    }
+    if let Some(error) = &context.attributes.refused {
+        return Err(ApiError::bad_request(error.to_string()));
+    }
+    if let Some(wanted) = impersonation::wanted(request.headers())? {
+        context.user = impersonate(&state.delegated, &context.user, wanted).await?;
+        if let Some(record) = &context.audit {
+            record.impersonated(&context.user);
+        }
+        impersonation::strip(request.headers_mut());
+    }
+    let in_flight = state.edge.limits.admit(&context.user, &context.attributes, Instant::now())?;
+    authorize(&state.delegated, &context).await?;
+    let handling = dispatch(state, &context, request);
+    let response = match context.attributes.long_running || context.attributes.member.is_some() {
+        true => handling.await?,
+        false => tokio::time::timeout(state.edge.timeout, handling).await.map_err(|_| ApiError::timeout())??,
+    };
+    Ok((response, in_flight))
+}
+
+/// Refuses a request that the caller has no right to. As kube-apiserver's `system:discovery` does, discovery is allowed to
+/// all authenticated users.
+async fn authorize(delegated: &Delegated, context: &RequestContext) -> Result<(), ApiError> {
+    let RequestContext { user, attributes, audit, .. } = context;
+    if attributes.route.is_discovery() && user.groups.iter().any(|group| group == AUTHENTICATED) {
+        return Ok(());
+    }
+    let verdict = delegated.review(user, &attributes.here).await?;
+    if let Some(record) = audit {
+        record.authorized(verdict.allowed, &verdict.reason);
+    }
+    verdict.check(user, &attributes.here)
+}
+
+/// The impersonated user, if the caller may impersonate it.
+async fn impersonate(delegated: &Delegated, caller: &UserInfo, wanted: UserInfo) -> Result<UserInfo, ApiError> {
+    for right in impersonation::rights(&wanted) {
+        let right = Attributes::from(right);
+        delegated.review(caller, &right).await?.check(caller, &right)?;
+    }
+    Ok(impersonation::complete(wanted))
+}

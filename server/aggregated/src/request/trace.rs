@@ -1,0 +1,97 @@
+//! Spans of requests: route, attributes, member and status. They name no user; the audit log does, by the ID that both have.
+
+use crowsnest_apiserver::audit::Attributes;
+use crowsnest_component_base::spans::{SPANS, failed};
+use crowsnest_process::client_certificate::{Certificate, Peer};
+use http::{HeaderMap, Method, StatusCode};
+use opentelemetry::propagation::TextMapPropagator;
+use opentelemetry::trace::TraceContextExt;
+use opentelemetry_http::HeaderExtractor;
+use opentelemetry_sdk::propagation::TraceContextPropagator;
+use tracing::Span;
+use tracing::field::Empty;
+use tracing_opentelemetry::OpenTelemetrySpanExt;
+
+use crate::request::context::RequestAttributes;
+
+/// The span of a request for our API groups; `id` is that of the audit log.
+pub fn request_span(
+    (attributes, id): (&RequestAttributes, &str),
+    method: &Method,
+    headers: &HeaderMap,
+    peer: &Peer,
+) -> Span {
+    let route = attributes.route.name();
+    let authorized = attributes.member.as_ref().unwrap_or(&attributes.here);
+    let span = tracing::info_span!(
+        target: SPANS,
+        "request",
+        otel.name = %format_args!("{method} {route}"),
+        otel.kind = "server",
+        otel.status_code = Empty,
+        http.request.method = method.as_str(),
+        http.route = route,
+        http.response.status_code = Empty,
+        k8s.cluster.name = attributes.cluster.as_deref(),
+        k8s.namespace.name = Some(authorized.namespace.as_str()).filter(|namespace| !namespace.is_empty()),
+        crowsnest.verb = authorized.verb,
+        crowsnest.resource = resource_name(authorized),
+        crowsnest.audit_id = id,
+        error.type = Empty,
+    );
+    // Other clients must not choose what is traced.
+    let known = peer.front_proxy || matches!(peer.certificate, Certificate::User(_));
+    follow(&span, headers, known);
+    span
+}
+
+/// The span of a request for a webhook. Its client is not authenticated.
+pub fn of_webhook(method: &Method, route: &str, headers: &HeaderMap) -> Span {
+    let span = tracing::info_span!(
+        target: SPANS,
+        "webhook",
+        otel.name = %format_args!("{method} {route}"),
+        otel.kind = "server",
+        otel.status_code = Empty,
+        http.request.method = method.as_str(),
+        http.route = route,
+        http.response.status_code = Empty,
+        crowsnest.webhook = Empty,
+        error.type = Empty,
+    );
+    follow(&span, headers, true);
+    span
+}
+
+/// Records the status of the response. Client errors are no failures of the span.
+pub fn answered(span: &Span, status: StatusCode) {
+    span.record("http.response.status_code", status.as_u16());
+    if status.is_server_error() {
+        failed(span, status.as_str());
+    }
+}
+
+/// Makes a span part of the caller's trace if the caller is trusted, else links to it from a trace of its own.
+fn follow(span: &Span, headers: &HeaderMap, believed: bool) {
+    if span.is_disabled() {
+        return;
+    }
+    let callers = TraceContextPropagator::new().extract(&HeaderExtractor(headers));
+    let theirs = callers.span().span_context().clone();
+    if !theirs.is_valid() {
+        return;
+    }
+    if !believed {
+        span.add_link(theirs);
+    } else if let Err(error) = span.set_parent(callers) {
+        tracing::debug!(%error, "a request is not part of its caller's trace");
+    }
+}
+
+/// Resource in RBAC's notation: `pods/log`, `deployments.apps`. None for other paths, which may contain personal data.
+fn resource_name(attributes: &Attributes) -> Option<String> {
+    let Attributes { group, resource, subresource, path, .. } = attributes;
+    let dot = if group.is_empty() { "" } else { "." };
+    let slash = if subresource.is_empty() { "" } else { "/" };
+    path.is_none().then(|| format!("{resource}{dot}{group}{slash}{subresource}"))
+}

@@ -1,0 +1,232 @@
+//! Resources of the aggregated groups.
+//!
+//! A resource is a type that implements [`Resource`], in a file of its own, and one entry in the list of its group. Routes, the
+//! attributes that are authorized, discovery and OpenAPI documents derive from these lists ([`registry`]).
+
+pub mod discovery;
+pub mod openapi;
+pub mod registry;
+pub mod schema;
+pub mod table;
+#[cfg(test)]
+mod tests;
+
+use async_trait::async_trait;
+use axum::extract::Request;
+use axum::response::Response;
+use crowsnest_apimachinery::status::ApiError;
+use http::Method;
+use serde_json::Value;
+
+use self::openapi::Document;
+
+use crate::request::context::RequestContext;
+use crate::server::Aggregated;
+use crate::stored::StoredGroup;
+
+/// A resource or subresource that this server serves.
+#[async_trait]
+pub trait Resource: Send + Sync {
+    fn definition(&self) -> &Definition;
+
+    /// Length of the part of `tail` that names the resource and its object; `None` if the path does not lead to the resource.
+    /// `tail` is the raw path after the version (`/clusters/m1`).
+    fn locate(&self, tail: &str) -> Option<usize> {
+        self.definition().locate(tail)
+    }
+
+    /// Members that requests are forwarded to, with the path below the object.
+    fn members(&self) -> Members {
+        Members::None
+    }
+
+    /// The group under which objects are read and written, if they are kept in the control plane.
+    fn stored(&self) -> Option<StoredGroup> {
+        None
+    }
+
+    /// True if lists and watches apply a field selector, so that a right to the selected name is sufficient.
+    fn applies_field_selector(&self) -> bool {
+        self.stored().is_some()
+    }
+
+    /// True for requests without a time limit that do not count as in flight, in addition to watches.
+    fn is_long_running(&self, _requested: Requested) -> bool {
+        false
+    }
+
+    /// Entries of the discovery document.
+    async fn discover(&self, _server: &Aggregated) -> Vec<Value> {
+        vec![self.definition().discovery()]
+    }
+
+    /// Adds paths and schemas to the OpenAPI document of the group in this version. The control plane describes the objects that
+    /// it keeps.
+    fn describe(&self, _version: &str, _document: &mut Document) {}
+
+    /// Handles a request whose caller has been authorized for it.
+    async fn serve(
+        &self,
+        server: &Aggregated,
+        context: &RequestContext,
+        request: Request,
+    ) -> Result<Response, ApiError>;
+}
+
+/// Members that a request is forwarded to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Members {
+    None,
+    /// The member with the object's name; `*` means all.
+    Named,
+    All,
+}
+
+/// Features that the headers of a request name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Requested {
+    /// Upgrade of the connection.
+    pub upgrade: bool,
+    /// Server-sent events.
+    pub events: bool,
+}
+
+/// Names, scope, verbs and paths of a resource.
+#[derive(Debug)]
+pub struct Definition {
+    /// Plural; empty if the names of resources are known at run time only.
+    pub resource: &'static str,
+    /// Empty for the resource itself.
+    pub subresource: &'static str,
+    pub singular: &'static str,
+    pub kind: &'static str,
+    pub namespaced: bool,
+    pub verbs: &'static [&'static str],
+    pub short_names: &'static [&'static str],
+    pub categories: &'static [&'static str],
+    pub paths: Paths,
+    /// Name in spans, the same for all requests.
+    pub route: &'static str,
+}
+
+/// Paths of a resource.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Paths {
+    /// None; the resource is listed in discovery only.
+    Listed,
+    Collection,
+    Object,
+    CollectionAndObject,
+    /// An object, and the path of another API below it.
+    Below,
+    /// As `Below`, for the object of this name only.
+    BelowObject(&'static str),
+}
+
+pub const GET: &[&str] = &["get"];
+pub const CREATE: &[&str] = &["create"];
+pub const LIST: &[&str] = &["list"];
+pub const READ: &[&str] = &["get", "list"];
+pub const CONNECT: &[&str] = &["create", "delete", "get", "patch", "update"];
+pub const STORED: &[&str] = &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+
+impl Definition {
+    /// A cluster-scoped resource with these plural and kind, whose name in spans is its plural.
+    pub const fn new(resource: &'static str, kind: &'static str, verbs: &'static [&'static str], paths: Paths) -> Self {
+        Self {
+            resource,
+            subresource: "",
+            singular: "",
+            kind,
+            namespaced: false,
+            verbs,
+            short_names: &[],
+            categories: &[],
+            paths,
+            route: resource,
+        }
+    }
+
+    /// Name in discovery, such as `clusters/status`.
+    pub fn name(&self) -> String {
+        if self.subresource.is_empty() {
+            self.resource.to_owned()
+        } else {
+            format!("{}/{}", self.resource, self.subresource)
+        }
+    }
+
+    fn discovery(&self) -> Value {
+        let mut value = serde_json::json!({
+            "name": self.name(), "singularName": self.singular, "namespaced": self.namespaced, "kind": self.kind, "verbs": self.verbs,
+        });
+        if !self.short_names.is_empty() {
+            value["shortNames"] = serde_json::json!(self.short_names);
+        }
+        if !self.categories.is_empty() {
+            value["categories"] = serde_json::json!(self.categories);
+        }
+        value
+    }
+
+    /// See [`Resource::locate`]. Compares raw segments: a path that spells the resource with escapes leads nowhere.
+    fn locate(&self, tail: &str) -> Option<usize> {
+        let (mut resource, mut rest) = next_segment(tail);
+        let scoped = self.namespaced && resource == "namespaces";
+        if scoped {
+            let (namespace, after) = next_segment(rest);
+            if namespace.is_empty() {
+                return None;
+            }
+            (resource, rest) = next_segment(after);
+        }
+        if resource != self.resource {
+            return None;
+        }
+        let (name, mut below) = next_segment(rest);
+        if name.is_empty() {
+            let slash = self.paths == Paths::CollectionAndObject && below.is_empty();
+            let collection = self.subresource.is_empty() && (rest.is_empty() || slash);
+            let has_collection = matches!(self.paths, Paths::Collection | Paths::CollectionAndObject);
+            return (collection && has_collection).then_some(tail.len());
+        }
+        if self.namespaced && !scoped {
+            return None;
+        }
+        if !self.subresource.is_empty() {
+            let (subresource, after) = next_segment(below);
+            if subresource != self.subresource {
+                return None;
+            }
+            below = after;
+        }
+        let found = match self.paths {
+            Paths::Listed | Paths::Collection => false,
+            Paths::Object => below.is_empty(),
+            Paths::CollectionAndObject => matches!(below, "" | "/"),
+            Paths::Below => true,
+            Paths::BelowObject(only) => name == only,
+        };
+        found.then(|| tail.len() - below.len())
+    }
+
+    /// True if a verb of the resource has this method.
+    pub fn has_method(&self, method: &Method) -> bool {
+        self.verbs.iter().any(|verb| {
+            let of_verb = match *verb {
+                "create" => Method::POST,
+                "update" => Method::PUT,
+                "patch" => Method::PATCH,
+                "delete" | "deletecollection" => Method::DELETE,
+                _ => Method::GET,
+            };
+            *method == of_verb
+        })
+    }
+}
+
+/// The first segment of a path that starts with a slash, and the rest with its slash.
+fn next_segment(path: &str) -> (&str, &str) {
+    let path = path.strip_prefix('/').unwrap_or(path);
+    path.find('/').map_or((path, ""), |at| path.split_at(at))
+}

@@ -1,0 +1,201 @@
+//! OpenAPI documents of the groups. The control plane's document of the internal group describes the objects that it keeps, under the
+//! name of their own group; the resources add the rest.
+
+use crowsnest_apimachinery::status::ApiError;
+use crowsnest_component_base::client_errors::api_error;
+use crowsnest_schema::openapi::Published;
+use http::Request;
+use serde_json::{Map, Value, json};
+
+use super::registry::{Group, Registry, VERSION};
+
+use crate::server::Aggregated;
+use crate::stored::STORAGE_GROUP;
+
+/// OpenAPI v3 document of a group in one version.
+pub struct Document(Value);
+
+impl Document {
+    pub fn path(&mut self, path: String, item: Value) {
+        self.insert("/paths", path, item);
+    }
+
+    /// Adds a schema. The control plane's description of a kind of Kubernetes has precedence.
+    pub fn schema(&mut self, name: String, schema: Value) {
+        if !name.starts_with("io.k8s.") || self.schema_mut(&name).is_none() {
+            self.insert("/components/schemas", name, schema);
+        }
+    }
+
+    pub fn schema_mut(&mut self, name: &str) -> Option<&mut Value> {
+        self.0.pointer_mut("/components/schemas")?.get_mut(name)
+    }
+
+    fn insert(&mut self, at: &str, name: String, value: Value) {
+        if let Some(known) = self.0.pointer_mut(at).and_then(Value::as_object_mut) {
+            known.insert(name, value);
+        }
+    }
+
+    /// Adds the descriptions of a group's resources.
+    fn describe(&mut self, group: &Group, version: &str) {
+        for (name, schema) in (group.schemas)() {
+            self.schema(name, schema);
+        }
+        for resource in group.resources {
+            resource.describe(version, self);
+        }
+    }
+}
+
+/// `/openapi/v3`, `/openapi/v3/apis/GROUP/VERSION`, `/openapi/v2`; `None` for other paths.
+pub async fn document(server: &Aggregated, path: &str) -> Result<Option<Value>, ApiError> {
+    match path.trim_end_matches('/') {
+        "/openapi/v3" => Ok(Some(index(server.registry, server.metrics_adapter))),
+        "/openapi/v2" => v2(server).await.map(Some),
+        other => {
+            let named = other.strip_prefix("/openapi/v3/apis/").and_then(|rest| rest.split_once('/'));
+            let mut served = versions(server.registry, server.metrics_adapter);
+            match served.find(|(group, version)| named == Some((group.api.name, version))) {
+                Some((group, version)) => v3(&server.control_plane, group, version).await.map(Some),
+                None => Ok(None),
+            }
+        }
+    }
+}
+
+/// Groups with their versions.
+fn versions(registry: &Registry, metrics: bool) -> impl Iterator<Item = (&'static Group, &'static str)> + use<> {
+    registry.groups(metrics).flat_map(|group| group.api.versions.iter().map(move |(version, _)| (group, *version)))
+}
+
+fn index(registry: &Registry, metrics: bool) -> Value {
+    let paths = versions(registry, metrics).map(|(group, version)| {
+        let path = format!("apis/{}/{version}", group.api.name);
+        let url = json!({"serverRelativeURL": format!("/openapi/v3/{path}?hash={}", env!("CARGO_PKG_VERSION"))});
+        (path, url)
+    });
+    json!({"paths": paths.collect::<Map<_, _>>()})
+}
+
+async fn v3(control_plane: &kube::Client, group: &Group, version: &str) -> Result<Value, ApiError> {
+    let path = format!("/openapi/v3/apis/{STORAGE_GROUP}/{VERSION}");
+    let request = Request::get(path).body(Vec::new()).map_err(ApiError::internal)?;
+    let text = control_plane.request_text(request).await.map_err(api_error)?;
+    let mut document = Document(translate(&text, group).map_err(ApiError::internal)?);
+    document.describe(group, version);
+    Ok(document.0)
+}
+
+async fn v2(server: &Aggregated) -> Result<Value, ApiError> {
+    let (mut paths, mut definitions) = (Map::new(), Map::new());
+    for (group, version) in versions(server.registry, server.metrics_adapter) {
+        let document = v3(&server.control_plane, group, version).await?;
+        if let Some(published) = Published::read(group.api.name, version, document.to_string().as_bytes()) {
+            published.merge_into(&mut paths, &mut definitions);
+        }
+    }
+    let info = json!({"title": "Crowsnest", "version": env!("CARGO_PKG_VERSION")});
+    Ok(json!({"swagger": "2.0", "info": info, "paths": paths, "definitions": definitions}))
+}
+
+/// Name of a schema of `group` (`io.karmada.cluster.v1alpha1.Cluster` for a Cluster of cluster.karmada.io).
+pub fn schema_name(group: &str, version: &str, kind: &str) -> String {
+    format!("{}.{version}.{kind}", reversed(group))
+}
+
+/// `com.example.a` for `a.example.com`
+fn reversed(group: &str) -> String {
+    group.split('.').rev().collect::<Vec<_>>().join(".")
+}
+
+/// The document of the internal group as that of `group`: only its kinds, under its name.
+fn translate(text: &str, group: &Group) -> serde_json::Result<Value> {
+    let stored = format!("{}.", reversed(STORAGE_GROUP));
+    let own = format!("{}.", reversed(group.api.name));
+    let mut document: Value =
+        serde_json::from_str(&text.replace(STORAGE_GROUP, group.api.name).replace(&stored, &own))?;
+    let root = format!("/apis/{}/{VERSION}/", group.api.name);
+    if let Some(paths) = document.pointer_mut("/paths").and_then(Value::as_object_mut) {
+        paths.retain(|path, _| {
+            let plural = path.strip_prefix(&root).map(|rest| rest.split('/').next().unwrap_or_default());
+            plural.is_some_and(|plural| group.stored().any(|(known, _)| known == plural))
+        });
+    }
+    let definitions = format!("{own}{VERSION}.");
+    if let Some(schemas) = document.pointer_mut("/components/schemas").and_then(Value::as_object_mut) {
+        schemas.retain(|name, _| {
+            let Some(kind) = name.strip_prefix(&definitions) else { return true };
+            group.stored().any(|(_, known)| kind == known || kind.strip_suffix("List") == Some(known))
+        });
+    }
+    Ok(document)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resource::registry::REGISTRY;
+
+    fn group(name: &str) -> &'static Group {
+        REGISTRY.groups.iter().find(|group| group.api.name == name).unwrap()
+    }
+
+    /// Every schema that a description refers to is part of the document.
+    #[test]
+    fn references_are_complete() {
+        for (group, version) in versions(&REGISTRY, true) {
+            let mut document = Document(json!({"paths": {}, "components": {"schemas": {}}}));
+            document.describe(group, version);
+            let text = document.0.to_string();
+            for part in text.split("#/components/schemas/").skip(1) {
+                let name = part.split('"').next().unwrap();
+                assert!(document.schema_mut(name).is_some(), "{}: {name}", group.api.name);
+            }
+        }
+    }
+
+    #[test]
+    fn each_group_tells_of_its_own_kinds() {
+        let schema = |kind: &str| json!({"x-kubernetes-group-version-kind": [{"group": STORAGE_GROUP, "kind": kind}]});
+        let stored = json!({
+            "openapi": "3.0.0",
+            "paths": {
+                "/apis/storage.crowsnest.io/v1alpha1/clusters/{name}": {},
+                "/apis/storage.crowsnest.io/v1alpha1/resourceregistries": {},
+            },
+            "components": {"schemas": {
+                "io.crowsnest.storage.v1alpha1.Cluster": schema("Cluster"),
+                "io.crowsnest.storage.v1alpha1.ClusterList": schema("ClusterList"),
+                "io.crowsnest.storage.v1alpha1.ResourceRegistry": schema("ResourceRegistry"),
+                "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta": {},
+            }},
+        });
+        let clusters = translate(&stored.to_string(), group("cluster.karmada.io")).unwrap();
+        let names =
+            |pointer: &str| clusters.pointer(pointer).unwrap().as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+        assert_eq!(names("/paths"), ["/apis/cluster.karmada.io/v1alpha1/clusters/{name}"]);
+        assert_eq!(
+            names("/components/schemas"),
+            [
+                "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta",
+                "io.karmada.cluster.v1alpha1.Cluster",
+                "io.karmada.cluster.v1alpha1.ClusterList"
+            ]
+        );
+        let gvk = clusters.pointer("/components/schemas/io.karmada.cluster.v1alpha1.Cluster").unwrap();
+        assert_eq!(gvk["x-kubernetes-group-version-kind"][0]["group"], "cluster.karmada.io");
+    }
+
+    #[test]
+    fn a_registry_is_described_with_what_it_needs() {
+        let spec = json!({"type": "object", "properties": {"targetCluster": {"type": "object"}}});
+        let name = "io.crowsnest.storage.v1alpha1.ResourceRegistry";
+        let stored = json!({"components": {"schemas": {name: {"properties": {"spec": spec}}}}});
+        let mut served = Document(translate(&stored.to_string(), group("search.karmada.io")).unwrap());
+        served.describe(group("search.karmada.io"), VERSION);
+        let spec =
+            &served.0["components"]["schemas"]["io.karmada.search.v1alpha1.ResourceRegistry"]["properties"]["spec"];
+        assert_eq!(spec["required"], json!(["targetCluster", "resourceSelectors"]));
+    }
+}

@@ -1,0 +1,182 @@
+//! The API groups of this server and their resources, and the routes to them. Pure.
+
+use std::fmt;
+
+use crowsnest_api::aggregated_groups::ApiGroup;
+use crowsnest_apimachinery::request::RequestInfo;
+use serde_json::{Map, Value};
+
+use super::{Definition, Paths, Resource};
+use crate::{
+    cluster_karmada_io, custom_metrics_k8s_io, metrics_k8s_io, propagation_crowsnest_io, search_crowsnest_io,
+    search_karmada_io,
+};
+
+/// The groups of this server.
+pub static REGISTRY: Registry = Registry {
+    groups: &[
+        cluster_karmada_io::GROUP,
+        search_karmada_io::GROUP,
+        search_crowsnest_io::GROUP,
+        propagation_crowsnest_io::GROUP,
+        metrics_k8s_io::GROUP,
+        custom_metrics_k8s_io::GROUP,
+    ],
+};
+
+/// API groups.
+pub struct Registry {
+    pub groups: &'static [Group],
+}
+
+/// An API group with its resources.
+pub struct Group {
+    pub api: &'static ApiGroup,
+    pub resources: &'static [&'static dyn Resource],
+    /// Schemas that several resources refer to.
+    pub schemas: fn() -> Map<String, Value>,
+}
+
+/// Version of our groups, and of Karmada's.
+pub const VERSION: &str = "v1alpha1";
+
+/// Destination of a path.
+#[derive(Debug, Clone, Copy)]
+pub enum Route {
+    /// `/apis`
+    Groups,
+    /// `/apis/GROUP`
+    Group(&'static Group),
+    /// `/apis/GROUP/VERSION`
+    Resources(&'static Group, &'static str),
+    Resource(Found),
+    /// `/openapi/v2`, `/openapi/v3…`
+    OpenApi,
+    Health,
+    Unknown,
+}
+
+/// A resource that a path leads to. Positions are those in the raw path.
+#[derive(Clone, Copy)]
+pub struct Found {
+    pub group: &'static Group,
+    pub resource: &'static dyn Resource,
+    /// Start of the path after the version.
+    tail: usize,
+    /// Start of the path below the object.
+    below: usize,
+}
+
+impl Registry {
+    /// Groups that are served, those of metrics only if `metrics` is true.
+    pub fn groups(&self, metrics: bool) -> impl Iterator<Item = &'static Group> + use<> {
+        self.groups.iter().filter(move |group| metrics || !group.api.of_metrics)
+    }
+
+    /// Finds the route of a raw path.
+    pub fn route(&self, path: &str) -> Route {
+        match path {
+            "/apis" | "/apis/" => return Route::Groups,
+            "/healthz" | "/livez" | "/readyz" => return Route::Health,
+            _ if path.starts_with("/openapi/") => return Route::OpenApi,
+            _ => {}
+        }
+        self.below_apis(path).unwrap_or(Route::Unknown)
+    }
+
+    fn below_apis(&self, path: &str) -> Option<Route> {
+        let (name, rest) = cut(path.strip_prefix("/apis/")?);
+        let group = self.groups.iter().find(|group| group.api.name == name)?;
+        let (version, tail) = cut(rest.strip_prefix('/').unwrap_or_default());
+        if version.is_empty() {
+            return Some(Route::Group(group));
+        }
+        let (version, _) = group.api.versions.iter().find(|(known, _)| *known == version)?;
+        if matches!(tail, "" | "/") {
+            return Some(Route::Resources(group, version));
+        }
+        let start = path.len() - tail.len();
+        group.resources.iter().find_map(|resource| {
+            let end = resource.locate(tail)?;
+            Some(Route::Resource(Found { group, resource: *resource, tail: start, below: start + end }))
+        })
+    }
+}
+
+impl Group {
+    pub const fn new(api: &'static ApiGroup, resources: &'static [&'static dyn Resource]) -> Self {
+        Self { api, resources, schemas: Map::new }
+    }
+
+    /// Plural and kind of each resource whose objects the control plane keeps.
+    pub fn stored(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
+        let stored = self.resources.iter().filter(|resource| resource.stored().is_some());
+        let definitions = stored.map(|resource| resource.definition());
+        definitions.filter(|known| known.subresource.is_empty()).map(|known| (known.resource, known.kind))
+    }
+}
+
+impl Route {
+    pub fn found(&self) -> Option<&Found> {
+        match self {
+            Self::Resource(found) => Some(found),
+            _ => None,
+        }
+    }
+
+    /// True for discovery and OpenAPI, which all authenticated users may read.
+    pub fn is_discovery(&self) -> bool {
+        matches!(self, Self::Groups | Self::Group(_) | Self::Resources(..) | Self::OpenApi)
+    }
+
+    /// Name without names of objects, the same for all requests of a kind.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Groups => "/apis",
+            Self::Group(_) => "/apis/{group}",
+            Self::Resources(..) => "/apis/{group}/{version}",
+            Self::Resource(found) => found.resource.definition().route,
+            Self::OpenApi => "/openapi",
+            Self::Health => "/healthz",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+impl Found {
+    /// The path after the version (`/clusters/m1/status`).
+    pub fn tail<'p>(&self, path: &'p str) -> &'p str {
+        path.get(self.tail..).unwrap_or_default()
+    }
+
+    /// The path below the object, empty or with its slash.
+    pub fn below<'p>(&self, path: &'p str) -> &'p str {
+        path.get(self.below..).unwrap_or_default()
+    }
+
+    /// True if the attributes that are authorized name this resource.
+    pub fn agrees_with(&self, info: &RequestInfo) -> bool {
+        let Definition { resource, subresource, paths, .. } = self.resource.definition();
+        let has_subresource = !(subresource.is_empty() && matches!(paths, Paths::Below | Paths::BelowObject(_)));
+        info.group == self.group.api.name
+            && (resource.is_empty() || info.resource == *resource)
+            && (resource.is_empty() || !has_subresource || info.subresource == *subresource)
+    }
+}
+
+impl fmt::Debug for Found {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{} {}..{}", self.group.api.name, self.resource.definition().name(), self.tail, self.below)
+    }
+}
+
+impl fmt::Debug for Group {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.api.name)
+    }
+}
+
+/// The first segment, and the rest with its slash.
+fn cut(path: &str) -> (&str, &str) {
+    path.find('/').map_or((path, ""), |at| path.split_at(at))
+}

@@ -1,0 +1,118 @@
+//! `cache`: state of the cache, and the metrics of a process as OpenMetrics text, for operators. Neither contains data of an object.
+
+use crowsnest_apimachinery::status::ApiError;
+use std::fmt;
+
+use async_trait::async_trait;
+use axum::extract::Request;
+use axum::response::Response;
+use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_component_base::metrics::{Scrape, Series};
+use crowsnest_members::Fleet;
+use http::{HeaderValue, header};
+use prometheus_client::encoding::text::{encode_eof, encode_registry};
+use prometheus_client::registry::Registry;
+
+use super::call::typed;
+use super::definition;
+use crate::request::context::RequestContext;
+use crate::resource::{Definition, Resource};
+use crate::server::Aggregated;
+use crowsnest_process::reply::Body;
+use crowsnest_runtime::metrics::ProcessMetrics;
+use crowsnest_runtime::roles::Running;
+
+pub(super) struct Cache;
+
+#[async_trait]
+impl Resource for Cache {
+    fn definition(&self) -> &Definition {
+        const DEFINITION: Definition = definition("cache", "CacheStatus");
+        &DEFINITION
+    }
+
+    async fn serve(
+        &self,
+        server: &Aggregated,
+        _context: &RequestContext,
+        _request: Request,
+    ) -> Result<Response, ApiError> {
+        typed("CacheStatus", &server.running()?.index.status().await.map_err(ApiError::internal)?)
+    }
+}
+
+/// Counts the records of every collection: a scrape costs as much as the state of the cache.
+pub async fn metrics(
+    running: &Running,
+    more: impl Iterator<Item = Series>,
+    own: &ProcessMetrics,
+) -> Result<Response, ApiError> {
+    let now_ms = jiff::Timestamp::now().as_millisecond();
+    let mut series = running.index.series(now_ms).await.map_err(ApiError::internal)?;
+    series.extend(tunnels(&running.fleet));
+    series.extend(running.steering.series());
+    series.extend(running.backend_store_series());
+    series.extend(more);
+    let metrics = running.steering.metrics();
+    exposed(series, |text| own.write(text).and_then(|()| metrics.write(text)))
+}
+
+/// Metrics of a process without a cache.
+pub fn metrics_alone(series: impl Iterator<Item = Series>, own: &ProcessMetrics) -> Result<Response, ApiError> {
+    exposed(series.collect(), |text| own.write(text))
+}
+
+fn exposed(series: Vec<Series>, more: impl FnOnce(&mut String) -> fmt::Result) -> Result<Response, ApiError> {
+    let text = exposition(series, more).map_err(ApiError::internal)?;
+    let mut response = Response::new(Body::from(text));
+    let kind = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
+    response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    Ok(response)
+}
+
+/// Series of tunnels; those of one metric are consecutive.
+fn tunnels(fleet: &Fleet) -> Vec<Series> {
+    let gauge = |name, help, cluster: &ClusterName, value: usize| {
+        let labels = vec![("cluster", cluster.to_string())];
+        Series { name, help, counts: false, labels, value: value as u64 }
+    };
+    let counts = fleet.tunnels().counts();
+    let open = counts
+        .iter()
+        .map(|(cluster, tunnels, _)| gauge("crowsnest_tunnels", "Tunnels that agents have open.", cluster, *tunnels));
+    let carried = counts.iter().map(|(cluster, _, streams)| {
+        gauge("crowsnest_tunnel_connections", "Connections to members through tunnels.", cluster, *streams)
+    });
+    open.chain(carried).collect()
+}
+
+fn exposition(series: Vec<Series>, more: impl FnOnce(&mut String) -> fmt::Result) -> Result<String, fmt::Error> {
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(Scrape(series)));
+    let mut text = String::new();
+    encode_registry(&mut text, &registry)?;
+    more(&mut text)?;
+    encode_eof(&mut text)?;
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metrics_are_what_prometheus_reads() {
+        let series = |name, counts, labels, value| Series { name, help: "Help.", counts, labels, value };
+        let all = vec![
+            series("a", false, vec![("cluster", "m\"1".to_owned()), ("resource", "pods".to_owned())], 1),
+            series("a", false, vec![("cluster", "m2".to_owned()), ("resource", "pods".to_owned())], 2),
+            series("b_total", true, Vec::new(), 3),
+            series("c", false, Vec::new(), 4),
+        ];
+        let text = exposition(all, |text| fmt::Write::write_str(text, "# TYPE d gauge\nd 5\n"));
+        let expected = "# HELP a Help.\n# TYPE a gauge\na{cluster=\"m\\\"1\",resource=\"pods\"} 1\n\
+            a{cluster=\"m2\",resource=\"pods\"} 2\n# HELP b Help.\n# TYPE b counter\nb_total 3\n\
+            # HELP c Help.\n# TYPE c gauge\nc 4\n# TYPE d gauge\nd 5\n# EOF\n";
+        assert_eq!(text.as_deref(), Ok(expected));
+    }
+}

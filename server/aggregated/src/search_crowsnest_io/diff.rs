@@ -1,0 +1,89 @@
+//! `diff`: differences between two revisions of an object (`from`, `to`: a seq or `now`; by default the last change), or between it and
+//! the object of that name in another cluster (`with`).
+
+use async_trait::async_trait;
+use axum::extract::Request;
+use axum::response::Response;
+use crowsnest_apimachinery::status::ApiError;
+use crowsnest_index::Object;
+use serde_json::{Value, json};
+
+use super::call::{Call, typed};
+use super::definition;
+use super::hits::identity;
+use super::object::{past, version};
+use super::openapi::{self, Operation, named, of};
+
+use crate::request::context::RequestContext;
+use crate::resource::openapi::Document;
+use crate::resource::schema::{JSON, body, flag, list, number, object, text};
+use crate::resource::{Definition, Resource};
+use crate::server::Aggregated;
+
+const OPERATION: Operation = Operation {
+    summary: "What differs between two versions of an object, or between it and the one of that name in another cluster.",
+    parameters: &[
+        ("from", "string", "A seq, or now; what it was last when absent.", false),
+        ("to", "string", "A seq, or now.", false),
+        ("with", "string", "Another cluster.", false),
+    ],
+    object: true,
+    answers: &[(JSON, &["ObjectDiff"])],
+};
+
+pub(super) struct Diff;
+
+#[async_trait]
+impl Resource for Diff {
+    fn definition(&self) -> &Definition {
+        const DEFINITION: Definition = definition("diff", "ObjectDiff");
+        &DEFINITION
+    }
+
+    fn describe(&self, _version: &str, document: &mut Document) {
+        OPERATION.describe("diff", document);
+        let mut side = openapi::identity();
+        side["seq"] = number();
+        side["resourceVersion"] = text();
+        document.schema(named("Side"), object(side, &["namespace"]));
+        let difference = object(json!({"path": text(), "before": {}, "after": {}}), &["before", "after"]);
+        let fields = json!({"from": of("Side"), "to": of("Side"), "more": flag(), "differences": list(difference)});
+        document.schema(named("ObjectDiff"), body("ObjectDiff", fields, &[]));
+    }
+
+    async fn serve(
+        &self,
+        server: &Aggregated,
+        context: &RequestContext,
+        _request: Request,
+    ) -> Result<Response, ApiError> {
+        let Call { running, user, parameters } = Call::new(server, context).await?;
+        let key = parameters.object()?;
+        let here = past(&running.index, user, &key).await?;
+        let (from, to) = match parameters.get("with") {
+            Some(_) => {
+                let mut other = key.clone();
+                other.collection.cluster = parameters.cluster("with")?;
+                let there = past(&running.index, user, &other).await?;
+                (version(&here, "now", &key)?.clone(), version(&there, "now", &other)?.clone())
+            }
+            None => {
+                let last = here.versions.first().map(|version| version.object.record.seq.to_string());
+                let from = parameters.get("from").map(str::to_owned).or(last).unwrap_or_else(|| "now".to_owned());
+                let to = parameters.get("to").unwrap_or("now");
+                (version(&here, &from, &key)?.clone(), version(&here, to, &key)?.clone())
+            }
+        };
+        let diff = crowsnest_search::Diff::between(&from, &to).map_err(ApiError::internal)?;
+        let side = |object: &Object| {
+            let mut side = identity(object);
+            side.insert("seq".into(), json!(object.record.seq));
+            side.insert("resourceVersion".into(), json!(object.record.resource_version));
+            Value::Object(side)
+        };
+        typed(
+            "ObjectDiff",
+            &json!({"from": side(&from), "to": side(&to), "differences": diff.differences, "more": diff.more}),
+        )
+    }
+}

@@ -1,0 +1,196 @@
+//! `export`: all hits of a query at one moment, as JSON lines (whole objects) or CSV (columns).
+
+use async_trait::async_trait;
+use axum::extract::Request;
+use axum::response::Response;
+use bytes::Bytes;
+use crowsnest_apimachinery::status::ApiError;
+use crowsnest_index::Error;
+use crowsnest_search::Hit;
+use futures::StreamExt;
+use futures::future::ready;
+use futures::stream::once;
+use http::{HeaderValue, header};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::call::Call;
+use super::columns::{Column, Columns};
+use super::definition;
+use super::hits::{hit, time};
+use super::openapi::{LIMIT, Operation, Q};
+use crate::request::context::RequestContext;
+use crate::resource::openapi::Document;
+use crate::resource::{Definition, Resource};
+use crate::server::Aggregated;
+use crowsnest_process::reply::Body;
+
+/// Karmada's annotation for the cluster of an object.
+const CACHED_FROM: &str = "resource.karmada.io/cached-from-cluster";
+const COLUMNS: &str = "cluster,namespace,kind,name,status,ready,restarts,node,created";
+
+/// Format of the export.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Format {
+    JsonLines,
+    /// With these columns.
+    Csv(Vec<String>),
+}
+
+const OPERATION: Operation = Operation {
+    summary: "All hits of one moment: whole objects as JSON lines, or columns as CSV.",
+    parameters: &[
+        Q,
+        LIMIT,
+        ("format", "string", "jsonl or csv.", false),
+        ("columns", "string", "Of CSV, separated by commas: fields of a hit, label:KEY, print:NAME, or .PATH.", false),
+    ],
+    object: false,
+    answers: &[("application/jsonl", &["Object"]), ("text/csv", &["Text"])],
+};
+
+pub(super) struct Export;
+
+#[async_trait]
+impl Resource for Export {
+    fn definition(&self) -> &Definition {
+        const DEFINITION: Definition = definition("export", "SearchExport");
+        &DEFINITION
+    }
+
+    fn describe(&self, _version: &str, document: &mut Document) {
+        OPERATION.describe("export", document);
+    }
+
+    async fn serve(
+        &self,
+        server: &Aggregated,
+        context: &RequestContext,
+        _request: Request,
+    ) -> Result<Response, ApiError> {
+        export(Call::new(server, context).await?).await
+    }
+}
+
+/// Parameters: `format=jsonl|csv`, `columns=` of CSV, and `limit` (default: all hits). Hits are found before the response begins, so
+/// that an error is a `Status`.
+async fn export(Call { running, user, parameters }: Call<'_>) -> Result<Response, ApiError> {
+    let columns = || parameters.get("columns").unwrap_or(COLUMNS).split(',').map(str::to_owned).collect();
+    let (format, kind) = match parameters.get("format").unwrap_or("jsonl") {
+        "jsonl" => (Format::JsonLines, "application/jsonl"),
+        "csv" => (Format::Csv(columns()), "text/csv; charset=utf-8"),
+        other => return Err(ApiError::bad_request(format!("format={other:?} is neither jsonl nor csv"))),
+    };
+    let mut request = parameters.search(user)?;
+    // A file has no place for remarks, without which an unanswerable query would look like one without hits.
+    if let Some(why) = request.unanswerable() {
+        return Err(ApiError::bad_request(why));
+    }
+    request.limit = parameters.number("limit")?;
+    request.bodies = format.reads_manifests();
+    let hits = running.index.searcher().export(request).await.map_err(|error| match error {
+        Error::Incomplete => ApiError::bad_request(error.to_string()),
+        other => ApiError::internal(other),
+    })?;
+    let head = once(ready(Ok(Bytes::from(format.head()))));
+    let pieces = head.chain(hits.map(move |hits| format.written(&hits?, Timestamp::now())));
+    let some = |piece: &Result<Bytes, Error>| ready(!piece.as_ref().is_ok_and(Bytes::is_empty));
+    let mut response = Response::new(Body::from_stream(pieces.filter(some)));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    Ok(response)
+}
+
+impl Format {
+    fn reads_manifests(&self) -> bool {
+        match self {
+            Self::JsonLines => true,
+            Self::Csv(columns) => {
+                columns.iter().filter_map(|name| Column::named(name)).any(|column| column.reads_manifests())
+            }
+        }
+    }
+
+    fn head(&self) -> Vec<u8> {
+        let mut text = Vec::new();
+        if let Self::Csv(columns) = self {
+            row(&mut text, columns.iter().map(String::as_str));
+        }
+        text
+    }
+
+    fn written(&self, hits: &[Hit], now: Timestamp) -> Result<Bytes, Error> {
+        let mut text = Vec::new();
+        for hit in hits {
+            match self {
+                Self::JsonLines => line(&mut text, hit)?,
+                Self::Csv(columns) => cells(&mut text, hit, columns, now)?,
+            }
+        }
+        Ok(text.into())
+    }
+}
+
+fn cells(text: &mut Vec<u8>, found: &Hit, columns: &[String], now: Timestamp) -> Result<(), Error> {
+    let shown = hit(found, &Columns::default(), now)?;
+    let cell = |column: &String| match Column::named(column) {
+        Some(column) => column.cell(&found.object, now),
+        None => Ok(match &shown[column.as_str()] {
+            Value::Null => String::new(),
+            Value::String(text) => text.clone(),
+            Value::Array(items) => items.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" "),
+            other => other.to_string(),
+        }),
+    };
+    let cells = columns.iter().map(cell).collect::<Result<Vec<_>, Error>>()?;
+    row(text, cells.iter().map(String::as_str));
+    Ok(())
+}
+
+/// The object with its cluster and, if it is deleted, the time of the deletion.
+fn line(text: &mut Vec<u8>, hit: &Hit) -> Result<(), Error> {
+    let mut object: Value = hit.object.parse()?;
+    if let Some(metadata) = object["metadata"].as_object_mut() {
+        let annotations = metadata.entry("annotations").or_insert_with(|| json!({}));
+        if annotations.is_null() {
+            *annotations = json!({});
+        }
+        annotations[CACHED_FROM] = json!(hit.object.record.key.cluster());
+        if let Some(was) = hit.was.filter(|was| was.deleted) {
+            annotations["search.crowsnest.io/deleted-at"] = time(Some(was.until / 1000));
+        }
+    }
+    text.extend_from_slice(object.to_string().as_bytes());
+    text.push(b'\n');
+    Ok(())
+}
+
+/// A row of CSV (RFC 4180). Cells that a spreadsheet would interpret as a formula are marked as text.
+fn row<'c>(text: &mut Vec<u8>, cells: impl Iterator<Item = &'c str>) {
+    for (nth, cell) in cells.enumerate() {
+        if nth > 0 {
+            text.push(b',');
+        }
+        let formula = cell.starts_with(['=', '+', '-', '@', '\t', '\r']);
+        if formula || cell.contains(['"', ',', '\n', '\r']) {
+            text.push(b'"');
+            text.extend(formula.then_some(b'\''));
+            text.extend_from_slice(cell.replace('"', "\"\"").as_bytes());
+            text.push(b'"');
+        } else {
+            text.extend_from_slice(cell.as_bytes());
+        }
+    }
+    text.extend_from_slice(b"\r\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_csv() {
+        let mut text = Vec::new();
+        row(&mut text, ["web-0", "a \"b\", c", "", "=1+1", "line\nline"].into_iter());
+        assert_eq!(String::from_utf8(text).unwrap(), "web-0,\"a \"\"b\"\", c\",,\"'=1+1\",\"line\nline\"\r\n");
+    }
+}

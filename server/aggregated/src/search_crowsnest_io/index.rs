@@ -1,0 +1,79 @@
+//! `index`: the index of text search, for operators. GET returns its state, compared with the store if `verify` is set; POST starts to
+//! fill a new one. Responses contain no data of objects.
+
+use async_trait::async_trait;
+use axum::extract::Request;
+use axum::response::Response;
+use crowsnest_apimachinery::status::ApiError;
+use crowsnest_index::{Error, Index};
+use http::{Method, StatusCode};
+use serde_json::{Value, json};
+
+use super::{API_VERSION, definition};
+use crate::request::context::RequestContext;
+use crate::resource::{Definition, Resource};
+use crate::server::Aggregated;
+use crowsnest_process::reply::json as reply;
+
+/// Maximum number of objects that one request compares.
+const MAX_SAMPLES: usize = 10_000;
+
+pub(super) struct TextIndex;
+
+#[async_trait]
+impl Resource for TextIndex {
+    fn definition(&self) -> &Definition {
+        const DEFINITION: Definition = Definition { verbs: &["create", "list"], ..definition("index", "SearchIndex") };
+        &DEFINITION
+    }
+
+    async fn serve(
+        &self,
+        server: &Aggregated,
+        context: &RequestContext,
+        request: Request,
+    ) -> Result<Response, ApiError> {
+        let index = &server.running()?.index;
+        if request.method() == Method::GET {
+            return show(index, context.query().first("verify")).await;
+        }
+        match index.searcher().rebuild_text().await {
+            Ok(()) => Ok(reply(StatusCode::ACCEPTED, &state(index).await?)),
+            Err(error @ Error::NotRebuilt) => Err(ApiError::bad_request(error.to_string())),
+            Err(error) => Err(ApiError::unavailable(error.chain())),
+        }
+    }
+}
+
+async fn show(index: &Index, verify: Option<&str>) -> Result<Response, ApiError> {
+    let samples = verify.map(samples).transpose()?;
+    let mut body = state(index).await?;
+    if let Some(samples) = samples {
+        let found =
+            index.searcher().verify_text(samples, &mut rand::random::<f64>).await.map_err(ApiError::internal)?;
+        body["verification"] = serde_json::to_value(&found).map_err(ApiError::internal)?;
+    }
+    Ok(reply(StatusCode::OK, &body))
+}
+
+fn samples(text: &str) -> Result<usize, ApiError> {
+    let samples = text.parse().ok().filter(|samples| *samples <= MAX_SAMPLES);
+    samples.ok_or_else(|| {
+        ApiError::bad_request(format!("verify={text:?} is not a number of objects from 0 to {MAX_SAMPLES}"))
+    })
+}
+
+async fn state(index: &Index) -> Result<Value, ApiError> {
+    let status = index.status().await.map_err(ApiError::internal)?;
+    Ok(json!({
+        "kind": "SearchIndex",
+        "apiVersion": API_VERSION,
+        "backend": status.backend,
+        "seq": status.seq,
+        "searchable": status.searchable,
+        "behind": status.lag,
+        "trouble": status.index_trouble,
+        "bytes": status.index_bytes,
+        "writer": status.index_writer,
+    }))
+}

@@ -1,0 +1,358 @@
+//! `journal`: changes about an object, with their causes. Entries are Events of the control plane, found by search and, after the API
+//! server has deleted them, in the cache's history; each is followed from cause to cause to its root. The caller sees entries of readable
+//! Events; the text of an entry names a cause that is not readable or no longer kept.
+
+use crowsnest_apimachinery::status::ApiError;
+use std::collections::{BTreeMap, HashMap};
+
+use async_trait::async_trait;
+use axum::extract::Request;
+use axum::response::Response;
+use crowsnest_api::constants::annotation;
+use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_apimachinery::user::UserInfo;
+use crowsnest_index::{CollectionKey, Index, Object, RecordKey};
+use crowsnest_query::instant;
+use crowsnest_search::SearchRequest;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::call::{Call, typed};
+use super::definition;
+use super::hits::skipped;
+use super::openapi::{Operation, named, of};
+use super::parameters::Parameters;
+
+use crate::request::context::RequestContext;
+use crate::resource::openapi::Document;
+use crate::resource::schema::{JSON, body, flag, list, number, object, text, time};
+use crate::resource::{Definition, Resource};
+use crate::server::Aggregated;
+
+/// Default and maximum number of entries about the object.
+const ENTRIES: usize = 100;
+const MOST_ENTRIES: usize = 1000;
+/// Default number of seconds around a time.
+const WITHIN: f64 = 300.0;
+/// Maximum number of causes that are followed from one entry.
+const MOST_STEPS: usize = 16;
+
+/// An entry of the response.
+struct Entry {
+    at: String,
+    /// The entry before it.
+    because: Option<String>,
+    told: Value,
+}
+
+impl Entry {
+    /// `None` for Events that are no entries of the journal.
+    fn of(object: &Object) -> Result<Option<(String, Self)>, ApiError> {
+        let event: Value = object.parse().map_err(ApiError::internal)?;
+        let said = |key: &str| {
+            let text = event["metadata"]["annotations"][key].as_str()?;
+            serde_json::from_str::<Value>(text).ok()
+        };
+        let (Some(cause), Some(entry)) = (said(annotation::JOURNAL_CAUSE), said(annotation::JOURNAL_ENTRY)) else {
+            return Ok(None);
+        };
+        let key = &object.record.key;
+        // An entry about an object of another namespace was written by a user with rights in this one only.
+        if *key.namespace != *subject_namespace(&event["involvedObject"]) {
+            return Ok(None);
+        }
+        let id = format!("{}/{}", key.namespace, key.name);
+        let at = event["eventTime"].as_str().unwrap_or_default().to_owned();
+        let because = cause["event"].as_str().map(str::to_owned);
+        let mut told = json!({
+            "id": id, "at": at, "action": event["action"], "reason": event["reason"], "type": event["type"],
+            "subject": event["involvedObject"], "message": event["message"], "cause": cause,
+        });
+        for field in ["cluster", "effect", "generation"] {
+            if let Some(value) = entry.get(field) {
+                told[field] = value.clone();
+            }
+        }
+        Ok(Some((id, Self { at, because, told })))
+    }
+}
+
+/// Namespace of Events about an object.
+fn subject_namespace(object: &Value) -> &str {
+    object["namespace"].as_str().filter(|namespace| !namespace.is_empty()).unwrap_or("default")
+}
+
+/// Entries by their ids.
+type Entries = HashMap<String, Entry>;
+
+const OPERATION: Operation = Operation {
+    summary: "What moved about an object, and because of what: entries of the fleet's journal with their causes to the root, oldest first.",
+    parameters: &[
+        ("about", "string", "KIND/NAMESPACE/NAME, KIND/NAME or NAME, as about: of the query language takes it.", true),
+        (
+            "at",
+            "string",
+            "Around which time, as at: takes it: 10:05, now-2h, 2026-08-01T10:05; all that is kept when absent.",
+            false,
+        ),
+        ("within", "string", "How far around it, as 90s or 15m; 5m when absent.", false),
+        ("limit", "integer", "The newest entries about the object, 100 when absent, 1000 at most.", false),
+    ],
+    object: false,
+    answers: &[(JSON, &["Journal"])],
+};
+
+pub(super) struct Journal;
+
+#[async_trait]
+impl Resource for Journal {
+    fn definition(&self) -> &Definition {
+        const DEFINITION: Definition = definition("journal", "Journal");
+        &DEFINITION
+    }
+
+    fn describe(&self, _version: &str, document: &mut Document) {
+        OPERATION.describe("journal", document);
+        let reference =
+            json!({"apiVersion": text(), "kind": text(), "namespace": text(), "name": text(), "uid": text()});
+        document.schema(named("JournalReference"), object(reference, &["namespace", "uid"]));
+        let cause = json!({"ref": of("JournalReference"), "text": text(), "event": text()});
+        let cause = object(cause, &["ref", "event"]);
+        let entry = json!({"id": text(), "at": time(), "action": text(), "reason": text(), "type": text(),
+            "cluster": text(), "subject": of("JournalReference"), "message": text(), "cause": cause,
+            "effect": of("Object"), "generation": number(), "causes": list(text()), "isCause": flag()});
+        document.schema(named("JournalEntry"), object(entry, &["cluster", "effect", "generation", "isCause"]));
+        let fields = json!({"about": text(), "entries": list(of("JournalEntry")), "total": number(),
+            "keptForSeconds": number(), "skipped": list(of("Skipped")), "notices": list(of("Notice"))});
+        document.schema(named("Journal"), body("Journal", fields, &[]));
+    }
+
+    async fn serve(
+        &self,
+        server: &Aggregated,
+        context: &RequestContext,
+        _request: Request,
+    ) -> Result<Response, ApiError> {
+        journal(&Call::new(server, context).await?).await
+    }
+}
+
+async fn journal(call: &Call<'_>) -> Result<Response, ApiError> {
+    let index = &call.running.index;
+    let about = call.parameters.required("about")?;
+    let limit = call.parameters.number("limit")?.unwrap_or(ENTRIES).clamp(1, MOST_ENTRIES);
+    let mut request = SearchRequest::new(question(about, &call.parameters, Timestamp::now())?, call.user.clone());
+    (request.limit, request.bodies) = (Some(limit), true);
+    request.facets.clear();
+    let mut answer = index.searcher().search_all(request).await.map_err(ApiError::internal)?;
+    // Events of members are no entries, so members that are left out do not matter.
+    answer.skipped.retain(|skipped| skipped.cluster.is_control_plane());
+    let mut entries = Entries::new();
+    for hit in &answer.hits {
+        entries.extend(Entry::of(&hit.object)?);
+    }
+    let collection = answer.hits.first().map(|hit| hit.object.record.key.collection.clone());
+    let causes = match collection {
+        Some(collection) => causes(index, call.user, &collection, &entries).await?,
+        None => Entries::new(),
+    };
+    let total = answer.summary.as_ref().map_or(0, |summary| summary.total);
+    typed(
+        "Journal",
+        &json!({"about": about, "entries": told(entries, causes),
+            "total": total, "keptForSeconds": index.options().history.kept_for.as_secs(),
+            "skipped": skipped(&answer.skipped), "notices": answer.remarks}),
+    )
+}
+
+/// The query that finds entries about an object.
+fn question(about: &str, parameters: &Parameters<'_>, now: Timestamp) -> Result<String, ApiError> {
+    if about.contains(|c: char| c.is_control() || matches!(c, '"' | '\\')) || about.split('/').count() > 3 {
+        let wanted = "KIND/NAMESPACE/NAME, KIND/NAME or NAME";
+        return Err(ApiError::bad_request(format!("about={about:?} names no object: {wanted} does")));
+    }
+    let time = |name: &str| -> Result<Option<f64>, ApiError> {
+        let Some(text) = parameters.get(name).filter(|text| !text.is_empty()) else { return Ok(None) };
+        let moment = instant(text);
+        let moment =
+            moment.ok_or_else(|| ApiError::bad_request(format!("{name}={text:?} is no time such as 10:05")))?;
+        Ok(Some(moment.seconds(now)))
+    };
+    // A duration is parsed as the moment that long ago.
+    let within = time("within")?.map_or(WITHIN, |ago| (now.as_second() as f64 - ago).max(1.0));
+    let when = match time("at")? {
+        Some(at) => {
+            let bound = |seconds: f64| Timestamp::from_second(seconds as i64).unwrap_or(now);
+            format!("during:{}..{}", bound(at - within), bound(at + within))
+        }
+        // Existing Events and deleted ones.
+        None => "(is:deleted OR -is:deleted)".to_owned(),
+    };
+    let (cluster, entry) = (ClusterName::control_plane(), annotation::JOURNAL_ENTRY);
+    let cluster = cluster.as_str();
+    Ok(format!("kind:event cluster:\"{cluster}\" ann:{entry} about:\"{about}\" {when} sort:-last"))
+}
+
+/// Causes of the entries, read step by step, each once.
+async fn causes(
+    index: &Index,
+    caller: &UserInfo,
+    collection: &CollectionKey,
+    entries: &Entries,
+) -> Result<Entries, ApiError> {
+    let mut causes = Entries::new();
+    let mut next: Vec<String> = entries.values().filter_map(|entry| entry.because.clone()).collect();
+    for _ in 0..MOST_STEPS {
+        next.sort();
+        next.dedup();
+        next.retain(|id| !entries.contains_key(id) && !causes.contains_key(id));
+        let mut before = Vec::new();
+        for id in next {
+            let Some((namespace, name)) = id.split_once('/') else { continue };
+            let key = RecordKey { collection: collection.clone(), namespace: namespace.into(), name: name.into() };
+            let Some(past) = index.searcher().past(caller, &key).await.map_err(ApiError::internal)? else { continue };
+            let last = past.now.as_ref().or_else(|| past.versions.first().map(|version| &version.object));
+            if let Some((id, entry)) = last.map(Entry::of).transpose()?.flatten() {
+                before.extend(entry.because.clone());
+                causes.insert(id, entry);
+            }
+        }
+        next = before;
+    }
+    Ok(causes)
+}
+
+/// Oldest first, a cause before its effect; each with the way to its root, as far as that is known.
+fn told(entries: Entries, causes: Entries) -> Vec<Value> {
+    let because: HashMap<String, String> =
+        entries.iter().chain(&causes).filter_map(|(id, entry)| Some((id.clone(), entry.because.clone()?))).collect();
+    let known = |id: &String| entries.contains_key(id) || causes.contains_key(id);
+    let way = |id: &str| -> Vec<String> {
+        let steps = std::iter::successors(because.get(id), |id| because.get(*id));
+        steps.take_while(|id| known(id)).take(MOST_STEPS).cloned().collect()
+    };
+    let ways: HashMap<String, Vec<String>> =
+        entries.keys().chain(causes.keys()).map(|id| (id.clone(), way(id))).collect();
+    // Times of conditions and taints are whole seconds, and a cause may be written after its effects: it is sorted into the second of the
+    // first of them, and within a second causes precede effects.
+    let mut seconds: HashMap<String, String> = HashMap::new();
+    for (id, entry) in entries.iter().chain(&causes) {
+        let second = entry.at.get(..19).unwrap_or_default();
+        for cause in std::iter::once(id).chain(ways.get(id).into_iter().flatten()) {
+            let first = seconds.entry(cause.clone()).or_insert_with(|| second.to_owned());
+            if second < first.as_str() {
+                second.clone_into(first);
+            }
+        }
+    }
+    let all = entries.into_iter().map(|one| (one, false)).chain(causes.into_iter().map(|one| (one, true)));
+    let mut sorted = BTreeMap::new();
+    for ((id, mut entry), is_cause) in all {
+        let way = ways.get(&id).cloned().unwrap_or_default();
+        let second = seconds.get(&id).cloned().unwrap_or_default();
+        let place = (second, way.len(), entry.at, id);
+        entry.told["causes"] = json!(way);
+        if is_cause {
+            entry.told["isCause"] = json!(true);
+        }
+        sorted.insert(place, entry.told);
+    }
+    sorted.into_values().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crowsnest_apimachinery::request::Query;
+    use rstest::rstest;
+
+    fn entry(at: &str, because: Option<&str>) -> Entry {
+        Entry { at: at.to_owned(), because: because.map(str::to_owned), told: json!({"at": at}) }
+    }
+
+    #[test]
+    fn a_cause_that_was_told_after_its_effect_stands_before_it() {
+        let entries = Entries::from([
+            ("shop/evicted".to_owned(), entry("2026-01-01T10:05:21.7Z", Some("default/taint"))),
+            ("default/taint".to_owned(), entry("2026-01-01T10:05:22.2Z", Some("default/flip"))),
+            ("default/flip".to_owned(), entry("2026-01-01T10:05:21.4Z", None)),
+        ]);
+        let told = told(entries, Entries::new());
+        let at: Vec<_> = told.iter().filter_map(|entry| entry["at"].as_str()).collect();
+        assert_eq!(at, ["2026-01-01T10:05:21.4Z", "2026-01-01T10:05:22.2Z", "2026-01-01T10:05:21.7Z"]);
+    }
+
+    #[test]
+    fn causes_come_first_and_lead_to_the_root() {
+        let second = "2026-01-01T10:05:01";
+        let entries = Entries::from([
+            ("shop/evicted".to_owned(), entry(&format!("{second}.1Z"), Some("default/taint"))),
+            ("shop/moved".to_owned(), entry("2026-01-01T10:05:02.0Z", Some("shop/evicted"))),
+            ("shop/other".to_owned(), entry("2026-01-01T10:05:00.0Z", Some("default/gone"))),
+        ]);
+        let causes = Entries::from([
+            ("default/taint".to_owned(), entry(&format!("{second}.3Z"), Some("default/flip"))),
+            ("default/flip".to_owned(), entry(&format!("{second}.2Z"), None)),
+        ]);
+        let told = told(entries, causes);
+        let read: Vec<(&str, usize, bool)> = told
+            .iter()
+            .map(|entry| {
+                let causes = entry["causes"].as_array().expect("a list").len();
+                (entry["at"].as_str().expect("a time"), causes, entry["isCause"] == true)
+            })
+            .collect();
+        let expected = [
+            ("2026-01-01T10:05:00.0Z", 0, false),
+            ("2026-01-01T10:05:01.2Z", 0, true),
+            ("2026-01-01T10:05:01.3Z", 1, true),
+            ("2026-01-01T10:05:01.1Z", 2, false),
+            ("2026-01-01T10:05:02.0Z", 3, false),
+        ];
+        assert_eq!(read, expected);
+        assert_eq!(told[4]["causes"], json!(["shop/evicted", "default/taint", "default/flip"]));
+    }
+
+    /// A circle of causes, which no controller writes.
+    #[test]
+    fn a_circle_ends() {
+        let entries = Entries::from([
+            ("a/a".to_owned(), entry("2026-01-01T10:05:00Z", Some("a/b"))),
+            ("a/b".to_owned(), entry("2026-01-01T10:05:00Z", Some("a/a"))),
+        ]);
+        assert_eq!(told(entries, Entries::new()).len(), 2);
+    }
+
+    #[rstest]
+    #[case::all("about=deploy/shop/web", Ok("about:\"deploy/shop/web\" (is:deleted OR -is:deleted) sort:-last"))]
+    #[case::around(
+        "about=web&at=10:05",
+        Ok("about:\"web\" during:2026-01-01T10:00:00Z..2026-01-01T10:10:00Z sort:-last")
+    )]
+    #[case::closer(
+        "about=web&at=now-2h&within=1m",
+        Ok("about:\"web\" during:2026-01-01T09:59:00Z..2026-01-01T10:01:00Z sort:-last")
+    )]
+    #[case::no_time("about=web&at=tea", Err("at=\"tea\" is no time such as 10:05"))]
+    #[case::no_object(
+        "about=a/b/c/d",
+        Err("about=\"a/b/c/d\" names no object: KIND/NAMESPACE/NAME, KIND/NAME or NAME does")
+    )]
+    #[case::a_query(
+        "about=a\" OR \"",
+        Err("about=\"a\\\" OR \\\"\" names no object: KIND/NAMESPACE/NAME, KIND/NAME or NAME does")
+    )]
+    fn questions(#[case] query: &str, #[case] expected: Result<&str, &str>) {
+        let query = Query::parse(Some(query));
+        let parameters = Parameters::new(&query);
+        let now = "2026-01-01T12:00:00Z".parse().expect("a time");
+        let asked = question(parameters.get("about").expect("it is there"), &parameters, now);
+        match (asked, expected) {
+            (Ok(asked), Ok(end)) => {
+                assert!(asked.starts_with("kind:event cluster:") && asked.ends_with(end), "{asked}")
+            }
+            (Err(failure), Err(message)) => assert_eq!(failure.message, message),
+            (asked, expected) => panic!("{} instead of {expected:?}", asked.is_ok()),
+        }
+    }
+}

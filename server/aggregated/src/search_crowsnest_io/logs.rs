@@ -1,0 +1,259 @@
+//! `logs`: logs of all pods that match a query, as lines of text or as server-sent events. docs/LOGS.md describes input and output.
+
+use crowsnest_apimachinery::status::ApiError;
+use std::fmt::Write;
+
+use async_trait::async_trait;
+use axum::extract::Request;
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use crowsnest_proxy::logs::{LogEvent, LogRequest, LogSource, Said};
+use futures::{Stream, StreamExt};
+use http::{HeaderValue, header};
+use serde_json::{Value, json};
+
+use super::call::Call;
+use super::definition;
+use super::events::{event, stream};
+use super::hits::skipped;
+use super::openapi::{EVENTS, Operation, Parameter, Q, TEXT, named};
+use super::parameters::Parameters;
+use crate::request::context::RequestContext;
+use crate::resource::openapi::Document;
+use crate::resource::{Definition, Requested, Resource};
+use crate::server::Aggregated;
+use crowsnest_process::reply::Body;
+
+/// Maximum number of available lines that are sent together.
+const TOGETHER: usize = 256;
+
+/// Format of lines of text.
+#[derive(Debug, Clone, Copy)]
+struct Form {
+    prefix: bool,
+    timestamps: bool,
+}
+
+const LOGS: &[Parameter] = &[
+    Q,
+    ("labelSelector", "string", "Of the pods.", false),
+    ("namespace", "string", "Of the pods; may be repeated.", false),
+    ("cluster", "string", "Of the pods; may be repeated.", false),
+    ("pod", "string", "Regular expression for names of pods.", false),
+    ("container", "string", "Regular expression for names of containers.", false),
+    ("init", "boolean", "Include init containers (default true).", false),
+    ("ephemeral", "boolean", "Include ephemeral containers (default true).", false),
+    ("include", "string", "Regular expression for lines; may be repeated: a line matches one of them.", false),
+    ("exclude", "string", "Regular expression for lines to leave out; may be repeated.", false),
+    ("since", "string", "Maximum age of lines, as 90s, 15m, 2h30m or 7d.", false),
+    ("sinceTime", "string", "Earliest time of lines (RFC 3339).", false),
+    ("tail", "integer", "Number of last lines of each container, -1 for all (default 10 if no time is given).", false),
+    ("previous", "boolean", "Logs of the runs before the last restarts.", false),
+    ("follow", "boolean", "Follow new lines, and new pods.", false),
+    ("timestamps", "boolean", "Write the time of each line.", false),
+    ("prefix", "boolean", "Write the container of each line (default true).", false),
+    ("maxStreams", "integer", "Maximum number of logs that are read at once (default 100, at most 500).", false),
+];
+
+const OPERATION: Operation = Operation {
+    summary: "The logs of the pods that match, in the order of their times; as server-sent events (notices, skipped, joined, line, refused, left, done, error) if Accept has text/event-stream.",
+    parameters: LOGS,
+    object: false,
+    answers: &[(TEXT, &["Text"]), (EVENTS, &["LogEvents"])],
+};
+
+pub(super) struct Logs;
+
+#[async_trait]
+impl Resource for Logs {
+    fn definition(&self) -> &Definition {
+        const DEFINITION: Definition =
+            Definition { route: "search.crowsnest.io/logs", ..definition("logs", "FleetLogs") };
+        &DEFINITION
+    }
+
+    fn is_long_running(&self, _requested: Requested) -> bool {
+        true
+    }
+
+    fn describe(&self, _version: &str, document: &mut Document) {
+        OPERATION.describe("logs", document);
+        let events = json!({"type": "string", "description": "Server-sent events with JSON data."});
+        document.schema(named("LogEvents"), events);
+    }
+
+    async fn serve(
+        &self,
+        server: &Aggregated,
+        context: &RequestContext,
+        request: Request,
+    ) -> Result<Response, ApiError> {
+        let Call { running, user, parameters } = Call::new(server, context).await?;
+        let request = LogRequest::parse(request.uri().query(), jiff::Timestamp::now())?;
+        let lines = running.proxy.logs(user, request, parameters.scopes.clone()).await?;
+        if context.attributes.accepts_events {
+            let events = lines.map(|next| {
+                let (name, data) = shown(next);
+                event(name, &data)
+            });
+            return Ok(stream(events).into_response());
+        }
+        Ok(as_text(lines, &parameters))
+    }
+}
+
+fn as_text(lines: impl Stream<Item = LogEvent> + Send + 'static, parameters: &Parameters<'_>) -> Response {
+    let form = Form {
+        prefix: parameters.get("prefix").is_none_or(|value| !matches!(value, "false" | "0")),
+        timestamps: parameters.flag("timestamps"),
+    };
+    let text = lines.ready_chunks(TOGETHER).map(move |events| {
+        let mut text = String::new();
+        events.iter().for_each(|event| form.write(&mut text, event));
+        Ok::<_, std::convert::Infallible>(Bytes::from(text))
+    });
+    let mut response = Response::new(Body::from_stream(text));
+    let plain = HeaderValue::from_static("text/plain; charset=utf-8");
+    response.headers_mut().insert(header::CONTENT_TYPE, plain);
+    response
+}
+
+fn source(source: &LogSource) -> Value {
+    json!({"cluster": source.cluster, "namespace": source.namespace, "pod": source.pod, "container": source.container})
+}
+
+/// Name and data of an event.
+fn shown(told: LogEvent) -> (&'static str, Value) {
+    let (of, said) = match told {
+        LogEvent::Notices(notices) => return ("notices", json!(notices)),
+        LogEvent::Skipped(clusters) => return ("skipped", skipped(&clusters)),
+        LogEvent::Failed(why) => return ("error", json!({"message": why})),
+        LogEvent::Done(told) => return ("done", json!(told)),
+        LogEvent::Said(of, said) => (of, said),
+    };
+    let mut data = source(&of);
+    let name = match said {
+        Said::Joined => "joined",
+        Said::Left(why) => {
+            data["why"] = why.into();
+            "left"
+        }
+        Said::Refused(refusal) => {
+            data["code"] = refusal.code.into();
+            data["reason"] = refusal.reason.into();
+            data["message"] = refusal.message.into();
+            "refused"
+        }
+        Said::Line(line) => {
+            if let Some(time) = line.time {
+                // A fixed length, so that times sort as text.
+                data["time"] = format!("{time:.9}").into();
+            }
+            data["text"] = line.text.into();
+            if line.cut {
+                data["cut"] = true.into();
+            }
+            "line"
+        }
+    };
+    (name, data)
+}
+
+impl Form {
+    /// Writes an event as text; all but lines of logs begin with `crowsnest: `.
+    fn write(self, text: &mut String, told: &LogEvent) {
+        let written = match told {
+            LogEvent::Said(of, Said::Line(line)) => {
+                let mut prefix = if self.prefix { format!("{} | ", source_text(of)) } else { String::new() };
+                if let Some(time) = line.time.filter(|_| self.timestamps) {
+                    prefix.push_str(&format!("{time:.9} "));
+                }
+                let cut = if line.cut { " [cut]" } else { "" };
+                writeln!(text, "{prefix}{}{cut}", line.text)
+            }
+            LogEvent::Said(of, Said::Refused(refusal)) => {
+                writeln!(text, "crowsnest: {} is not told: {}", source_text(of), refusal.message)
+            }
+            LogEvent::Said(of, Said::Left(why)) => writeln!(text, "crowsnest: {} has left: {why}", source_text(of)),
+            LogEvent::Said(_, Said::Joined) => Ok(()),
+            LogEvent::Notices(notices) => notices.iter().try_for_each(|n| writeln!(text, "crowsnest: {}", n.message)),
+            LogEvent::Skipped(clusters) => clusters.iter().try_for_each(|skipped| {
+                let age = skipped.age_seconds.map(|age| format!(", pods are those of {age} s ago")).unwrap_or_default();
+                writeln!(text, "crowsnest: cluster {}: {}{age}", skipped.cluster, skipped.reason)
+            }),
+            LogEvent::Failed(why) => writeln!(text, "crowsnest: {why}"),
+            LogEvent::Done(told) => match told.why {
+                Some(why) => writeln!(text, "crowsnest: logs end here: {why}"),
+                None => Ok(()),
+            },
+        };
+        if let Err(error) = written {
+            tracing::error!(%error, "text cannot be written into a string");
+        }
+    }
+}
+
+fn source_text(of: &LogSource) -> String {
+    format!("{} {}/{} {}", of.cluster, of.namespace, of.pod, of.container)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crowsnest_apimachinery::names::ClusterName;
+    use crowsnest_proxy::logs::{Line, Refusal};
+    use std::sync::Arc;
+
+    fn told() -> Vec<LogEvent> {
+        let source = Arc::new(LogSource {
+            cluster: ClusterName::parse("m1").unwrap(),
+            namespace: "shop".into(),
+            pod: "web-0".into(),
+            container: "web".into(),
+        });
+        let line = Line { time: "2026-01-01T00:00:00.5Z".parse().ok(), text: "hello".into(), cut: true };
+        let refusal = Refusal { code: 403, reason: "Forbidden".into(), message: "no".into() };
+        [Said::Joined, Said::Line(line), Said::Refused(refusal), Said::Left("it is gone")]
+            .map(|said| LogEvent::Said(Arc::clone(&source), said))
+            .into()
+    }
+
+    #[rstest::rstest]
+    #[case::as_it_is(
+        Form { prefix: true, timestamps: false },
+        "m1 shop/web-0 web | hello [cut]\ncrowsnest: m1 shop/web-0 web is not told: no\ncrowsnest: m1 shop/web-0 web has left: it is gone\n"
+    )]
+    #[case::bare(
+        Form { prefix: false, timestamps: true },
+        "2026-01-01T00:00:00.500000000Z hello [cut]\ncrowsnest: m1 shop/web-0 web is not told: no\ncrowsnest: m1 shop/web-0 web has left: it is gone\n"
+    )]
+    fn logs_are_text(#[case] form: Form, #[case] expected: &str) {
+        let mut text = String::new();
+        told().iter().for_each(|event| form.write(&mut text, event));
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn logs_are_events() {
+        let events: Vec<String> = told()
+            .into_iter()
+            .map(|event| {
+                let (name, mut data) = shown(event);
+                for field in ["cluster", "namespace", "pod", "container"] {
+                    assert!(data[field].is_string());
+                    data.as_object_mut().unwrap().remove(field);
+                }
+                format!("{name} {data}")
+            })
+            .collect();
+        assert_eq!(
+            events,
+            [
+                "joined {}",
+                r#"line {"cut":true,"text":"hello","time":"2026-01-01T00:00:00.500000000Z"}"#,
+                r#"refused {"code":403,"message":"no","reason":"Forbidden"}"#,
+                r#"left {"why":"it is gone"}"#,
+            ]
+        );
+    }
+}

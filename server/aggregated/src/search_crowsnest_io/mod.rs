@@ -1,0 +1,59 @@
+//! `search.crowsnest.io/v1alpha1`: queries over the fleet, single objects with their history, logs of pods, and the state of the cache.
+//! Handlers parse parameters, call the cache's search as the caller, and print. docs/SEARCH-API.md describes input and output.
+
+pub mod cache;
+mod call;
+mod columns;
+mod count;
+mod diff;
+mod events;
+mod explain;
+mod export;
+mod graph;
+mod history;
+mod hits;
+mod index;
+mod journal;
+mod logs;
+mod metrics;
+mod object;
+mod openapi;
+mod parameters;
+mod query;
+mod saved_searches;
+pub mod status;
+mod suggest;
+
+use crate::resource::registry::Group;
+use crate::resource::{Definition, LIST, Paths, Resource};
+use crowsnest_api::aggregated_groups;
+
+pub const NAME: &str = aggregated_groups::CROWSNEST_SEARCH.name;
+const API_VERSION: &str = "search.crowsnest.io/v1alpha1";
+
+/// They are no lists of objects: a client that watches every resource with the verb `watch` would watch them.
+const RESOURCES: &[&dyn Resource] = &[
+    &cache::Cache,
+    &count::Count,
+    &diff::Diff,
+    &explain::Explain,
+    &export::Export,
+    &graph::Graph,
+    &history::History,
+    &index::TextIndex,
+    &journal::Journal,
+    &logs::Logs,
+    &metrics::Metrics,
+    &query::Query,
+    &saved_searches::SavedSearches,
+    &status::Status,
+    &suggest::Suggest,
+];
+
+pub const GROUP: Group =
+    Group { schemas: openapi::schemas, ..Group::new(&aggregated_groups::CROWSNEST_SEARCH, RESOURCES) };
+
+/// A resource without objects, whose singular is its plural.
+const fn definition(resource: &'static str, kind: &'static str) -> Definition {
+    Definition { singular: resource, route: NAME, ..Definition::new(resource, kind, LIST, Paths::Collection) }
+}

@@ -1,0 +1,143 @@
+//! OpenAPI of the search API: operations and the schemas that several of them use.
+
+use serde_json::{Map, Value, json};
+
+use super::NAME;
+use crate::resource::openapi::{Document, schema_name};
+use crate::resource::registry::VERSION;
+use crate::resource::schema::{flag, list, number, object, reference, responses, status_schema, text, time};
+
+pub(super) const ROOT: &str = "/apis/search.crowsnest.io/v1alpha1";
+
+/// Name, type, description, and whether the parameter is required.
+pub(super) type Parameter = (&'static str, &'static str, &'static str, bool);
+
+pub(super) const Q: Parameter = ("q", "string", "The query, in the language of docs/QUERY.md.", false);
+pub(super) const LIMIT: Parameter =
+    ("limit", "integer", "Hits of one page, 5000 at most; limit: in the query wins.", false);
+pub(super) const CURSOR: Parameter = ("cursor", "string", "Where the page before ended, as its answer said.", false);
+pub(super) const FACETS: Parameter = (
+    "facets",
+    "string",
+    "Fields whose values are counted over all hits, separated by commas; label:KEY counts the values of a label.",
+    false,
+);
+pub(super) const COLUMNS: Parameter = (
+    "columns",
+    "string",
+    "What each hit has beyond its fields, separated by commas: label:KEY, print:NAME (a column of kubectl's), print:* (all of these), .PATH into its manifest.",
+    false,
+);
+const OBJECT: [Parameter; 5] = [
+    ("cluster", "string", "The member's name.", true),
+    ("apiVersion", "string", "Group and version.", true),
+    ("resource", "string", "Plural of the kind.", true),
+    ("namespace", "string", "Empty for objects without one.", false),
+    ("name", "string", "The object's name.", true),
+];
+
+pub(super) const TEXT: &str = "text/plain";
+pub(super) const EVENTS: &str = "text/event-stream";
+
+/// The operation of a resource without objects.
+pub(super) struct Operation {
+    pub(super) summary: &'static str,
+    pub(super) parameters: &'static [Parameter],
+    /// True if parameters name an object of a member.
+    pub(super) object: bool,
+    /// Media types with their possible schemas.
+    pub(super) answers: &'static [(&'static str, &'static [&'static str])],
+}
+
+/// Responses with a Status.
+pub(super) const FAILURES: [(&str, &str); 5] = [
+    ("400", "A parameter cannot be parsed, or the query cannot be answered."),
+    ("401", "The caller is not authenticated."),
+    ("403", "The caller has no right to search."),
+    ("404", "There is no such object, or the caller has no right to read it."),
+    ("422", "Parameters or the body are invalid; the causes name the fields."),
+];
+
+impl Operation {
+    /// Adds the operation of a resource.
+    pub(super) fn describe(&self, resource: &str, document: &mut Document) {
+        let object = if self.object { OBJECT.as_slice() } else { &[] };
+        let parameters: Vec<Value> = object.iter().chain(self.parameters).map(parameter).collect();
+        let schema = |schemas: &[&str]| match schemas {
+            [one] => of(one),
+            several => json!({"anyOf": several.iter().map(|one| of(one)).collect::<Vec<_>>()}),
+        };
+        let content = self.answers.iter().map(|(kind, of)| ((*kind).to_owned(), json!({"schema": schema(of)})));
+        let get = json!({"operationId": format!("search-{resource}"), "summary": self.summary, "tags": ["search"],
+            "parameters": parameters, "responses": responses("200", Value::Object(content.collect()), &FAILURES)});
+        document.path(format!("{ROOT}/{resource}"), json!({"get": get}));
+    }
+}
+
+fn parameter((name, kind, description, required): &Parameter) -> Value {
+    json!({"name": name, "in": "query", "required": required, "description": description, "schema": {"type": kind}})
+}
+
+/// Name of the schema of a kind.
+pub(super) fn named(kind: &str) -> String {
+    schema_name(NAME, VERSION, kind)
+}
+
+/// A reference to the schema of a kind.
+pub(super) fn of(kind: &str) -> Value {
+    reference(&named(kind))
+}
+
+pub(super) fn relation() -> Value {
+    json!({"type": "string", "enum": ["eq", "gte"]})
+}
+
+/// Fields that identify an object.
+pub(super) fn identity() -> Value {
+    json!({"cluster": text(), "apiVersion": text(), "kind": text(), "resource": text(), "namespace": text(), "name": text(),
+        "uid": text()})
+}
+
+/// Schemas that several resources use.
+pub(super) fn schemas() -> Map<String, Value> {
+    let mut hit = identity();
+    let more = json!({"status": text(), "ready": text(), "restarts": number(), "node": text(), "images": list(text()),
+        "created": time(), "deleting": time(), "deleted": time(), "until": time(), "score": {"type": "number"},
+        "matched": list(of("Matched")), "columns": {"type": "object", "additionalProperties": text()}});
+    let mut optional = vec!["namespace"];
+    if let (Some(hit), Value::Object(more)) = (hit.as_object_mut(), &more) {
+        hit.extend(more.clone());
+        optional.extend(more.keys().map(String::as_str));
+    }
+    let marks = list(list(number()));
+    let schemas: [(&str, Value); 8] = [
+        ("Text", text()),
+        (
+            "Object",
+            json!({"type": "object", "description": "A whole Kubernetes object.", "additionalProperties": true}),
+        ),
+        ("Hit", object(hit, &optional)),
+        ("Matched", object(json!({"field": text(), "text": text(), "marks": marks}), &["marks"])),
+        ("FacetValue", object(json!({"value": text(), "count": number()}), &[])),
+        (
+            "Groups",
+            object(
+                json!({"field": text(), "values": list(of("FacetValue")),
+                    "more": {"type": "integer", "format": "int64", "description": "Number of groups that are left out."}}),
+                &[],
+            ),
+        ),
+        (
+            "Skipped",
+            object(
+                json!({"cluster": text(), "reason": text(), "resources": number(), "missing": flag(),
+                    "ageSeconds": number()}),
+                &["ageSeconds"],
+            ),
+        ),
+        ("Notice", object(json!({"message": text(), "start": number(), "end": number()}), &[])),
+    ];
+    let mut named: Map<String, Value> = schemas.map(|(kind, schema)| (named(kind), schema)).into_iter().collect();
+    named.extend(status_schema());
+    named
+}

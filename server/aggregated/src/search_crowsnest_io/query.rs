@@ -1,0 +1,162 @@
+//! `query`: hits with counts, as JSON or as server-sent events, which continue with changes if `watch` is set.
+
+use async_trait::async_trait;
+use axum::extract::Request;
+use axum::response::{IntoResponse, Response};
+use crowsnest_apimachinery::status::ApiError;
+use crowsnest_index::Error;
+use crowsnest_search::{LiveEvent, SearchEvent};
+use futures::StreamExt;
+use http::StatusCode;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::call::Call;
+use super::columns::Columns;
+use super::events::{Event, Events, error, event, stream};
+use super::hits::{done, facets, groups, hit, hits, identity, skipped};
+use super::openapi::{COLUMNS, CURSOR, EVENTS, FACETS, LIMIT, Operation, Q, named, of, relation};
+use super::{API_VERSION, definition};
+use crate::request::context::RequestContext;
+use crate::resource::openapi::Document;
+use crate::resource::schema::{JSON, body, list, number, object, text};
+use crate::resource::{Definition, Requested, Resource};
+use crate::server::Aggregated;
+use crowsnest_process::reply::json as json_response;
+
+const OPERATION: Operation = Operation {
+    summary: "Objects that match, best first, with counts; as server-sent events (notices, skipped, facets, groups, matches, done, error) if Accept has text/event-stream. With watch=true changes follow: changed, left, counts, behind.",
+    parameters: &[Q, LIMIT, CURSOR, FACETS, COLUMNS, ("watch", "boolean", "Send changes after the result.", false)],
+    object: false,
+    answers: &[(JSON, &["SearchResult"]), (EVENTS, &["SearchEvents"])],
+};
+
+pub(super) struct Query;
+
+#[async_trait]
+impl Resource for Query {
+    fn definition(&self) -> &Definition {
+        const DEFINITION: Definition =
+            Definition { route: "search.crowsnest.io/query", ..definition("query", "SearchResult") };
+        &DEFINITION
+    }
+
+    fn is_long_running(&self, requested: Requested) -> bool {
+        requested.events
+    }
+
+    fn describe(&self, _version: &str, document: &mut Document) {
+        OPERATION.describe("query", document);
+        schemas(document);
+    }
+
+    async fn serve(
+        &self,
+        server: &Aggregated,
+        context: &RequestContext,
+        _request: Request,
+    ) -> Result<Response, ApiError> {
+        let call = Call::new(server, context).await?;
+        if call.parameters.flag("watch") {
+            return Ok(live(&call)?.into_response());
+        }
+        match context.attributes.accepts_events {
+            true => Ok(events(&call)?.into_response()),
+            false => complete(&call).await,
+        }
+    }
+}
+
+/// The complete result as JSON.
+async fn complete(call: &Call<'_>) -> Result<Response, ApiError> {
+    let columns = call.parameters.columns()?;
+    let request = call.parameters.search_with(call.user, &columns)?;
+    let answer = call.running.index.searcher().search_all(request).await.map_err(ApiError::internal)?;
+    let summary = answer.summary.map(|s| done(&s)).unwrap_or_default();
+    let mut body = json!({
+        "kind": "SearchResult", "apiVersion": API_VERSION,
+        "hits": hits(&answer.hits, &columns, Timestamp::now()).map_err(ApiError::internal)?,
+        "facets": facets(&answer.facets),
+        "skipped": skipped(&answer.skipped),
+        "notices": answer.remarks,
+    });
+    if let Some(counts) = &answer.groups {
+        body["groups"] = groups(counts);
+    }
+    if let (Some(body), Some(summary)) = (body.as_object_mut(), summary.as_object()) {
+        body.extend(summary.clone());
+    }
+    Ok(json_response(StatusCode::OK, &body))
+}
+
+fn error_event(cause: &Error) -> Event {
+    error(&cause.to_string())
+}
+
+/// A part of a result as an event.
+fn part(part: Result<SearchEvent, Error>, columns: &Columns) -> Event {
+    match part {
+        Ok(SearchEvent::Remarks(remarks)) => event("notices", &json!(remarks)),
+        Ok(SearchEvent::Skipped(clusters)) => event("skipped", &skipped(&clusters)),
+        Ok(SearchEvent::Facets(counts)) => event("facets", &facets(&counts)),
+        Ok(SearchEvent::Groups(counts)) => event("groups", &groups(&counts)),
+        Ok(SearchEvent::Hits(found)) => match hits(&found, columns, Timestamp::now()) {
+            Ok(hits) => event("matches", &Value::Array(hits)),
+            Err(error) => error_event(&error),
+        },
+        Ok(SearchEvent::Done(summary)) => event("done", &done(&summary)),
+        Err(error) => error_event(&error),
+    }
+}
+
+fn events(call: &Call<'_>) -> Result<Events, ApiError> {
+    let columns = call.parameters.columns()?;
+    let request = call.parameters.search_with(call.user, &columns)?;
+    Ok(stream(call.running.index.searcher().search(request).map(move |next| part(next, &columns))))
+}
+
+/// The result, and after its `done` the changes: hits that have `changed` or `left`, `counts`, and `behind` if changes were lost.
+fn live(call: &Call<'_>) -> Result<Events, ApiError> {
+    let columns = call.parameters.columns()?;
+    let request = call.parameters.search_with(call.user, &columns)?;
+    let changes = call.running.index.searcher().live(request).map(move |next| match next {
+        Ok(LiveEvent::Answer(answer)) => part(Ok(answer), &columns),
+        Ok(LiveEvent::Changed(found)) => match hit(&found, &columns, Timestamp::now()) {
+            Ok(hit) => event("changed", &hit),
+            Err(error) => error_event(&error),
+        },
+        Ok(LiveEvent::Left(object)) => event("left", &Value::Object(identity(&object))),
+        Ok(LiveEvent::Counts { total, facets: counts, groups: grouped }) => {
+            let mut counts = json!({"total": total, "facets": facets(&counts)});
+            if let Some(grouped) = &grouped {
+                counts["groups"] = groups(grouped);
+            }
+            event("counts", &counts)
+        }
+        Ok(LiveEvent::FellBehind) => event("behind", &json!({})),
+        Err(error) => error_event(&error),
+    });
+    Ok(stream(changes))
+}
+
+fn schemas(document: &mut Document) {
+    let facets = || json!({"type": "object", "additionalProperties": list(of("FacetValue"))});
+    let summary = json!({"total": number(), "totalRelation": relation(), "tookMs": {"type": "number"}, "seq": number(),
+        "behind": number(), "cursor": text(), "didYouMean": list(text()),
+        "wider": list(object(json!({"query": text(), "total": number()}), &[]))});
+    let mut result = summary.clone();
+    let parts = json!({"hits": list(of("Hit")), "facets": facets(), "groups": of("Groups"), "skipped": list(of("Skipped")),
+        "notices": list(of("Notice"))});
+    if let (Some(result), Value::Object(parts)) = (result.as_object_mut(), parts) {
+        result.extend(parts);
+    }
+    let counts = object(json!({"total": number(), "facets": facets(), "groups": of("Groups")}), &["groups"]);
+    let events = json!({"notices": list(of("Notice")), "skipped": list(of("Skipped")), "facets": facets(),
+        "groups": of("Groups"), "matches": list(of("Hit")), "done": of("Summary"), "changed": of("Hit"), "left": of("Hit"),
+        "counts": counts, "behind": {"type": "object"}, "error": object(json!({"message": text()}), &[])});
+    let events = json!({"type": "string", "description": "Server-sent events with JSON data; x-events has its schemas.",
+        "x-events": events});
+    document.schema(named("SearchResult"), body("SearchResult", result, &["cursor", "groups"]));
+    document.schema(named("Summary"), object(summary, &["cursor"]));
+    document.schema(named("SearchEvents"), events);
+}

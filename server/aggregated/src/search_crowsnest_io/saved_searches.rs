@@ -1,0 +1,247 @@
+//! `savedsearches`: queries that users save for themselves or for all. They are objects of the internal group in the control
+//! plane; [`crowsnest_search::saved_search`] decides which users see and change one.
+
+use std::collections::BTreeMap;
+
+use async_trait::async_trait;
+use axum::extract::Request;
+use axum::response::Response;
+use crowsnest_api::storage::{SavedSearch, SavedSearchSpec};
+use crowsnest_apimachinery::request::path_segment;
+use crowsnest_apimachinery::status::{ApiError, Reason};
+use crowsnest_apimachinery::user::UserInfo;
+use crowsnest_component_base::client_errors::api_error;
+use crowsnest_search::saved_search::{self, Access, Draft, access};
+use http::{Method, StatusCode};
+use http_body_util::{BodyExt, Limited};
+use kube::Api;
+use kube::api::{DeleteParams, ListParams, PostParams};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::openapi::{FAILURES, ROOT, named, of};
+use super::{API_VERSION, NAME as GROUP};
+use crate::request::context::RequestContext;
+use crate::resource::openapi::Document;
+use crate::resource::schema::{JSON, body, flag, list, object, responses, status, text};
+use crate::resource::{Definition, Paths, Resource};
+use crate::server::Aggregated;
+use crate::stored::STORAGE_GROUP;
+use crowsnest_process::reply::json as reply;
+
+const PLURAL: &str = "savedsearches";
+const MOST_BODY: usize = 64 << 10;
+
+/// Request body.
+#[derive(Deserialize)]
+struct Sent {
+    #[serde(default)]
+    metadata: SentMetadata,
+    spec: Draft,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct SentMetadata {
+    name: String,
+    resource_version: Option<String>,
+}
+
+pub(super) struct SavedSearches;
+
+#[async_trait]
+impl Resource for SavedSearches {
+    fn definition(&self) -> &Definition {
+        const DEFINITION: Definition = Definition {
+            singular: "savedsearch",
+            ..Definition::new(
+                PLURAL,
+                "SavedSearch",
+                &["create", "delete", "get", "list", "update"],
+                Paths::CollectionAndObject,
+            )
+        };
+        &DEFINITION
+    }
+
+    fn describe(&self, _version: &str, document: &mut Document) {
+        for (path, item) in paths() {
+            document.path(path, item);
+        }
+        let spec = json!({"title": text(), "query": text(), "description": text(), "shared": flag(), "owner": text(),
+            "syntax": text()});
+        let spec = object(spec, &["description", "shared", "owner", "syntax"]);
+        let saved = json!({"metadata": of("Object"), "spec": spec});
+        let optional = &["kind", "apiVersion", "metadata"];
+        document.schema(named("SavedSearch"), body("SavedSearch", saved, optional));
+        let all = json!({"metadata": of("Object"), "items": list(of("SavedSearch"))});
+        document.schema(named("SavedSearchList"), body("SavedSearchList", all, &[]));
+    }
+
+    async fn serve(
+        &self,
+        server: &Aggregated,
+        context: &RequestContext,
+        request: Request,
+    ) -> Result<Response, ApiError> {
+        let saved = Saved { api: Api::all(server.control_plane.clone()), caller: &context.user };
+        let method = request.method().clone();
+        match (&method, context.name()) {
+            (&Method::GET, "") => saved.list().await,
+            (&Method::GET, name) => Ok(reply(StatusCode::OK, &shown(&saved.visible(name).await?))),
+            (&Method::POST, "") => saved.create(sent(request).await?).await,
+            (&Method::PUT, name) if !name.is_empty() => saved.replace(name, sent(request).await?).await,
+            (&Method::DELETE, name) if !name.is_empty() => saved.delete(name).await,
+            _ => Err(ApiError::method_not_allowed()),
+        }
+    }
+}
+
+/// Paths of the list and of one saved search.
+fn paths() -> [(String, Value); 2] {
+    let content = |schema: Value| json!({JSON: {"schema": schema}});
+    let operation = |verb: &str, summary: &str, sends: bool, (code, answer): (&str, Value)| {
+        let mut operation = json!({"operationId": format!("savedsearches-{verb}"), "summary": summary, "tags": ["search"],
+            "responses": responses(code, content(answer), &FAILURES)});
+        if verb == "create" || verb == "update" {
+            let taken = json!({"description": "There is one of that name, or it has changed since it was read.",
+                "content": content(status())});
+            operation["responses"]["409"] = taken;
+        }
+        if sends {
+            operation["requestBody"] = json!({"required": true, "content": content(of("SavedSearch"))});
+        }
+        operation
+    };
+    let (one, list) = (("200", of("SavedSearch")), ("200", of("SavedSearchList")));
+    let all = json!({
+        "get": operation("list", "Saved searches the caller may see: own and shared ones.", false, list),
+        "post": operation("create", "Saves a search; the caller is its owner.", true, ("201", of("SavedSearch"))),
+    });
+    let one = json!({
+        "parameters": [{"name": "name", "in": "path", "required": true, "schema": {"type": "string"}}],
+        "get": operation("get", "One saved search.", false, one.clone()),
+        "put": operation("update", "Changes it; only its owner may.", true, one),
+        "delete": operation("delete", "Deletes it; only its owner may.", false, ("200", status())),
+    });
+    [(format!("{ROOT}/savedsearches"), all), (format!("{ROOT}/savedsearches/{{name}}"), one)]
+}
+
+/// Queries that the caller may use as `scope:`, by name and title.
+pub(super) async fn scopes(
+    control_plane: &kube::Client,
+    caller: &UserInfo,
+) -> Result<BTreeMap<String, String>, ApiError> {
+    let saved = Saved { api: Api::all(control_plane.clone()), caller };
+    let all = saved.all_visible().await?.into_iter();
+    Ok(saved_search::scopes(all.map(|one| (one.metadata.name.unwrap_or_default(), one.spec)), caller))
+}
+
+async fn sent(request: Request) -> Result<Sent, ApiError> {
+    let body = Limited::new(request.into_body(), MOST_BODY).collect().await;
+    let body = body.map_err(|error| ApiError::bad_request(format!("the body cannot be read: {error}")))?.to_bytes();
+    serde_json::from_slice(&body).map_err(|error| ApiError::bad_request(format!("error decoding JSON: {error}")))
+}
+
+struct Saved<'r> {
+    api: Api<SavedSearch>,
+    caller: &'r UserInfo,
+}
+
+/// An error of the control plane with the name of this group.
+fn upstream(error: kube::Error) -> ApiError {
+    match error {
+        kube::Error::Api(mut status) => {
+            status.message = status.message.replace(STORAGE_GROUP, GROUP);
+            if let Some(details) = &mut status.details {
+                details.group = GROUP.to_owned();
+            }
+            api_error(kube::Error::Api(status))
+        }
+        other => api_error(other),
+    }
+}
+
+fn shown(saved: &SavedSearch) -> Value {
+    let metadata = json!({"name": saved.metadata.name, "uid": saved.metadata.uid,
+        "resourceVersion": saved.metadata.resource_version, "creationTimestamp": saved.metadata.creation_timestamp});
+    json!({"kind": "SavedSearch", "apiVersion": API_VERSION, "metadata": metadata, "spec": saved.spec})
+}
+
+fn checked(draft: Draft, name: &str, owner: &str) -> Result<SavedSearchSpec, ApiError> {
+    saved_search::checked(draft, owner).map_err(|errors| ApiError::invalid(GROUP, "SavedSearch", name, errors).into())
+}
+
+impl Saved<'_> {
+    fn may_see(&self, saved: &SavedSearch) -> bool {
+        access(&saved.spec, self.caller) >= Access::Seen
+    }
+
+    async fn all_visible(&self) -> Result<Vec<SavedSearch>, ApiError> {
+        let all = self.api.list(&ListParams::default()).await.map_err(upstream)?;
+        Ok(all.items.into_iter().filter(|saved| self.may_see(saved)).collect())
+    }
+
+    async fn list(&self) -> Result<Response, ApiError> {
+        let mut items = self.all_visible().await?;
+        items.sort_by(|a, b| a.spec.title.cmp(&b.spec.title));
+        let items: Vec<Value> = items.iter().map(shown).collect();
+        let list = json!({"kind": "SavedSearchList", "apiVersion": API_VERSION, "metadata": {}, "items": items});
+        Ok(reply(StatusCode::OK, &list))
+    }
+
+    /// A search that the caller sees; 404 for others.
+    async fn visible(&self, name: &str) -> Result<SavedSearch, ApiError> {
+        let found = self.api.get_opt(&path_segment(name)).await.map_err(upstream)?.filter(|saved| self.may_see(saved));
+        found.ok_or_else(|| {
+            ApiError::new(Reason::NotFound, format!("{PLURAL}.{GROUP} {name:?} not found"))
+                .with_object(GROUP, PLURAL, name)
+        })
+    }
+
+    /// A search that the caller may change.
+    async fn own(&self, name: &str) -> Result<SavedSearch, ApiError> {
+        let saved = self.visible(name).await?;
+        if access(&saved.spec, self.caller) == Access::Changed {
+            return Ok(saved);
+        }
+        let message = format!("{PLURAL}.{GROUP} {name:?} is forbidden: it belongs to {:?}", saved.spec.owner);
+        Err(ApiError::new(Reason::Forbidden, message).with_object(GROUP, PLURAL, name))
+    }
+
+    async fn create(&self, sent: Sent) -> Result<Response, ApiError> {
+        let owner = &self.caller.name;
+        let name = match sent.metadata.name.as_str() {
+            "" => saved_search::name_of(&sent.spec.title, owner),
+            name => name.to_owned(),
+        };
+        let spec = checked(sent.spec, &name, owner)?;
+        let kept = self.all_visible().await?.iter().filter(|saved| saved.spec.owner == *owner).count();
+        if !saved_search::has_room(kept) {
+            let message = format!("{owner:?} keeps {kept} searches, which is the most; delete one first");
+            return Err(ApiError::new(Reason::Forbidden, message).with_object(GROUP, PLURAL, &name));
+        }
+        let mut saved = SavedSearch { spec, ..SavedSearch::default() };
+        saved.metadata.name = Some(name);
+        let saved = self.api.create(&PostParams::default(), &saved).await.map_err(upstream)?;
+        Ok(reply(StatusCode::CREATED, &shown(&saved)))
+    }
+
+    async fn replace(&self, name: &str, sent: Sent) -> Result<Response, ApiError> {
+        let mut saved = self.own(name).await?;
+        saved.spec = checked(sent.spec, name, &saved.spec.owner)?;
+        if sent.metadata.resource_version.is_some() {
+            saved.metadata.resource_version = sent.metadata.resource_version;
+        }
+        let saved = self.api.replace(&path_segment(name), &PostParams::default(), &saved).await.map_err(upstream)?;
+        Ok(reply(StatusCode::OK, &shown(&saved)))
+    }
+
+    async fn delete(&self, name: &str) -> Result<Response, ApiError> {
+        self.own(name).await?;
+        self.api.delete(&path_segment(name), &DeleteParams::default()).await.map_err(upstream)?;
+        let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success",
+            "details": {"name": name, "group": GROUP, "kind": PLURAL}});
+        Ok(reply(StatusCode::OK, &status))
+    }
+}

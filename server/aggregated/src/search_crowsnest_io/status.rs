@@ -1,0 +1,223 @@
+//! `status`: clusters and numbers of objects, as in the overview of the UI. Counts are searches, so they cover what the caller may read.
+//!
+//! Followers with the same rights share one computation, which counts again after the cache has changed.
+
+use crowsnest_apimachinery::status::ApiError;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use axum::extract::Request;
+use axum::response::{IntoResponse, Response};
+use crowsnest_apimachinery::user::UserInfo;
+use crowsnest_index::{Error, Index};
+use crowsnest_members::Member;
+use crowsnest_search::document::columns::Facet;
+use crowsnest_search::{Counted, SearchRequest};
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use http::StatusCode;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use super::call::Call;
+use super::definition;
+use super::events::{error, event, stream};
+use super::openapi::{EVENTS, Operation, named, of};
+use crate::request::context::RequestContext;
+use crate::resource::openapi::Document;
+use crate::resource::schema::JSON;
+use crate::resource::{Definition, Requested, Resource};
+use crate::server::Aggregated;
+use crowsnest_process::reply::json as json_response;
+use crowsnest_runtime::roles::Running;
+
+/// Minimum interval between two statuses of a follower.
+const PERIOD: Duration = Duration::from_secs(2);
+/// Maximum interval: ages change even if nothing else does.
+const LONGEST_PERIOD: Duration = Duration::from_secs(6);
+
+/// Counted queries with their labels. Each is a link to its objects.
+const COUNTS: &[(&str, &str)] = &[
+    ("pods", "kind:pod"),
+    ("pods running", "kind:pod status:Running"),
+    ("pods in trouble", "kind:pod -status:Running,Completed,Succeeded"),
+    ("deployments", "kind:deployment"),
+    ("services", "kind:service"),
+    ("nodes", "kind:node"),
+    ("warning events", "kind:event type:Warning"),
+    ("policies", "kind:propagationpolicy,clusterpropagationpolicy"),
+    ("bindings", "kind:resourcebinding,clusterresourcebinding"),
+];
+
+const OPERATION: Operation = Operation {
+    summary: "Status of the fleet; with watch=true also its changes.",
+    parameters: &[("watch", "boolean", "Send changes as server-sent events.", false)],
+    object: false,
+    answers: &[(JSON, &["FleetStatus"]), (EVENTS, &["FleetStatusEvents"])],
+};
+
+pub(super) struct Status;
+
+#[async_trait]
+impl Resource for Status {
+    fn definition(&self) -> &Definition {
+        const DEFINITION: Definition = definition("status", "FleetStatus");
+        &DEFINITION
+    }
+
+    fn is_long_running(&self, requested: Requested) -> bool {
+        requested.events
+    }
+
+    fn describe(&self, _version: &str, document: &mut Document) {
+        OPERATION.describe("status", document);
+        let events = json!({"type": "string", "description": "Server-sent events with a FleetStatus each."});
+        document.schema(named("FleetStatus"), of("Object"));
+        document.schema(named("FleetStatusEvents"), events);
+    }
+
+    async fn serve(
+        &self,
+        server: &Aggregated,
+        context: &RequestContext,
+        _request: Request,
+    ) -> Result<Response, ApiError> {
+        let Call { running, user, parameters } = Call::new(server, context).await?;
+        if context.attributes.accepts_events || parameters.flag("watch") {
+            let events = follow(running, user).map(|next| match next {
+                Ok(status) => event("status", &status),
+                Err(message) => error(&message),
+            });
+            return Ok(stream(events).into_response());
+        }
+        let counts = Counts::of(&running.index, user).await.map_err(ApiError::internal)?;
+        Ok(json_response(StatusCode::OK, &shown(&running.index, &counts)))
+    }
+}
+
+/// The current status, and the next one after each change.
+fn follow(running: &Running, reader: &UserInfo) -> BoxStream<'static, Result<Arc<Value>, String>> {
+    let (index, reader) = (running.index.clone(), rights_of(reader));
+    running.statuses.follow(reader.clone(), move |sender| keep_counting(index, reader, sender))
+}
+
+/// The parts of a user that decide rights: neither IDs nor the order of groups.
+fn rights_of(reader: &UserInfo) -> UserInfo {
+    if reader.is_master() {
+        return UserInfo::system();
+    }
+    let mut groups = reader.groups.clone();
+    groups.sort_unstable();
+    groups.dedup();
+    UserInfo::new(reader.name.clone(), groups)
+}
+
+async fn keep_counting(index: Index, reader: UserInfo, sender: watch::Sender<Option<Result<Arc<Value>, String>>>) {
+    let mut searchable = index.searcher().searchable();
+    let mut counted: Option<Counts> = None;
+    loop {
+        let counts = match counted.take() {
+            Some(counts) => Ok(counts),
+            None => Counts::of(&index, &reader).await,
+        };
+        let status = match counts {
+            Ok(counts) => Ok(Arc::new(shown(&index, counted.insert(counts)))),
+            Err(error) => Err(error.to_string()),
+        };
+        sender.send_replace(Some(status));
+        tokio::time::sleep(PERIOD).await;
+        match tokio::time::timeout(LONGEST_PERIOD - PERIOD, searchable.changed()).await {
+            Ok(Ok(())) => counted = None,
+            // The cache has stopped.
+            Ok(Err(_)) => return,
+            Err(_) => {}
+        }
+    }
+}
+
+/// Numbers of objects that one reader may see, and the clusters that the reader may see.
+struct Counts {
+    members: Vec<Arc<Member>>,
+    objects: BTreeMap<String, u64>,
+    pods: BTreeMap<String, u64>,
+    links: Vec<Value>,
+}
+
+impl Counts {
+    async fn of(index: &Index, reader: &UserInfo) -> Result<Self, Error> {
+        let (_, objects) = per_cluster(index, reader, "").await?;
+        let members = index.searcher().members_known_to(reader).await;
+        let mut counts = Counts { members, objects, pods: BTreeMap::new(), links: Vec::new() };
+        for (label, query) in COUNTS {
+            let (total, clusters) = per_cluster(index, reader, query).await?;
+            if *query == "kind:pod" {
+                counts.pods = clusters;
+            }
+            counts.links.push(json!({"label": label, "query": query, "count": total}));
+        }
+        Ok(counts)
+    }
+}
+
+fn shown(index: &Index, counts: &Counts) -> Value {
+    let contacts = last_contacts(index);
+    let now = jiff::Timestamp::now().as_millisecond();
+    let clusters: Vec<Value> = counts
+        .members
+        .iter()
+        .map(|member| {
+            let name = member.name().as_str();
+            let (spec, status) = (member.spec(), member.status());
+            let conditions = status.conditions.iter();
+            let ready = conditions.clone().find(|c| c.type_ == "Ready");
+            let mut value = json!({
+                "name": name,
+                "ready": ready.map_or("Unknown", |c| c.status.as_str()),
+                "version": status.kubernetes_version,
+                "mode": spec.sync_mode,
+                "provider": spec.provider,
+                "region": spec.region,
+                "zones": spec.zones,
+                "objects": counts.objects.get(name).copied().unwrap_or(0),
+                "pods": counts.pods.get(name).copied().unwrap_or(0),
+            });
+            if let Some(ready) = ready.filter(|c| c.status != "True") {
+                value["message"] = json!(ready.message);
+            }
+            if let Some(nodes) = &status.node_summary {
+                value["nodes"] = json!({"total": nodes.total_num, "ready": nodes.ready_num});
+            }
+            if let Some(contact) = contacts.get(name) {
+                value["ageSeconds"] = json!((now - contact).max(0) / 1000);
+            }
+            value
+        })
+        .collect();
+    json!({
+        "kind": "FleetStatus", "apiVersion": "search.crowsnest.io/v1alpha1",
+        "clusters": clusters, "counts": counts.links, "seq": index.seq(),
+        "search": {"backend": index.options().index_backend, "behind": index.searcher().lag()},
+    })
+}
+
+/// Number of objects in total and by cluster.
+async fn per_cluster(index: &Index, reader: &UserInfo, query: &str) -> Result<(u64, BTreeMap<String, u64>), Error> {
+    let mut request = SearchRequest::new(query, reader.clone());
+    request.limit = Some(0);
+    request.facets = vec![Counted::Column(Facet::Cluster)];
+    let answer = index.searcher().search_all(request).await?;
+    let total = answer.summary.map_or(0, |s| s.total);
+    Ok((total, answer.facets.into_iter().flat_map(|f| f.values).collect()))
+}
+
+/// Time of the last contact with each cluster, in Unix milliseconds.
+fn last_contacts(index: &Index) -> BTreeMap<String, i64> {
+    let mut newest = BTreeMap::new();
+    for (key, state) in index.states() {
+        let at: &mut i64 = newest.entry(key.cluster.to_string()).or_default();
+        *at = (*at).max(state.heard_at);
+    }
+    newest
+}

@@ -1,0 +1,34 @@
+//! `search.karmada.io/v1alpha1`: registries of cached resources, and reads and writes over all members.
+
+mod proxying;
+mod resource_registries;
+mod search;
+
+use crate::resource::Resource;
+use crate::resource::registry::Group;
+use crate::server::Aggregated;
+use crowsnest_api::aggregated_groups;
+use crowsnest_apimachinery::status::ApiError;
+use crowsnest_runtime::roles::Running;
+
+pub const NAME: &str = aggregated_groups::SEARCH.name;
+
+const RESOURCES: &[&dyn Resource] = &[
+    &proxying::Proxying,
+    &proxying::FleetProxy,
+    &resource_registries::REGISTRIES,
+    &resource_registries::STATUS,
+    &search::Cache,
+    &search::OpenSearch,
+];
+
+pub const GROUP: Group = Group::new(&aggregated_groups::SEARCH, RESOURCES);
+
+/// Fails until registries have been read: before that, the control plane would serve a registered resource.
+fn registered(server: &Aggregated) -> Result<&Running, ApiError> {
+    let running = server.running()?;
+    match running.knows_registries() {
+        true => Ok(running),
+        false => Err(ApiError::unavailable("ResourceRegistries have not been read yet")),
+    }
+}

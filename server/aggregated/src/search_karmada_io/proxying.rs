@@ -1,0 +1,60 @@
+//! `proxying/NAME/proxy`: one API over all members, with the caller's identity in each.
+
+use async_trait::async_trait;
+use axum::extract::Request;
+use axum::response::Response;
+use crowsnest_apimachinery::status::ApiError;
+
+use super::registered;
+use crate::forwarding::{incoming, outgoing};
+
+use crate::request::context::RequestContext;
+use crate::resource::{CONNECT, Definition, Members, Paths, Resource};
+use crate::server::Aggregated;
+
+/// The resource itself, which Karmada lists in discovery and does not serve.
+pub(super) struct Proxying;
+pub(super) struct FleetProxy;
+
+#[async_trait]
+impl Resource for Proxying {
+    fn definition(&self) -> &Definition {
+        const DEFINITION: Definition =
+            Definition { singular: "proxying", ..Definition::new("proxying", "Proxying", CONNECT, Paths::Listed) };
+        &DEFINITION
+    }
+
+    async fn serve(&self, _: &Aggregated, _: &RequestContext, _: Request) -> Result<Response, ApiError> {
+        Err(ApiError::unknown_resource())
+    }
+}
+
+#[async_trait]
+impl Resource for FleetProxy {
+    fn definition(&self) -> &Definition {
+        const DEFINITION: Definition = Definition {
+            subresource: "proxy",
+            route: "proxying/proxy",
+            ..Definition::new("proxying", "Proxying", CONNECT, Paths::Below)
+        };
+        &DEFINITION
+    }
+
+    fn members(&self) -> Members {
+        Members::All
+    }
+
+    async fn serve(
+        &self,
+        server: &Aggregated,
+        context: &RequestContext,
+        request: Request,
+    ) -> Result<Response, ApiError> {
+        let path = context.attributes.below();
+        let running = match crowsnest_proxy::is_in_a_resource(path) {
+            true => registered(server)?,
+            false => server.running()?,
+        };
+        Ok(incoming(running.proxy.fleet_wide(&context.user, path, outgoing(request)).await))
+    }
+}

@@ -1,0 +1,68 @@
+//! `search/cache` and `search/opensearch`: the objects in the cache and in Karmada's OpenSearch backend.
+
+use async_trait::async_trait;
+use axum::extract::Request;
+use axum::response::Response;
+use crowsnest_apimachinery::status::ApiError;
+use http::Method;
+
+use super::registered;
+use crate::forwarding::{incoming, outgoing};
+use crate::request::context::RequestContext;
+use crate::resource::{Definition, GET, Members, Paths, Resource};
+use crate::server::Aggregated;
+use crowsnest_process::reply::Body;
+
+pub(super) struct Cache;
+pub(super) struct OpenSearch;
+
+const fn definition(object: &'static str, route: &'static str) -> Definition {
+    let paths = Paths::BelowObject(object);
+    Definition { singular: "search", route, ..Definition::new("search", "Search", GET, paths) }
+}
+
+#[async_trait]
+impl Resource for Cache {
+    fn definition(&self) -> &Definition {
+        const DEFINITION: Definition = definition("cache", "search/cache");
+        &DEFINITION
+    }
+
+    fn members(&self) -> Members {
+        Members::All
+    }
+
+    async fn serve(
+        &self,
+        server: &Aggregated,
+        context: &RequestContext,
+        request: Request,
+    ) -> Result<Response, ApiError> {
+        let (proxy, path) = (&registered(server)?.proxy, context.attributes.below());
+        Ok(incoming(proxy.search_cache(&context.user, path, outgoing(request)).await))
+    }
+}
+
+#[async_trait]
+impl Resource for OpenSearch {
+    fn definition(&self) -> &Definition {
+        const DEFINITION: Definition = definition("opensearch", "search/opensearch");
+        &DEFINITION
+    }
+
+    /// Empty like Karmada's response: objects in an OpenSearch are queried there.
+    async fn serve(
+        &self,
+        _server: &Aggregated,
+        context: &RequestContext,
+        request: Request,
+    ) -> Result<Response, ApiError> {
+        if request.method() != Method::GET {
+            return Err(ApiError::method_not_allowed());
+        }
+        match crowsnest_proxy::names_a_resource(context.attributes.below()) {
+            true => Ok(Response::new(Body::empty())),
+            false => Err(ApiError::unknown_resource()),
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! State of the server, and the handlers of routes. Layers in front of the handlers: `request::middleware`.
+
+use crowsnest_apimachinery::status::ApiError;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::Request;
+use axum::response::Response;
+use axum::routing::any;
+use http::{HeaderValue, StatusCode};
+
+use crate::request::authentication::Delegated;
+use crate::request::context::RequestContext;
+use crate::request::middleware::{self, Edge};
+use crate::resource::registry::{Found, Group, Registry, Route};
+use crate::resource::{Paths, discovery, openapi};
+use crowsnest_process::reply::{Body, json};
+use crowsnest_runtime::roles::{Roles, Running};
+
+/// State that requests need.
+#[derive(Clone)]
+pub struct Aggregated {
+    pub registry: &'static Registry,
+    pub control_plane: kube::Client,
+    pub delegated: Delegated,
+    pub roles: Arc<Roles>,
+    pub edge: Edge,
+    /// True if this server serves the members' metrics.
+    pub metrics_adapter: bool,
+}
+
+impl Aggregated {
+    fn serves(&self, group: &Group) -> bool {
+        self.metrics_adapter || !group.api.of_metrics
+    }
+
+    /// The parts that run against the control plane; 503 before they have started.
+    pub fn running(&self) -> Result<&Running, ApiError> {
+        self.roles.get().ok_or_else(|| ApiError::unavailable("crowsnest is starting"))
+    }
+}
+
+/// The aggregated API server as one service.
+pub fn router(state: Aggregated) -> Router {
+    Router::new()
+        .fallback(any(middleware::serve))
+        .layer(tower_http::catch_panic::CatchPanicLayer::new())
+        .with_state(state)
+}
+
+/// Handles an authorized request.
+pub async fn dispatch(server: &Aggregated, context: &RequestContext, request: Request) -> Result<Response, ApiError> {
+    let document = match context.attributes.route {
+        Route::Groups => Some(discovery::group_list(server.registry, server.metrics_adapter)),
+        Route::Group(group) => server.serves(group).then(|| discovery::group(group)),
+        Route::Resources(group, version) if server.serves(group) => {
+            Some(discovery::resources(server, group, version).await)
+        }
+        Route::OpenApi => openapi::document(server, &context.attributes.path).await?,
+        Route::Resource(found) if server.serves(found.group) => return serve(&found, server, context, request).await,
+        Route::Health => return Ok(health(server)),
+        Route::Resources(..) | Route::Resource(_) | Route::Unknown => None,
+    };
+    let document = document.ok_or_else(ApiError::unknown_resource)?;
+    Ok(json(StatusCode::OK, &document))
+}
+
+async fn serve(
+    found: &Found,
+    server: &Aggregated,
+    context: &RequestContext,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let (resource, definition) = (found.resource, found.resource.definition());
+    // The server that a request is passed on to refuses methods in its own words.
+    let is_passed_on = resource.stored().is_some() || matches!(definition.paths, Paths::Below | Paths::BelowObject(_));
+    if !is_passed_on && !definition.has_method(request.method()) {
+        return Err(ApiError::method_not_allowed());
+    }
+    resource.serve(server, context, request).await
+}
+
+/// 200 if every worker is healthy, else 503 with the problems.
+pub fn health(state: &Aggregated) -> Response {
+    let mut problems = state.roles.problems();
+    problems.extend(state.edge.problems());
+    let (code, text) = if problems.is_empty() {
+        (StatusCode::OK, "ok".to_owned())
+    } else {
+        (StatusCode::SERVICE_UNAVAILABLE, problems.join("\n"))
+    };
+    let mut response = Response::new(Body::from(text));
+    *response.status_mut() = code;
+    response.headers_mut().insert(http::header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    response
+}

@@ -1,0 +1,207 @@
+//! Forwards one request of a client to the control plane, under the internal group.
+//!
+//! The control plane stores these objects as custom resources, for which API servers do not support strategic merge
+//! patches. This module applies such patches as an API server does for built-in kinds: it reads the object, merges by
+//! the keys of `metadata`, writes it, and repeats this after a conflict. It treats a replacement without a
+//! resourceVersion in the same way: Karmada accepts it (`AllowUnconditionalUpdate`), custom resources do not.
+
+use crowsnest_apimachinery::status::ApiError;
+use crowsnest_component_base::client_errors::api_error;
+use std::sync::LazyLock;
+
+use crowsnest_apiserver::negotiate::takes_no_json;
+use crowsnest_schema::patch::{parse_merge_patch, strategic_merge};
+use crowsnest_schema::{Schema, SchemaRef};
+use http::request::Builder;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
+use http_body_util::BodyExt;
+use kube::client::Body as KubeBody;
+use serde_json::{Value, json};
+
+use crate::stored::STORAGE_GROUP;
+use crate::stored::writer::{READ_BY_US, Writer, dry_run};
+
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+/// Maximum number of attempts, the same as in an API server.
+pub(super) const ATTEMPTS: usize = 5;
+const VERSION: &str = "/metadata/resourceVersion";
+
+/// Lists in these kinds have no merge keys; those in `metadata` have.
+static SCHEMA: LazyLock<SchemaRef> = LazyLock::new(|| {
+    Schema::for_custom_resource(&json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true}))
+});
+
+pub(super) struct Forward<'r> {
+    pub(super) control_plane: &'r kube::Client,
+    pub(super) method: Method,
+    /// Headers of the client's request.
+    pub(super) headers: &'r HeaderMap,
+    /// Query including the question mark, or empty.
+    pub(super) query: String,
+    pub(super) content_type: Option<HeaderValue>,
+    /// Requests whole objects, independent of the client's `Accept` header.
+    pub(super) plain: bool,
+    pub(super) strategic: bool,
+    /// Caller whose rights are reviewed before a Cluster is written; `None` skips the review.
+    pub(super) writer: Option<Writer<'r>>,
+}
+
+/// The accepted media types that can be translated; `None` if there are none.
+fn readable(accept: &HeaderValue) -> Option<HeaderValue> {
+    let Some(text) = accept.to_str().ok().filter(|text| text.contains("protobuf")) else { return Some(accept.clone()) };
+    let left: Vec<&str> = text.split(',').filter(|kind| !kind.contains("protobuf")).collect();
+    HeaderValue::from_str(&left.join(",")).ok().filter(|left| !left.is_empty())
+}
+
+/// The object of a PUT without a resourceVersion, which replaces any version.
+fn unconditional(method: &Method, body: &[u8]) -> Option<Value> {
+    let object: Value = (method == Method::PUT).then(|| serde_json::from_slice(body).ok())??;
+    let named = object.pointer(VERSION).and_then(Value::as_str).is_some_and(|version| !version.is_empty());
+    (object["metadata"].is_object() && !named).then_some(object)
+}
+
+impl Forward<'_> {
+    /// Sends `body` to `tail` (`/clusters/m1/status`).
+    pub(super) async fn send(&self, tail: &str, body: &[u8]) -> Result<Response<KubeBody>, ApiError> {
+        if self.strategic {
+            let patch = parse_merge_patch(body)?;
+            // A request with a resourceVersion expects the conflict.
+            let attempts = if patch.pointer(VERSION).is_some() { 1 } else { ATTEMPTS };
+            let merged = |live: &Value| Ok(strategic_merge(&SCHEMA, live, &mut patch.clone())?);
+            return self.over(tail, attempts, merged).await;
+        }
+        if let Some(object) = unconditional(&self.method, body) {
+            let next = |live: &Value| {
+                let mut next = object.clone();
+                next["metadata"]["resourceVersion"] = live.pointer(VERSION).cloned().unwrap_or_default();
+                Ok(next)
+            };
+            return self.over(tail, ATTEMPTS, next).await;
+        }
+        match self.writer {
+            Some(writer) if matches!(self.method, Method::POST | Method::PUT | Method::PATCH) => {
+                writer.send(self, tail, body).await
+            }
+            _ => self.pass(tail, body).await,
+        }
+    }
+
+    /// Sends `body` unchanged.
+    pub(super) async fn pass(&self, tail: &str, body: &[u8]) -> Result<Response<KubeBody>, ApiError> {
+        self.request(&self.method, tail, &self.query, self.content_type.as_ref(), body.to_vec()).await
+    }
+
+    /// The response to `body` as a dry run, as JSON.
+    pub(super) async fn rehearse(&self, tail: &str, body: &[u8]) -> Result<Response<KubeBody>, ApiError> {
+        let (query, body) = (dry_run(&self.query), body.to_vec());
+        let request = self.built(&self.method, tail, &query, self.content_type.as_ref(), Some(READ_BY_US))?;
+        self.forwarded(request, body).await
+    }
+
+    /// The stored object; an error response is not an object.
+    pub(super) async fn read(&self, tail: &str) -> Result<Value, ApiError> {
+        let found = self.live(tail).await?;
+        let found = found.into_body().collect().await.map_err(api_error)?.to_bytes();
+        serde_json::from_slice(&found).map_err(ApiError::internal)
+    }
+
+    async fn live(&self, tail: &str) -> Result<Response<KubeBody>, ApiError> {
+        let request = self.built(&Method::GET, tail, "", None, Some(READ_BY_US))?;
+        self.forwarded(request, Vec::new()).await
+    }
+
+    async fn request(
+        &self,
+        method: &Method,
+        tail: &str,
+        query: &str,
+        content_type: Option<&HeaderValue>,
+        body: Vec<u8>,
+    ) -> Result<Response<KubeBody>, ApiError> {
+        let accept = match self.headers.get(header::ACCEPT).filter(|_| !self.plain) {
+            Some(accept) => Some(readable(accept).ok_or_else(takes_no_json)?),
+            None => self.plain.then_some(JSON),
+        };
+        let request = self.built(method, tail, query, content_type, accept)?;
+        self.forwarded(request, body).await
+    }
+
+    async fn forwarded(&self, request: Builder, body: Vec<u8>) -> Result<Response<KubeBody>, ApiError> {
+        let request = request.body(KubeBody::from(body)).map_err(ApiError::internal)?;
+        self.control_plane.send(request).await.map_err(api_error)
+    }
+
+    fn built(
+        &self,
+        method: &Method,
+        tail: &str,
+        query: &str,
+        content_type: Option<&HeaderValue>,
+        accept: Option<HeaderValue>,
+    ) -> Result<Builder, ApiError> {
+        let uri = format!("/apis/{STORAGE_GROUP}/v1alpha1{tail}{query}");
+        let mut request = Request::builder().method(method).uri(uri);
+        if let Some(headers) = request.headers_mut() {
+            if let Some(value) = self.headers.get(header::USER_AGENT) {
+                headers.insert(header::USER_AGENT, value.clone());
+            }
+            if let Some(accept) = accept {
+                headers.insert(header::ACCEPT, accept);
+            }
+            if let Some(content_type) = content_type {
+                headers.insert(header::CONTENT_TYPE, content_type.clone());
+            }
+        }
+        Ok(request)
+    }
+
+    /// Writes an object derived from the stored one, and retries after conflicts.
+    async fn over(
+        &self,
+        tail: &str,
+        attempts: usize,
+        make: impl Fn(&Value) -> Result<Value, ApiError>,
+    ) -> Result<Response<KubeBody>, ApiError> {
+        let mut attempt = 1;
+        loop {
+            let live = self.live(tail).await?;
+            if !live.status().is_success() {
+                return Ok(live);
+            }
+            let live = live.into_body().collect().await.map_err(api_error)?.to_bytes();
+            let live: Value = serde_json::from_slice(&live).map_err(ApiError::internal)?;
+            let next = make(&live)?;
+            if let Some(writer) = self.writer {
+                writer.check_values(&live, &next).await?;
+            }
+            let next = serde_json::to_vec(&next).map_err(ApiError::internal)?;
+            let answer = self.request(&Method::PUT, tail, &self.query, Some(&JSON), next).await?;
+            if answer.status() != StatusCode::CONFLICT || attempt == attempts {
+                return Ok(answer);
+            }
+            attempt += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case::kubectl(
+        "application/json;as=Table;v=v1;g=meta.k8s.io,application/json",
+        Some("application/json;as=Table;v=v1;g=meta.k8s.io,application/json")
+    )]
+    #[case::the_garbage_collector(
+        "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
+        Some("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1")
+    )]
+    #[case::anything("*/*", Some("*/*"))]
+    #[case::nothing_else("application/vnd.kubernetes.protobuf", None)]
+    fn answers_have_to_be_readable(#[case] accept: &'static str, #[case] expected: Option<&'static str>) {
+        let expected = expected.map(HeaderValue::from_static);
+        assert_eq!(readable(&HeaderValue::from_static(accept)), expected);
+    }
+}

@@ -1,0 +1,411 @@
+//! Serves `cluster.karmada.io` clusters and `search.karmada.io` resource registries from the objects of the internal group
+//! `storage.crowsnest.io` in the control plane, whose storage is the only one.
+//!
+//! A request is forwarded under the internal group and the response is translated back: objects, lists, tables, watch events and
+//! Status texts. Validation and defaulting run as admission on the internal group (`webhook/`), on the whole object, for every
+//! verb; a denial is returned with the name of the public group.
+
+use bytes::{Bytes, BytesMut};
+use crowsnest_api::constants::annotation::{MIGRATED_CREATED, MIGRATED_UID};
+use crowsnest_apimachinery::printers::columns::KindPrinter;
+use crowsnest_apimachinery::request::Query;
+use crowsnest_apimachinery::status::ApiError;
+use crowsnest_component_base::client_errors::api_error;
+use crowsnest_process::reply::collect;
+use futures::{Stream, StreamExt, TryStreamExt};
+use http::{HeaderMap, HeaderName, Method, Request, Response, StatusCode, header};
+use http_body_util::BodyExt;
+use kube::client::Body as KubeBody;
+use serde_json::Value;
+
+use self::forward::Forward;
+use self::writer::Writer;
+use crate::resource::table::TableRequest;
+use crate::{cluster_karmada_io, search_karmada_io};
+use crowsnest_process::reply::{Body, ResponseStatus, json};
+
+mod forward;
+pub mod resource;
+pub mod writer;
+
+/// Group of the stored objects of the aggregated groups.
+pub use crowsnest_api::storage::GROUP as STORAGE_GROUP;
+
+const STRATEGIC: &str = "application/strategic-merge-patch+json";
+
+/// Number of query parameters that is far below the limit of Go's `url.ParseQuery`, 10,000, beyond which it finds none.
+const MAX_PARAMETERS: usize = 1_000;
+
+/// Reads a path of the internal group; for a list, all of it.
+pub async fn read_stored(control_plane: &kube::Client, tail: &str) -> Result<Value, kube::Error> {
+    let uri = format!("/apis/{STORAGE_GROUP}/v1alpha1{tail}");
+    let request = http::Request::get(uri).body(Vec::new()).map_err(kube::Error::HttpError)?;
+    control_plane.request(request).await
+}
+
+/// A public group whose resources are kept under [`STORAGE_GROUP`]; both in version `v1alpha1`.
+#[derive(Debug, Clone, Copy)]
+pub struct StoredGroup {
+    pub public: &'static str,
+    /// Columns of tables.
+    pub columns: Option<&'static KindPrinter>,
+}
+
+/// Path after the version of a group (`/clusters/m1/status`), with the query.
+#[derive(Clone, Copy)]
+pub struct Target<'r> {
+    pub tail: &'r str,
+    pub query: &'r Query,
+}
+
+impl StoredGroup {
+    /// Forwards `request` for `target` and translates the response.
+    /// Without a `writer` no rights are reviewed: for writes of our own controllers and of callers with all rights.
+    pub async fn serve(
+        self,
+        control_plane: &kube::Client,
+        Target { tail, query }: Target<'_>,
+        request: Request<Body>,
+        writer: Option<Writer<'_>>,
+    ) -> Result<Response<Body>, ApiError> {
+        let caller = writer;
+        let writer = self.reviewed(writer, request.method(), tail)?;
+        let (parts, body) = request.into_parts();
+        let watch = parts.method == Method::GET && query.flag("watch");
+        let table = match parts.method {
+            Method::GET => TableRequest::parse(self.columns, &parts.headers, query)?,
+            _ => None,
+        };
+        // The control plane must find the selectors that were authorized, so it receives the parsed parameters.
+        if query.len() > MAX_PARAMETERS {
+            return Err(ApiError::bad_request(format!("more than {MAX_PARAMETERS} query parameters")));
+        }
+        let query = if query.is_empty() { String::new() } else { format!("?{}", query.encode()) };
+        let (mut bytes, content_type) = self.outgoing(&parts.headers, collect(body).await?)?;
+        let mut forward = Forward {
+            control_plane,
+            // A strategic patch is written as a replacement. Other methods need other rights, so they must not become
+            // one.
+            strategic: parts.method == Method::PATCH && content_type.as_ref().is_some_and(|kind| kind == STRATEGIC),
+            method: parts.method,
+            content_type,
+            headers: &parts.headers,
+            query,
+            plain: table.is_some(),
+            writer,
+        };
+        if let Some((main, mut sent)) = self.spec_in_status_write(&forward, tail, &bytes).await? {
+            let first = self.check_create(caller, &forward, main, bytes).await?;
+            let answer = forward.send(main, &first).await?;
+            if !answer.status().is_success() {
+                return self.translate_whole(answer, None).await;
+            }
+            follow(&mut sent, &answer.into_body().collect().await.map_err(api_error)?.to_bytes())?;
+            bytes = serde_json::to_vec(&sent).map_err(ApiError::internal)?;
+        } else if main_of(tail).is_none() {
+            bytes = self.check_create(caller, &forward, tail, bytes).await?;
+        }
+        if main_of(tail).is_some() {
+            // The write does not affect tokens: the control plane keeps the rest of the object unchanged.
+            forward.writer = None;
+        }
+        if forward.method == Method::DELETE {
+            own_precondition(&forward, tail, &mut bytes).await?;
+        }
+        let answer = forward.send(tail, &bytes).await?;
+        if watch && answer.status().is_success() {
+            return Ok(self.translate_watch(answer, table));
+        }
+        self.translate_whole(answer, table).await
+    }
+
+    /// The writer whose rights are reviewed for the resulting object; `None` for reads and for other groups. Refuses agents
+    /// that write another cluster.
+    fn reviewed<'w>(
+        self,
+        writer: Option<Writer<'w>>,
+        method: &Method,
+        tail: &str,
+    ) -> Result<Option<Writer<'w>>, ApiError> {
+        let reads = matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS);
+        let is_cluster = self.public == cluster_karmada_io::NAME;
+        let is_reviewed = is_cluster || self.public == search_karmada_io::NAME;
+        let Some(writer) = writer.filter(|_| is_reviewed && !reads) else { return Ok(None) };
+        if is_cluster && *method != Method::POST {
+            writer.check_name(name_of(tail))?;
+        }
+        Ok(Some(writer))
+    }
+
+    /// Reviews the right `create` for an apply patch, which creates the object if there is none. Returns the body to send: for
+    /// callers without that right, it names the version of the existing object, so that it cannot create one.
+    async fn check_create(
+        self,
+        caller: Option<Writer<'_>>,
+        forward: &Forward<'_>,
+        tail: &str,
+        body: Vec<u8>,
+    ) -> Result<Vec<u8>, ApiError> {
+        let applies = forward.method == Method::PATCH && writer::is_apply(forward.content_type.as_ref());
+        let Some(caller) = caller.filter(|_| applies) else { return Ok(body) };
+        let resource = tail.split('/').nth(1).unwrap_or_default();
+        let Err(forbidden) = caller.check_create(self.public, resource, name_of(tail)).await? else { return Ok(body) };
+        let live = forward.read(tail).await?;
+        let version = live.pointer("/metadata/resourceVersion").and_then(Value::as_str);
+        version
+            .filter(|_| live["kind"] != "Status")
+            .map_or(Err(forbidden), |version| writer::pinned_apply(&body, version))
+    }
+
+    /// As in Karmada, a write to the status of a Cluster also applies the spec in its body, but only if the caller may
+    /// also write the Cluster itself: the right to report a status does not include the right to change an endpoint.
+    /// Returns the path of the Cluster, which is written first, and the body, if the write contains more than a status.
+    /// A dry run covers the status only, because its first half would not be stored.
+    async fn spec_in_status_write<'t>(
+        self,
+        forward: &Forward<'_>,
+        tail: &'t str,
+        bytes: &[u8],
+    ) -> Result<Option<(&'t str, Value)>, ApiError> {
+        let main = main_of(tail).filter(|_| self.public == cluster_karmada_io::NAME);
+        let written = matches!(forward.method, Method::PUT | Method::PATCH)
+            && !Query::parse(forward.query.strip_prefix('?')).has("dryRun");
+        let Some(main) = main.filter(|_| written) else { return Ok(None) };
+        let Ok(body) = serde_json::from_slice::<Value>(bytes) else { return Ok(None) };
+        let besides = |key: &String| !matches!(key.as_str(), "apiVersion" | "kind" | "metadata" | "status");
+        let more = body.as_object().is_some_and(|body| body.keys().any(besides));
+        let taken = match forward.writer {
+            Some(writer) if more => writer.may_write(&forward.method, name_of(main)).await?,
+            _ => more,
+        };
+        Ok(taken.then_some((main, body)))
+    }
+
+    /// Renames the group in a request body.
+    fn outgoing(self, headers: &HeaderMap, bytes: Bytes) -> Result<(Vec<u8>, Option<http::HeaderValue>), ApiError> {
+        let content_type = headers.get(header::CONTENT_TYPE).cloned();
+        let kind = content_type.as_ref().and_then(|v| v.to_str().ok()).unwrap_or("application/json");
+        let kind = kind.split(';').next().unwrap_or_default().trim();
+        if bytes.is_empty() {
+            return Ok((Vec::new(), content_type));
+        }
+        if kind == "application/json-patch+json" {
+            // The control plane refuses an invalid patch in its own words.
+            let Ok(mut patch) = serde_json::from_slice(&bytes) else { return Ok((bytes.to_vec(), content_type)) };
+            rename_operands(&mut patch, self.public, STORAGE_GROUP);
+            return Ok((serde_json::to_vec(&patch).map_err(ApiError::internal)?, content_type));
+        }
+        let yaml = matches!(kind, "application/yaml" | "application/apply-patch+yaml");
+        let mut value: Value = if yaml {
+            let text = std::str::from_utf8(&bytes)
+                .map_err(|e| ApiError::bad_request(format!("the body is not UTF-8: {e}")))?;
+            serde_saphyr::from_str(text).map_err(|e| ApiError::bad_request(format!("error decoding YAML: {e}")))?
+        } else if kind.starts_with("application/") && kind.ends_with("json") {
+            serde_json::from_slice(&bytes).map_err(|e| ApiError::bad_request(format!("error decoding JSON: {e}")))?
+        } else {
+            // Protobuf and unknown types: the control plane answers 415 in its own words.
+            return Ok((bytes.to_vec(), content_type));
+        };
+        rename(&mut value, self.public, STORAGE_GROUP);
+        for (field, note) in NOTED {
+            if noted(&value, note).is_some_and(|shown| value["metadata"][field] == shown)
+                && let Some(metadata) = value["metadata"].as_object_mut()
+            {
+                // The control plane has a UID and a creation time of its own.
+                metadata.remove(field);
+            }
+        }
+        let text = serde_json::to_vec(&value).map_err(ApiError::internal)?;
+        let sent_as = if kind == "application/yaml" { "application/json" } else { kind };
+        Ok((text, Some(http::HeaderValue::from_str(sent_as).map_err(ApiError::internal)?)))
+    }
+
+    async fn translate_whole(
+        self,
+        answer: Response<KubeBody>,
+        table: Option<TableRequest>,
+    ) -> Result<Response<Body>, ApiError> {
+        let (parts, body) = answer.into_parts();
+        let bytes = body.collect().await.map_err(api_error)?.to_bytes();
+        let Ok(mut value) = serde_json::from_slice::<Value>(&bytes) else {
+            return Ok(with_headers(Response::new(Body::from(bytes)), parts.status, &parts.headers));
+        };
+        self.incoming(&mut value);
+        if let (Some(table), true) = (table, parts.status.is_success()) {
+            value = table.whole(&value, jiff::Timestamp::now());
+        }
+        let mut response = with_headers(json(parts.status, &value), parts.status, &parts.headers);
+        if value.get("kind").and_then(Value::as_str) == Some("Status") {
+            response.extensions_mut().insert(ResponseStatus(value));
+        }
+        Ok(response)
+    }
+
+    fn translate_watch(self, answer: Response<KubeBody>, table: Option<TableRequest>) -> Response<Body> {
+        let (parts, body) = answer.into_parts();
+        let mut first = true;
+        let events = lines(body.into_data_stream().map_err(std::io::Error::other)).map(move |line| {
+            let line = line?;
+            let Ok(mut event) = serde_json::from_slice::<Value>(&line) else { return Ok(line) };
+            if let Some(object) = event.get_mut("object") {
+                self.incoming(object);
+                if let (Some(table), true) = (&table, object["kind"] != "Status") {
+                    *object = table.event(object, std::mem::take(&mut first), jiff::Timestamp::now());
+                }
+            }
+            let mut text = serde_json::to_vec(&event).map_err(std::io::Error::other)?;
+            text.push(b'\n');
+            Ok::<_, std::io::Error>(Bytes::from(text))
+        });
+        with_headers(Response::new(Body::from_stream(events)), parts.status, &parts.headers)
+    }
+
+    /// Renames the group in an answer: an object, a list, a table or a Status.
+    pub fn incoming(self, value: &mut Value) {
+        if value.get("kind").and_then(Value::as_str) == Some("Status") {
+            self.status(value);
+            return;
+        }
+        self.show(value);
+        for list in ["items", "rows"] {
+            for item in value.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
+                let object = if list == "rows" { item.get_mut("object") } else { Some(item) };
+                if let Some(object) = object {
+                    self.show(object);
+                }
+            }
+        }
+    }
+
+    /// Translates one object, with the UID and creation time that it had before a migration.
+    fn show(self, object: &mut Value) {
+        rename(object, STORAGE_GROUP, self.public);
+        for (field, note) in NOTED {
+            if let Some(shown) = noted(object, note).map(Value::from) {
+                object["metadata"][field] = shown;
+            }
+        }
+    }
+
+    fn status(self, status: &mut Value) {
+        if let Some(message) = status.get("message").and_then(Value::as_str) {
+            let text = message.replace(STORAGE_GROUP, self.public);
+            // The webhook is part of this server, so its name is not part of the response.
+            let text = match text.split_once(" denied the request: ") {
+                Some((webhook, rest)) if webhook.starts_with("admission webhook ") => rest.to_owned(),
+                _ => text,
+            };
+            status["message"] = text.into();
+        }
+        if status.pointer("/details/group").and_then(Value::as_str) == Some(STORAGE_GROUP) {
+            status["details"]["group"] = self.public.into();
+        }
+    }
+}
+
+/// Fields that a migrated object keeps, with the annotations that record them.
+const NOTED: [(&str, &str); 2] = [("uid", MIGRATED_UID), ("creationTimestamp", MIGRATED_CREATED)];
+
+fn noted<'a>(object: &'a Value, note: &str) -> Option<&'a str> {
+    object.get("metadata")?.get("annotations")?.get(note)?.as_str()
+}
+
+/// Translates the UID in the precondition of a deletion, which is the one that clients see.
+async fn own_precondition(forward: &Forward<'_>, tail: &str, bytes: &mut Vec<u8>) -> Result<(), ApiError> {
+    let Ok(mut options) = serde_json::from_slice::<Value>(bytes) else { return Ok(()) };
+    let Some(wanted) = options.pointer_mut("/preconditions/uid") else { return Ok(()) };
+    let found = forward.read(tail).await?;
+    if noted(&found, MIGRATED_UID).is_some_and(|uid| *wanted == uid) {
+        *wanted = found["metadata"]["uid"].clone();
+        *bytes = serde_json::to_vec(&options).map_err(ApiError::internal)?;
+    }
+    Ok(())
+}
+
+/// Updates the resourceVersion in `body`, if it has one, to that of the object in `answer`.
+fn follow(body: &mut Value, answer: &[u8]) -> Result<(), ApiError> {
+    let written: Value = serde_json::from_slice(answer).map_err(ApiError::internal)?;
+    if let (Some(version), Some(now)) =
+        (body.pointer_mut("/metadata/resourceVersion"), written.pointer("/metadata/resourceVersion"))
+    {
+        *version = now.clone();
+    }
+    Ok(())
+}
+
+fn rename_version(version: &mut Value, from: &str, to: &str) {
+    if let Some(rest) = version.as_str().and_then(|v| v.strip_prefix(from)).and_then(|r| r.strip_prefix('/')) {
+        *version = format!("{to}/{rest}").into();
+    }
+}
+
+/// Replaces the group of `apiVersion` in an object and in its managed fields.
+fn rename(object: &mut Value, from: &str, to: &str) {
+    if let Some(version) = object.get_mut("apiVersion") {
+        rename_version(version, from, to);
+    }
+    let managed = object.pointer_mut("/metadata/managedFields").and_then(Value::as_array_mut);
+    for entry in managed.into_iter().flatten() {
+        if let Some(version) = entry.get_mut("apiVersion") {
+            rename_version(version, from, to);
+        }
+    }
+}
+
+/// Replaces the group in the values of a JSON patch.
+fn rename_operands(patch: &mut Value, from: &str, to: &str) {
+    for operation in patch.as_array_mut().into_iter().flatten() {
+        let path = operation.get("path").and_then(Value::as_str).unwrap_or_default().to_owned();
+        match (path.as_str(), operation.get_mut("value")) {
+            ("", Some(object)) => rename(object, from, to),
+            ("/apiVersion", Some(version)) => rename_version(version, from, to),
+            _ => {}
+        }
+    }
+}
+
+/// `/clusters/m1` for `/clusters/m1/status`; `None` for other paths, such as an object named `status`.
+fn main_of(tail: &str) -> Option<&str> {
+    let main = tail.strip_suffix("/status")?;
+    matches!(main.split('/').collect::<Vec<_>>().as_slice(), ["", _, name] if !name.is_empty()).then_some(main)
+}
+
+/// The name in `/clusters/m1/status`; empty for collections.
+fn name_of(tail: &str) -> &str {
+    tail.split('/').nth(2).unwrap_or_default()
+}
+
+/// Splits a byte stream into its lines; drops a last line without an end, which is truncated.
+fn lines(
+    stream: impl Stream<Item = std::io::Result<Bytes>> + Send + 'static,
+) -> impl Stream<Item = std::io::Result<Bytes>> + Send + 'static {
+    let state = (Box::pin(stream), BytesMut::new());
+    futures::stream::unfold(state, |(mut stream, mut buffer)| async move {
+        loop {
+            if let Some(end) = buffer.iter().position(|b| *b == b'\n') {
+                let line = buffer.split_to(end + 1).freeze();
+                return Some((Ok(line), (stream, buffer)));
+            }
+            match stream.next().await {
+                Some(Ok(chunk)) => buffer.extend_from_slice(&chunk),
+                Some(Err(error)) => return Some((Err(error), (stream, BytesMut::new()))),
+                None => return None,
+            }
+        }
+    })
+}
+
+fn with_headers(mut response: Response<Body>, status: StatusCode, from: &HeaderMap) -> Response<Body> {
+    *response.status_mut() = status;
+    const KEPT: [HeaderName; 3] = [header::CONTENT_TYPE, header::WARNING, header::RETRY_AFTER];
+    for name in KEPT {
+        response.headers_mut().remove(&name);
+        for value in from.get_all(&name) {
+            response.headers_mut().append(name.clone(), value.clone());
+        }
+    }
+    response
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,49 @@
+//! A resource whose objects are kept in the control plane.
+
+use async_trait::async_trait;
+use axum::extract::Request;
+use axum::response::Response;
+use crowsnest_apimachinery::status::ApiError;
+
+use super::writer::Writer;
+use super::{StoredGroup, Target};
+
+use crate::request::context::RequestContext;
+use crate::resource::openapi::Document;
+use crate::resource::{Definition, Resource};
+use crate::server::Aggregated;
+
+/// A resource of a [`StoredGroup`], or a subresource.
+pub struct StoredResource {
+    pub definition: Definition,
+    pub group: StoredGroup,
+    /// Corrects the control plane's description.
+    pub describe: fn(&mut Document),
+}
+
+#[async_trait]
+impl Resource for StoredResource {
+    fn definition(&self) -> &Definition {
+        &self.definition
+    }
+
+    fn stored(&self) -> Option<StoredGroup> {
+        Some(self.group)
+    }
+
+    fn describe(&self, _version: &str, document: &mut Document) {
+        (self.describe)(document);
+    }
+
+    async fn serve(
+        &self,
+        server: &Aggregated,
+        context: &RequestContext,
+        request: Request,
+    ) -> Result<Response, ApiError> {
+        let user = &context.user;
+        let writer = (!user.is_master()).then_some(Writer { delegated: &server.delegated, user });
+        let target = Target { tail: context.attributes.tail(), query: context.query() };
+        self.group.serve(&server.control_plane, target, request, writer).await
+    }
+}

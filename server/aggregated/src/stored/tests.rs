@@ -1,0 +1,275 @@
+//! Translation of bodies, and patches of every type against a real API server.
+
+use std::sync::Arc;
+
+use crowsnest_apiserver::outbound::Outbound;
+use crowsnest_kube_apiserver::admission::webhook::client::WebhookClient;
+use crowsnest_kube_apiserver::crd::controller::Controller;
+use crowsnest_kube_apiserver::services::ClusterServices;
+use crowsnest_kube_apiserver::{ApiServer, Config, Data};
+use crowsnest_process::reply::StatusResponse;
+use serde_json::json;
+
+use super::*;
+
+const CLUSTERS: StoredGroup = StoredGroup { public: "cluster.karmada.io", columns: None };
+
+#[path = "tests/status.rs"]
+mod status;
+#[path = "tests/writers.rs"]
+mod writers;
+
+#[test]
+fn answers_speak_the_public_group() {
+    let cases = [
+        (
+            json!({"apiVersion": "storage.crowsnest.io/v1alpha1", "kind": "Cluster",
+                   "metadata": {"managedFields": [{"apiVersion": "storage.crowsnest.io/v1alpha1"}]}}),
+            json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster",
+                   "metadata": {"managedFields": [{"apiVersion": "cluster.karmada.io/v1alpha1"}]}}),
+        ),
+        (
+            json!({"apiVersion": "storage.crowsnest.io/v1alpha1", "kind": "ClusterList",
+                   "items": [{"apiVersion": "storage.crowsnest.io/v1alpha1", "kind": "Cluster"}]}),
+            json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "ClusterList",
+                   "items": [{"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster"}]}),
+        ),
+        (
+            json!({"apiVersion": "meta.k8s.io/v1", "kind": "Table",
+                   "rows": [{"object": {"apiVersion": "storage.crowsnest.io/v1alpha1", "kind": "Cluster"}}]}),
+            json!({"apiVersion": "meta.k8s.io/v1", "kind": "Table",
+                   "rows": [{"object": {"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster"}}]}),
+        ),
+        (
+            json!({"kind": "Status", "message": "clusters.storage.crowsnest.io \"x\" not found", "details": {"group": "storage.crowsnest.io"}}),
+            json!({"kind": "Status", "message": "clusters.cluster.karmada.io \"x\" not found", "details": {"group": "cluster.karmada.io"}}),
+        ),
+        (
+            json!({"kind": "Status", "message": "admission webhook \"a.storage.crowsnest.io\" denied the request: Cluster.cluster.karmada.io \"x\" is invalid"}),
+            json!({"kind": "Status", "message": "Cluster.cluster.karmada.io \"x\" is invalid"}),
+        ),
+    ];
+    for (mut given, expected) in cases {
+        CLUSTERS.incoming(&mut given);
+        assert_eq!(given, expected);
+    }
+}
+
+#[rstest::rstest]
+#[case("/clusters/m1/status", Some("/clusters/m1"), "m1")]
+#[case("/clusters/status/status", Some("/clusters/status"), "status")]
+#[case::an_object_of_that_name("/clusters/status", None, "status")]
+#[case("/clusters//status", None, "")]
+#[case("//clusters/m1/status", None, "clusters")]
+#[case("/clusters/m1/x/status", None, "m1")]
+#[case("/clusters/m1%2Fstatus", None, "m1%2Fstatus")]
+#[case("/clusters", None, "")]
+fn statuses_are_told_from_objects(#[case] tail: &str, #[case] main: Option<&str>, #[case] name: &str) {
+    assert_eq!((main_of(tail), name_of(tail)), (main, name));
+}
+
+#[tokio::test]
+async fn lines_cross_chunk_borders() {
+    let chunks = ["{\"a\":1}\n{\"b\"", ":2}\n", "{\"cut"].map(|c| Ok(Bytes::from_static(c.as_bytes())));
+    let got: Vec<Bytes> = lines(futures::stream::iter(chunks)).try_collect().await.unwrap();
+    assert_eq!(got, ["{\"a\":1}\n", "{\"b\":2}\n"]);
+}
+
+/// A control plane that has the internal group.
+async fn control_plane() -> ApiServer {
+    let server = ApiServer::start(Config::new("test", Data::Memory)).await.unwrap();
+    let registry = Arc::clone(server.registry());
+    let outbound = Arc::new(Outbound::new(Arc::new(ClusterServices::new(&registry)), None));
+    let controller = Controller::start(registry, Arc::new(WebhookClient::new(outbound))).await.unwrap();
+    server.spawn(controller.run(server.stopped()));
+    let mut definitions = crowsnest_api::crd::crds(None);
+    definitions.retain(|definition| definition["spec"]["group"] == STORAGE_GROUP);
+    assert_eq!(definitions.len(), 3);
+    crowsnest_install::apply_all(&server.admin(), &definitions).await.unwrap();
+    server
+}
+
+async fn call(server: &ApiServer, method: &str, tail: &str, kind: &str, body: &Value) -> (u16, Value) {
+    let request = Request::builder()
+        .method(method)
+        .uri(format!("/apis/cluster.karmada.io/v1alpha1{tail}"))
+        .header("content-type", kind)
+        .body(Body::from(body.to_string()));
+    answered(CLUSTERS, server, tail, request.unwrap(), None).await
+}
+
+async fn answered(
+    group: StoredGroup,
+    server: &ApiServer,
+    tail: &str,
+    request: Request<Body>,
+    writer: Option<Writer<'_>>,
+) -> (u16, Value) {
+    let query = Query::parse(request.uri().query());
+    let target = Target { tail: tail.split('?').next().unwrap(), query: &query };
+    let answer = match group.serve(&server.admin(), target, request, writer).await {
+        Ok(answer) => answer,
+        Err(failure) => failure.into_response(),
+    };
+    let code = answer.status().as_u16();
+    let body = answer.into_body().collect().await.unwrap().to_bytes();
+    (code, serde_json::from_slice(&body).unwrap())
+}
+
+async fn with_cluster() -> ApiServer {
+    let server = control_plane().await;
+    let owner = |uid: &str, name: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": uid});
+    let cluster = json!({
+        "apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster",
+        "metadata": {"name": "m1", "labels": {"a": "1"}, "finalizers": ["x.io/one"],
+            "ownerReferences": [owner("1", "one")]},
+        "spec": {"syncMode": "Push", "region": "east", "zones": ["e1", "e2"], "taints": [{"key": "a", "effect": "NoSchedule"}]},
+    });
+    let (code, created) = call(&server, "POST", "/clusters", "application/json", &cluster).await;
+    assert_eq!(code, 201, "{created}");
+    server
+}
+
+#[tokio::test]
+async fn a_strategic_patch_merges_what_belongs_to_several() {
+    let server = with_cluster().await;
+    let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "two", "uid": "2"});
+    let patch = json!({
+        "metadata": {"labels": {"a": null, "b": "2"}, "finalizers": ["x.io/two"], "ownerReferences": [owner]},
+        "spec": {"region": "west", "zones": ["w1"], "taints": []},
+    });
+    let (code, patched) = call(&server, "PATCH", "/clusters/m1", STRATEGIC, &patch).await;
+    assert_eq!(code, 200, "{patched}");
+    assert_eq!(patched["apiVersion"], "cluster.karmada.io/v1alpha1");
+    let metadata = &patched["metadata"];
+    assert_eq!(metadata["labels"], json!({"b": "2"}));
+    let all = |list: &Value, read: fn(&Value) -> &Value| -> std::collections::BTreeSet<String> {
+        list.as_array().unwrap().iter().map(|item| read(item).as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(all(&metadata["finalizers"], |item| item), ["x.io/one", "x.io/two"].map(str::to_owned).into());
+    assert_eq!(all(&metadata["ownerReferences"], |owner| &owner["uid"]), ["1", "2"].map(str::to_owned).into());
+    // The kind's own lists have no merge keys.
+    assert_eq!(patched["spec"], json!({"syncMode": "Push", "region": "west", "zones": ["w1"], "taints": []}));
+
+    let remove = json!({"metadata": {"$deleteFromPrimitiveList/finalizers": ["x.io/one"],
+        "ownerReferences": [{"uid": "1", "$patch": "delete"}]}});
+    let (_, patched) = call(&server, "PATCH", "/clusters/m1", STRATEGIC, &remove).await;
+    assert_eq!(patched["metadata"]["finalizers"], json!(["x.io/two"]));
+    assert_eq!(patched["metadata"]["ownerReferences"][0]["uid"], "2");
+
+    let stale = json!({"metadata": {"resourceVersion": "1", "labels": {"c": "3"}}});
+    let (code, refused) = call(&server, "PATCH", "/clusters/m1", STRATEGIC, &stale).await;
+    assert_eq!((code, &refused["reason"]), (409, &json!("Conflict")));
+    let (code, refused) = call(&server, "PATCH", "/clusters/none", STRATEGIC, &json!({})).await;
+    assert_eq!((code, &refused["message"]), (404, &json!("clusters.cluster.karmada.io \"none\" not found")));
+    let (code, _) = call(&server, "PATCH", "/clusters/m1", STRATEGIC, &json!(["no", "object"])).await;
+    assert_eq!(code, 400);
+    server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn strategic_patches_at_the_same_time_all_count() {
+    let server = with_cluster().await;
+    let patches: Vec<Value> = (0..4).map(|n| json!({"metadata": {"finalizers": [format!("x.io/n{n}")]}})).collect();
+    let answers =
+        futures::future::join_all(patches.iter().map(|patch| call(&server, "PATCH", "/clusters/m1", STRATEGIC, patch)));
+    for (code, answer) in answers.await {
+        assert_eq!(code, 200, "{answer}");
+    }
+    let (_, cluster) = call(&server, "GET", "/clusters/m1", "application/json", &Value::Null).await;
+    assert_eq!(cluster["metadata"]["finalizers"].as_array().unwrap().len(), 5);
+    server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_replacement_that_names_no_version_replaces_what_is_there() {
+    let server = with_cluster().await;
+    let kind = "application/json";
+    let (_, first) = call(&server, "GET", "/clusters/m1", kind, &Value::Null).await;
+    let mut wanted = json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster",
+        "metadata": {"name": "m1"}, "spec": {"syncMode": "Push", "region": "west"}});
+    let (code, written) = call(&server, "PUT", "/clusters/m1", kind, &wanted).await;
+    assert_eq!((code, &written["spec"]["region"]), (200, &json!("west")), "{written}");
+    assert!(written["metadata"]["labels"].is_null() && written["metadata"]["uid"] == first["metadata"]["uid"]);
+    wanted["status"] = json!({"kubernetesVersion": "v1.36.0"});
+    let (code, written) = call(&server, "PUT", "/clusters/m1/status", kind, &wanted).await;
+    assert_eq!((code, &written["status"]["kubernetesVersion"]), (200, &json!("v1.36.0")), "{written}");
+    // One that names the version of before has lost.
+    wanted["metadata"]["resourceVersion"] = first["metadata"]["resourceVersion"].clone();
+    let (code, refused) = call(&server, "PUT", "/clusters/m1", kind, &wanted).await;
+    assert_eq!((code, &refused["reason"]), (409, &json!("Conflict")));
+    let mut other = wanted.clone();
+    other["metadata"] = json!({"name": "none"});
+    let (code, refused) = call(&server, "PUT", "/clusters/none", kind, &other).await;
+    assert_eq!((code, &refused["message"]), (404, &json!("clusters.cluster.karmada.io \"none\" not found")));
+    server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn merge_json_and_apply_patches_keep_their_meaning() {
+    let server = with_cluster().await;
+    let merge = json!({"metadata": {"finalizers": ["x.io/two"]}, "spec": {"region": null}});
+    let (code, patched) = call(&server, "PATCH", "/clusters/m1", "application/merge-patch+json", &merge).await;
+    assert_eq!((code, &patched["metadata"]["finalizers"]), (200, &json!(["x.io/two"])));
+    assert_eq!(patched["spec"].get("region"), None);
+
+    let json_patch = json!([
+        {"op": "test", "path": "/apiVersion", "value": "cluster.karmada.io/v1alpha1"},
+        {"op": "add", "path": "/spec/zones/-", "value": "e3"},
+        {"op": "remove", "path": "/metadata/labels/a"},
+    ]);
+    let (code, patched) = call(&server, "PATCH", "/clusters/m1", "application/json-patch+json", &json_patch).await;
+    assert_eq!(code, 200, "{patched}");
+    assert_eq!(patched["spec"]["zones"], json!(["e1", "e2", "e3"]));
+    let wrong = json!([{"op": "test", "path": "/spec/zones/0", "value": "elsewhere"}]);
+    let (code, _) = call(&server, "PATCH", "/clusters/m1", "application/json-patch+json", &wrong).await;
+    assert_eq!(code, 422);
+
+    let applied = json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster", "metadata": {"name": "m1"},
+        "spec": {"provider": "alpha"}});
+    let tail = "/clusters/m1?fieldManager=me";
+    let (code, patched) = call(&server, "PATCH", tail, "application/apply-patch+yaml", &applied).await;
+    assert_eq!(code, 200, "{patched}");
+    assert_eq!(patched["spec"]["provider"], "alpha");
+    assert_eq!(patched["metadata"]["finalizers"], json!(["x.io/two"]));
+    let managers = patched["metadata"]["managedFields"].as_array().unwrap();
+    let mine = managers.iter().find(|entry| entry["manager"] == "me").unwrap();
+    assert_eq!((&mine["operation"], &mine["apiVersion"]), (&json!("Apply"), &json!("cluster.karmada.io/v1alpha1")));
+    server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_strategic_patch_of_the_status_takes_the_spec_along() {
+    let server = with_cluster().await;
+    let status = json!({"status": {"kubernetesVersion": "v1.36.0"}});
+    let (code, patched) = call(&server, "PATCH", "/clusters/m1/status", STRATEGIC, &status).await;
+    assert_eq!((code, &patched["status"]), (200, &status["status"]));
+    let both = json!({"spec": {"region": "north"}, "status": {"apiEnablements": []}});
+    let (_, patched) = call(&server, "PATCH", "/clusters/m1/status", STRATEGIC, &both).await;
+    assert_eq!(patched["spec"]["region"], "north");
+    assert_eq!(patched["status"]["kubernetesVersion"], "v1.36.0");
+    server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn what_came_from_karmada_keeps_its_uid() {
+    let server = control_plane().await;
+    let cluster = json!({
+        "apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster",
+        "metadata": {"name": "m1", "annotations": {MIGRATED_UID: "theirs", MIGRATED_CREATED: "2024-01-01T00:00:00Z"}},
+        "spec": {"syncMode": "Push"},
+    });
+    let json = "application/json";
+    let (code, mut made) = call(&server, "POST", "/clusters", json, &cluster).await;
+    assert_eq!((code, &made["metadata"]["uid"]), (201, &json!("theirs")), "{made}");
+    assert_eq!(made["metadata"]["creationTimestamp"], "2024-01-01T00:00:00Z");
+    let (_, listed) = call(&server, "GET", "/clusters", json, &Value::Null).await;
+    assert_eq!(listed["items"][0]["metadata"]["uid"], "theirs");
+    made["spec"]["region"] = "east".into();
+    let (code, written) = call(&server, "PUT", "/clusters/m1", json, &made).await;
+    assert_eq!((code, &written["metadata"]["uid"]), (200, &json!("theirs")), "{written}");
+    assert_eq!(written["metadata"]["creationTimestamp"], "2024-01-01T00:00:00Z");
+    let delete = |uid: &str| json!({"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": uid}});
+    assert_eq!(call(&server, "DELETE", "/clusters/m1", json, &delete("another")).await.0, 409);
+    assert_eq!(call(&server, "DELETE", "/clusters/m1", json, &delete("theirs")).await.0, 200);
+}

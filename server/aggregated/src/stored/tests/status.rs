@@ -1,0 +1,111 @@
+//! A write to the status changes only the status, and a write to the object changes everything else, with each type of
+//! patch. As in Karmada, the exception is a caller who may write the Cluster itself: it may do so through the status.
+
+use super::*;
+use crate::request::authentication::Delegated;
+use crowsnest_apimachinery::user::UserInfo;
+use rstest::rstest;
+
+const JSON: &str = "application/json";
+const MERGE: &str = "application/merge-patch+json";
+const JSON_PATCH: &str = "application/json-patch+json";
+const APPLY: &str = "application/apply-patch+yaml";
+
+struct Kind {
+    group: StoredGroup,
+    kind: &'static str,
+    plural: &'static str,
+    spec: Value,
+    other_spec: Value,
+}
+
+fn kind(of: &str) -> Kind {
+    let secret = |name: &str| json!({"namespace": "karmada-cluster", "name": name});
+    match of {
+        "clusters" => Kind {
+            group: CLUSTERS,
+            kind: "Cluster",
+            plural: "clusters",
+            spec: json!({"syncMode": "Push", "apiEndpoint": "https://m1", "secretRef": secret("m1")}),
+            other_spec: json!({"syncMode": "Push", "apiEndpoint": "https://evil", "secretRef": secret("m2")}),
+        },
+        _ => Kind {
+            group: StoredGroup { public: "search.karmada.io", columns: None },
+            kind: "ResourceRegistry",
+            plural: "resourceregistries",
+            spec: json!({"targetCluster": {}, "resourceSelectors": []}),
+            other_spec: json!({"targetCluster": {"clusterNames": ["m1"]}, "resourceSelectors": []}),
+        },
+    }
+}
+
+/// Body of a write with spec and status.
+fn body(kind: &Kind, content_type: &str, spec: &Value, status: &Value, live: &Value) -> Value {
+    match content_type {
+        JSON_PATCH => {
+            json!([{"op": "add", "path": "/spec", "value": spec}, {"op": "add", "path": "/status", "value": status}])
+        }
+        MERGE | STRATEGIC => json!({"metadata": {"labels": {"b": "2"}}, "spec": spec, "status": status}),
+        _ => {
+            let metadata = json!({"name": "m1", "labels": {"b": "2"}});
+            let mut whole = json!({"apiVersion": format!("{}/v1alpha1", kind.group.public), "kind": kind.kind,
+                "metadata": metadata, "spec": spec, "status": status});
+            if content_type == JSON {
+                whole["metadata"]["resourceVersion"] = live["metadata"]["resourceVersion"].clone();
+            }
+            whole
+        }
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn each_write_changes_its_own_part(
+    #[values("clusters", "resourceregistries")] of: &str,
+    #[values(JSON, MERGE, JSON_PATCH, STRATEGIC, APPLY)] content_type: &str,
+) {
+    let server = control_plane().await;
+    let kind = kind(of);
+    let (delegated, eve) = (Delegated::new(server.admin()), UserInfo::new("eve", ["dev"]));
+    let call = async |method: &str, tail: &str, content_type: &str, body: &Value| {
+        let uri = format!("/apis/{}/v1alpha1{tail}?fieldManager=me&force={}", kind.group.public, content_type == APPLY);
+        let uri = if content_type == APPLY { uri } else { uri.replace("&force=false", "") };
+        let request = Request::builder().method(method).uri(uri).header("content-type", content_type);
+        let request = request.body(Body::from(body.to_string())).unwrap();
+        // Only callers with rights on the status get to this point.
+        let eve = tail.ends_with("/status").then_some(Writer { delegated: &delegated, user: &eve });
+        answered(kind.group, &server, tail, request, eve).await
+    };
+    let made = json!({"apiVersion": format!("{}/v1alpha1", kind.group.public), "kind": kind.kind,
+        "metadata": {"name": "m1"}, "spec": kind.spec});
+    let (code, live) = call("POST", &format!("/{}", kind.plural), JSON, &made).await;
+    assert_eq!(code, 201, "{live}");
+    let method = if content_type == JSON { "PUT" } else { "PATCH" };
+    let status = json!({"conditions": [{"type": "Ready", "status": "True", "reason": "R", "message": "",
+        "lastTransitionTime": "2024-01-01T00:00:00Z"}]});
+
+    let sent = body(&kind, content_type, &kind.other_spec, &status, &live);
+    let (code, written) = call(method, &format!("/{}/m1/status", kind.plural), content_type, &sent).await;
+    assert_eq!(code, 200, "{written}");
+    assert_eq!((&written["spec"], &written["status"]), (&kind.spec, &status));
+    assert_eq!(written["metadata"]["generation"], live["metadata"]["generation"]);
+
+    let sent = body(&kind, content_type, &kind.other_spec, &json!({"conditions": []}), &written);
+    let (code, written) = call(method, &format!("/{}/m1", kind.plural), content_type, &sent).await;
+    assert_eq!(code, 200, "{written}");
+    assert_eq!((&written["spec"], &written["status"]), (&kind.other_spec, &status));
+    server.stop().await.unwrap();
+}
+
+/// A read needs the right to read only, even if its request carries a patch.
+#[rstest]
+#[tokio::test]
+async fn a_read_with_a_patch_in_it_writes_nothing(#[values("GET", "DELETE")] method: &str) {
+    let server = with_cluster().await;
+    let patch = json!({"spec": {"region": "stolen"}});
+    let (_, answer) = super::call(&server, method, "/clusters/m1?dryRun=All", STRATEGIC, &patch).await;
+    assert_ne!(answer["spec"]["region"], "stolen", "{answer}");
+    let (_, found) = super::call(&server, "GET", "/clusters/m1", JSON, &Value::Null).await;
+    assert_ne!(found["spec"]["region"], "stolen", "{found}");
+    server.stop().await.unwrap();
+}

@@ -1,0 +1,366 @@
+//! Tests who may decide where a Cluster's tokens are sent, for each way to write a Cluster.
+
+use super::*;
+use crate::request::authentication::Delegated;
+use crowsnest_apimachinery::user::UserInfo;
+use rstest::rstest;
+
+const JSON: &str = "application/json";
+const YAML: &str = "application/yaml";
+const MERGE: &str = "application/merge-patch+json";
+const JSON_PATCH: &str = "application/json-patch+json";
+const APPLY: &str = "application/apply-patch+yaml";
+
+const REGISTRIES: StoredGroup = StoredGroup { public: "search.karmada.io", columns: None };
+
+/// A control plane with a registered cluster, and accounts with rights on some Secrets.
+struct Scene {
+    server: ApiServer,
+    delegated: Delegated,
+}
+
+impl Scene {
+    async fn start() -> Self {
+        let server = control_plane().await;
+        let rights = |user: &str, name: &str, verb: &str| {
+            let metadata = json!({"name": format!("{user}-{name}"), "namespace": "karmada-cluster"});
+            let group = "rbac.authorization.k8s.io";
+            let subject = json!({"apiGroup": group, "kind": "User", "name": user});
+            let role = json!({"apiGroup": group, "kind": "Role", "name": metadata["name"]});
+            let rule = json!({"apiGroups": [""], "resources": ["secrets"], "resourceNames": [name], "verbs": [verb]});
+            [
+                json!({"apiVersion": format!("{group}/v1"), "kind": "Role", "metadata": metadata, "rules": [rule]}),
+                json!({"apiVersion": format!("{group}/v1"), "kind": "RoleBinding", "metadata": metadata, "roleRef": role,
+                    "subjects": [subject]}),
+            ]
+        };
+        let agent = "system:karmada:agent:m1";
+        let mut manifests =
+            vec![json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "karmada-cluster"}})];
+        manifests.extend(rights("reader", "m1", "get"));
+        manifests.extend(rights("reader", "m2", "get"));
+        manifests.extend(rights(agent, "m1", "patch"));
+        manifests.extend(rights(agent, "m1-impersonator", "patch"));
+        manifests.extend(on_kind(agent, "clusters", &["create", "patch"]));
+        manifests.extend(on_kind("patcher", "clusters", &["patch", "update"]));
+        manifests.extend(on_kind("patcher", "resourceregistries", &["patch", "update"]));
+        crowsnest_install::apply_all(&server.admin(), &manifests).await.unwrap();
+        let delegated = Delegated::new(server.admin());
+        let scene = Self { server, delegated };
+        let (code, made) = scene.admin("POST", "/clusters", JSON, &cluster("m1", "m1")).await;
+        assert_eq!(code, 201, "{made}");
+        scene
+    }
+
+    async fn admin(&self, method: &str, tail: &str, content_type: &str, body: &Value) -> (u16, Value) {
+        super::call(&self.server, method, tail, content_type, body).await
+    }
+
+    async fn call(&self, user: &str, request: http::request::Builder, tail: &str, body: String) -> (u16, Value) {
+        let groups: &[&str] = if user.starts_with("system:karmada") { &["system:karmada:agents"] } else { &[] };
+        let user = UserInfo::new(user, groups.iter().copied());
+        let writer = Writer { delegated: &self.delegated, user: &user };
+        let uri = format!("/apis/cluster.karmada.io/v1alpha1{tail}");
+        answered(CLUSTERS, &self.server, tail, request.uri(uri).body(Body::from(body)).unwrap(), Some(writer)).await
+    }
+
+    async fn stored(&self) -> Value {
+        self.admin("GET", "/clusters/m1", JSON, &Value::Null).await.1["spec"].clone()
+    }
+}
+
+/// A role with these verbs on a kind of the aggregated server, and its binding.
+fn on_kind(user: &str, resource: &str, verbs: &[&str]) -> [Value; 2] {
+    let group = "rbac.authorization.k8s.io";
+    let served = if resource == "clusters" { CLUSTERS } else { REGISTRIES }.public;
+    let metadata = json!({"name": format!("{user}-{resource}")});
+    let role = json!({"apiGroup": group, "kind": "ClusterRole", "name": metadata["name"]});
+    let rule = json!({"apiGroups": [served], "resources": [resource], "verbs": verbs});
+    [
+        json!({"apiVersion": format!("{group}/v1"), "kind": "ClusterRole", "metadata": metadata, "rules": [rule]}),
+        json!({"apiVersion": format!("{group}/v1"), "kind": "ClusterRoleBinding", "metadata": metadata, "roleRef": role,
+            "subjects": [{"apiGroup": group, "kind": "User", "name": user}]}),
+    ]
+}
+
+fn cluster(name: &str, secret: &str) -> Value {
+    json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster", "metadata": {"name": name},
+        "spec": {"syncMode": "Pull", "apiEndpoint": "https://10.0.0.1", "region": "east",
+            "secretRef": {"namespace": "karmada-cluster", "name": secret}}})
+}
+
+/// A write of `change` to the spec of cluster m1, in one of the possible ways.
+fn write(way: &str, change: &Value, live: &Value) -> (&'static str, &'static str, &'static str, String) {
+    let mut whole = cluster("m1", "m1");
+    json_patch::merge(&mut whole["spec"], change);
+    let mut versioned = whole.clone();
+    versioned["metadata"]["resourceVersion"] = live["metadata"]["resourceVersion"].clone();
+    let applied =
+        json!({"apiVersion": whole["apiVersion"], "kind": "Cluster", "metadata": {"name": "m1"}, "spec": change});
+    let operations = change.as_object().unwrap().iter();
+    let operations =
+        operations.map(|(key, value)| json!({"op": "add", "path": format!("/spec/{key}"), "value": value}));
+    let patch = json!({"spec": change}).to_string();
+    match way {
+        "put" => ("PUT", "/clusters/m1", JSON, versioned.to_string()),
+        "put yaml" => ("PUT", "/clusters/m1", YAML, versioned.to_string()),
+        "put unconditional" => ("PUT", "/clusters/m1", JSON, whole.to_string()),
+        "merge" => ("PATCH", "/clusters/m1", MERGE, patch),
+        "strategic" => ("PATCH", "/clusters/m1", STRATEGIC, patch),
+        "json patch" => ("PATCH", "/clusters/m1", JSON_PATCH, Value::from_iter(operations).to_string()),
+        "apply" => ("PATCH", "/clusters/m1?fieldManager=me&force=true", APPLY, applied.to_string()),
+        // Contains the text of a dry run in the value of another parameter.
+        "merge with a manager" => ("PATCH", "/clusters/m1?fieldManager=dryRun=All", MERGE, patch),
+        "merge as a table" => ("PATCH", "/clusters/m1?as=table", MERGE, patch),
+        other => panic!("{other}"),
+    }
+}
+
+fn request(way: &str, method: &str, content_type: &str) -> http::request::Builder {
+    let accept = if way.ends_with("table") { "application/json;as=Table;v=v1;g=meta.k8s.io" } else { JSON };
+    Request::builder().method(method).header("content-type", content_type).header("accept", accept)
+}
+
+const WAYS: [&str; 9] = [
+    "put",
+    "put yaml",
+    "put unconditional",
+    "merge",
+    "strategic",
+    "json patch",
+    "apply",
+    "merge with a manager",
+    "merge as a table",
+];
+
+#[tokio::test]
+async fn nobody_redirects_a_token_that_they_may_not_read() {
+    let scene = Scene::start().await;
+    let (before, live) = (scene.stored().await, scene.admin("GET", "/clusters/m1", JSON, &Value::Null).await.1);
+    let changes = [
+        json!({"apiEndpoint": "https://evil"}),
+        json!({"proxyURL": "https://evil"}),
+        json!({"proxyHeader": {"a": "b"}}),
+        json!({"insecureSkipTLSVerification": true}),
+        json!({"secretRef": {"namespace": "karmada-cluster", "name": "m2"}, "apiEndpoint": "https://evil"}),
+        json!({"impersonatorSecretRef": {"namespace": "kube-system", "name": "admin"}}),
+        json!({"syncMode": "Push"}),
+    ];
+    for way in WAYS {
+        for change in &changes {
+            let (method, tail, content_type, body) = write(way, change, &live);
+            let (code, answer) = scene.call("eve", request(way, method, content_type), tail, body).await;
+            assert_eq!((code, &answer["reason"]), (403, &json!("Forbidden")), "{way} {change}: {answer}");
+            assert_eq!(scene.stored().await, before, "{way} {change}");
+        }
+    }
+    scene.server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn whoever_may_read_the_token_decides_and_others_change_the_rest() {
+    let scene = Scene::start().await;
+    for (nth, way) in WAYS.into_iter().enumerate() {
+        let writes = [
+            ("reader", json!({"apiEndpoint": format!("https://10.0.1.{nth}"), "region": "east"}), 200),
+            ("eve", json!({"apiEndpoint": format!("https://10.0.1.{nth}"), "region": format!("r{nth}")}), 200),
+            ("system:karmada:agent:m1", json!({"apiEndpoint": format!("https://10.0.2.{nth}")}), 200),
+            ("system:karmada:agent:m2", json!({"region": "stolen"}), 403),
+            ("system:karmada:agent:m1", json!({"secretRef": {"namespace": "karmada-cluster", "name": "m2"}}), 403),
+        ];
+        for (user, change, expected) in writes {
+            let live = scene.admin("GET", "/clusters/m1", JSON, &Value::Null).await.1;
+            let (method, tail, content_type, body) = write(way, &change, &live);
+            let (code, answer) = scene.call(user, request(way, method, content_type), tail, body).await;
+            assert_eq!(code, expected, "{way} {user} {change}: {answer}");
+        }
+        assert_eq!(scene.stored().await["apiEndpoint"], format!("https://10.0.2.{nth}"), "{way}");
+    }
+    scene.server.stop().await.unwrap();
+}
+
+/// An agent can have a certificate for the name of a cluster that another user joined.
+#[tokio::test]
+async fn agents_do_not_write_clusters_that_were_joined() {
+    let scene = Scene::start().await;
+    let (code, answer) = scene.admin("PATCH", "/clusters/m1", MERGE, &json!({"spec": {"syncMode": "Push"}})).await;
+    assert_eq!(code, 200, "{answer}");
+    let (before, live) = (scene.stored().await, scene.admin("GET", "/clusters/m1", JSON, &Value::Null).await.1);
+    for way in WAYS {
+        for change in [json!({"syncMode": "Pull"}), json!({"region": "west"}), json!({"syncMode": "Pull", "id": "x"})] {
+            let (method, tail, content_type, body) = write(way, &change, &live);
+            let agent = "system:karmada:agent:m1";
+            let (code, answer) = scene.call(agent, request(way, method, content_type), tail, body).await;
+            assert_eq!((code, &answer["reason"]), (403, &json!("Forbidden")), "{way} {change}: {answer}");
+        }
+    }
+    assert_eq!(scene.stored().await, before);
+    scene.server.stop().await.unwrap();
+}
+
+#[rstest]
+#[case::own_names("eve", "m3", "m3", 403)]
+#[case::anothers("eve", "m3", "m1", 403)]
+#[case::whoever_reads_it("reader", "m3", "m2", 201)]
+#[case::agent_of_another("system:karmada:agent:m1", "m3", "m3", 403)]
+#[case::agent_with_anothers_token("system:karmada:agent:m1", "m1", "m2", 403)]
+#[case::agent("system:karmada:agent:m1", "m1", "m1", 201)]
+#[tokio::test]
+async fn new_clusters(#[case] user: &str, #[case] name: &str, #[case] secret: &str, #[case] expected: u16) {
+    let scene = Scene::start().await;
+    let whole = cluster(name, secret);
+    // Another caller's cluster of that name may be created concurrently, so rights on its Secrets are required as well,
+    // and agents may only create.
+    let applied = 403;
+    for (method, tail, content_type, expected) in [
+        ("POST", "/clusters".to_owned(), JSON, expected),
+        ("POST", "/clusters".to_owned(), YAML, expected),
+        ("PATCH", format!("/clusters/{name}?fieldManager=me&force=true"), APPLY, applied),
+    ] {
+        assert_eq!(scene.admin("DELETE", &format!("/clusters/{name}"), JSON, &json!({})).await.0 / 100 % 2, 0);
+        let (code, answer) = scene.call(user, request("", method, content_type), &tail, whole.to_string()).await;
+        assert_eq!(code, expected, "{content_type}: {answer}");
+    }
+    scene.server.stop().await.unwrap();
+}
+
+/// Apply creates what does not exist, with the account of this process.
+#[tokio::test]
+async fn apply_creates_for_callers_who_may_create() {
+    let scene = Scene::start().await;
+    let plain = |name: &str| {
+        json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster", "metadata": {"name": name},
+            "spec": {"syncMode": "Pull", "region": "west"}})
+    };
+    let apply = |tail: &str, object: Value| {
+        let (tail, object) = (format!("{tail}?fieldManager=me&force=true"), object.to_string());
+        let scene = &scene;
+        async move { scene.call("patcher", request("", "PATCH", APPLY), &tail, object).await }
+    };
+    let (code, answer) = apply("/clusters/m3", plain("m3")).await;
+    let why = "clusters.cluster.karmada.io \"m3\" is forbidden: User \"patcher\" cannot create resource \"clusters\" in API group \"cluster.karmada.io\" at the cluster scope";
+    assert_eq!((code, answer["message"].as_str()), (403, Some(why)), "{answer}");
+    // A write of the status with a spec writes the Cluster first.
+    let mut with_status = plain("m3");
+    with_status["status"] = json!({"kubernetesVersion": "v1.36.0"});
+    let (code, answer) = apply("/clusters/m3/status", with_status).await;
+    assert_eq!(code, 403, "{answer}");
+    assert_eq!(scene.admin("GET", "/clusters/m3", JSON, &Value::Null).await.0, 404);
+    let (code, answer) = apply("/clusters/m1", plain("m1")).await;
+    assert_eq!((code, &answer["spec"]["region"]), (200, &json!("west")), "{answer}");
+    scene.server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn registries_are_applied_by_callers_who_may_create_them() {
+    let scene = Scene::start().await;
+    let registry = json!({"apiVersion": "search.karmada.io/v1alpha1", "kind": "ResourceRegistry",
+        "metadata": {"name": "r"}, "spec": {"targetCluster": {},
+        "resourceSelectors": [{"apiVersion": "v1", "kind": "ConfigMap"}]}});
+    let user = UserInfo::new("patcher", [""; 0]);
+    for (user, expected) in [(Some(&user), 403), (None, 201), (Some(&user), 200)] {
+        let writer = user.map(|user| Writer { delegated: &scene.delegated, user });
+        let tail = "/resourceregistries/r?fieldManager=me&force=true";
+        let request = request("", "PATCH", APPLY).uri(format!("/apis/search.karmada.io/v1alpha1{tail}"));
+        let request = request.body(Body::from(registry.to_string())).unwrap();
+        let (code, answer) = answered(REGISTRIES, &scene.server, tail, request, writer).await;
+        assert_eq!(code, expected, "{answer}");
+    }
+    scene.server.stop().await.unwrap();
+}
+
+/// Values of a Secret are sent to a search engine only for writers who may read them.
+#[tokio::test]
+async fn secrets_of_backend_stores_are_reviewed() {
+    let scene = Scene::start().await;
+    let registry = json!({"apiVersion": "search.karmada.io/v1alpha1", "kind": "ResourceRegistry",
+        "metadata": {"name": "r"}, "spec": {"targetCluster": {},
+        "resourceSelectors": [{"apiVersion": "v1", "kind": "ConfigMap"}]}});
+    let store = json!({"openSearch": {"addresses": ["https://search"], "secretRef": {"namespace": "karmada-cluster", "name": "m1"}}});
+    let call = async |user: Option<&str>, method: &str, content_type: &str, tail: &str, body: &Value| {
+        let user = user.map(|user| UserInfo::new(user, [""; 0]));
+        let writer = user.as_ref().map(|user| Writer { delegated: &scene.delegated, user });
+        let request = request("", method, content_type).uri(format!("/apis/search.karmada.io/v1alpha1{tail}"));
+        let request = request.body(Body::from(body.to_string())).unwrap();
+        answered(REGISTRIES, &scene.server, tail, request, writer).await
+    };
+    let mut with_store = registry.clone();
+    with_store["spec"]["backendStore"] = store.clone();
+    let why = "resourceregistries.search.karmada.io \"r\" is forbidden: User \"eve\" cannot get secret \"karmada-cluster\"/\"m1\" of \
+               spec.backendStore.openSearch.secretRef: whoever decides where the values of a Secret are sent needs that right (the registry is new)";
+    let (code, answer) = call(Some("eve"), "POST", JSON, "/resourceregistries", &with_store).await;
+    assert_eq!((code, answer["message"].as_str()), (403, Some(why)), "{answer}");
+    let tail = "/resourceregistries/r?fieldManager=me";
+    let patch = json!({"spec": {"backendStore": store}});
+    let ways = [
+        ("PUT", JSON, with_store.clone()),
+        ("PATCH", MERGE, patch.clone()),
+        ("PATCH", STRATEGIC, patch),
+        ("PATCH", JSON_PATCH, json!([{"op": "add", "path": "/spec/backendStore", "value": store}])),
+        ("PATCH", APPLY, with_store.clone()),
+    ];
+    for (method, content_type, body) in ways {
+        let (code, answer) = call(None, "POST", JSON, "/resourceregistries", &registry).await;
+        assert_eq!(code, 201, "{answer}");
+        let (code, answer) = call(Some("eve"), method, content_type, tail, &body).await;
+        assert_eq!(code, 403, "{method} {content_type}: {answer}");
+        let (_, live) = call(None, "GET", JSON, "/resourceregistries/r", &Value::Null).await;
+        assert_eq!(live["spec"]["backendStore"], Value::Null);
+        let (code, answer) = call(Some("reader"), method, content_type, tail, &body).await;
+        assert_eq!((code, &answer["spec"]["backendStore"]), (200, &store), "{method} {content_type}: {answer}");
+        // What does not change where values are sent needs no right to read them; another address does.
+        let (code, answer) = call(Some("eve"), "PATCH", MERGE, tail, &json!({"spec": {"resourceSelectors": []}})).await;
+        assert_eq!(code, 200, "{answer}");
+        let moved = json!({"spec": {"backendStore": {"openSearch": {"addresses": ["https://evil"]}}}});
+        assert_eq!(call(Some("eve"), "PATCH", MERGE, tail, &moved).await.0, 403);
+        assert_eq!(call(None, "DELETE", JSON, "/resourceregistries/r", &Value::Null).await.0, 200);
+    }
+    scene.server.stop().await.unwrap();
+}
+
+/// Formats that API servers support and this server does not, and JSON with a misleading media type.
+#[rstest]
+#[case("PATCH", "application/apply-patch+cbor")]
+#[case("PATCH", "Application/Merge-Patch+JSON")]
+#[case("PATCH", "application/strategic-merge-patch+json; charset=utf-8")]
+#[case("PUT", "application/vnd.kubernetes.protobuf")]
+#[case("PUT", "application/cbor")]
+#[case("PUT", "Application/JSON")]
+#[case("PUT", "")]
+#[tokio::test]
+async fn what_cannot_be_reviewed_is_not_written(#[case] method: &str, #[case] content_type: &str) {
+    let scene = Scene::start().await;
+    let (before, live) = (scene.stored().await, scene.admin("GET", "/clusters/m1", JSON, &Value::Null).await.1);
+    let (.., body) =
+        write(if method == "PUT" { "put" } else { "merge" }, &json!({"apiEndpoint": "https://evil"}), &live);
+    let (code, answer) = scene.call("eve", request("", method, content_type), "/clusters/m1", body).await;
+    assert!((400..500).contains(&code), "{code} {answer}");
+    assert_eq!(scene.stored().await, before);
+    scene.server.stop().await.unwrap();
+}
+
+/// A concurrent write between review and write is not overwritten.
+#[rstest]
+#[case(MERGE, json!({"spec": {"region": "west"}}), json!({"metadata": {"resourceVersion": "7"}, "spec": {"region": "west"}}))]
+#[case(APPLY, json!({"metadata": {"name": "m1"}}), json!({"metadata": {"name": "m1", "resourceVersion": "7"}}))]
+#[case(JSON_PATCH, json!([]), json!([{"op": "add", "path": "/metadata/resourceVersion", "value": "7"}]))]
+fn patches_name_the_version_that_was_reviewed(#[case] kind: &str, #[case] patch: Value, #[case] expected: Value) {
+    let pinned = writer::pinned(kind, patch.to_string().as_bytes(), "7").unwrap();
+    assert_eq!(serde_json::from_slice::<Value>(&pinned).unwrap(), expected);
+}
+
+#[tokio::test]
+async fn a_version_that_is_not_there_any_more_is_a_conflict() {
+    let scene = Scene::start().await;
+    for (kind, patch) in [
+        (MERGE, json!({"spec": {"region": "west"}})),
+        (JSON_PATCH, json!([{"op": "add", "path": "/spec/region", "value": "west"}])),
+        (APPLY, json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster", "metadata": {"name": "m1"}})),
+    ] {
+        let pinned = writer::pinned(kind, patch.to_string().as_bytes(), "1").unwrap();
+        let tail = "/clusters/m1?fieldManager=me";
+        let (code, answer) = scene.admin("PATCH", tail, kind, &serde_json::from_slice(&pinned).unwrap()).await;
+        assert_eq!((code, &answer["reason"]), (409, &json!("Conflict")), "{kind}: {answer}");
+    }
+    scene.server.stop().await.unwrap();
+}

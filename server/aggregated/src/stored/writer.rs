@@ -1,0 +1,346 @@
+//! Reviews the rights that `admission::destination` and `admission::backend_store` require of a caller who writes a Cluster
+//! or a ResourceRegistry, for the resulting object.
+//!
+//! Writes are forwarded with the account of this process, so the caller is known only here. Direct writes to the
+//! internal group are reviewed by the webhook, with the same rule.
+
+use crowsnest_admission::destination::{self, Before, Report, SecretUse};
+use crowsnest_admission::{agents, backend_store};
+use crowsnest_api::cluster::Cluster;
+use crowsnest_api::search::ResourceRegistry;
+use crowsnest_apimachinery::request::{Query, ResourcePath};
+use crowsnest_apimachinery::status::{ApiError, Reason};
+use crowsnest_apimachinery::user::UserInfo;
+use crowsnest_apiserver::audit::Attributes;
+use crowsnest_component_base::client_errors::api_error;
+use http::{HeaderValue, Method, Response, StatusCode};
+use http_body_util::BodyExt;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::client::Body as KubeBody;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::request::authentication::Delegated;
+use crate::stored::forward::{ATTEMPTS, Forward};
+use crate::stored::read_stored;
+use crate::{cluster_karmada_io, search_karmada_io};
+
+const JSON: &str = "application/json";
+const MERGE: &str = "application/merge-patch+json";
+const JSON_PATCH: &str = "application/json-patch+json";
+const APPLY: &str = "application/apply-patch+yaml";
+
+/// A written object of one of the kinds that are reviewed.
+enum Written {
+    Cluster(Box<Cluster>),
+    Registry(Box<ResourceRegistry>),
+}
+
+impl Written {
+    fn metadata(&self) -> &ObjectMeta {
+        match self {
+            Self::Cluster(cluster) => &cluster.metadata,
+            Self::Registry(registry) => &registry.metadata,
+        }
+    }
+
+    fn cluster(&self) -> Option<&Cluster> {
+        match self {
+            Self::Cluster(cluster) => Some(cluster),
+            Self::Registry(_) => None,
+        }
+    }
+
+    fn registry(&self) -> Option<&ResourceRegistry> {
+        match self {
+            Self::Registry(registry) => Some(registry),
+            Self::Cluster(_) => None,
+        }
+    }
+}
+
+/// Caller who writes a Cluster or a ResourceRegistry.
+#[derive(Clone, Copy)]
+pub struct Writer<'w> {
+    pub delegated: &'w Delegated,
+    pub user: &'w UserInfo,
+}
+
+impl Writer<'_> {
+    /// Refuses agents of other clusters by the cluster's name.
+    pub fn check_name(self, cluster: &str) -> Result<(), ApiError> {
+        agents::check_cluster(self.user, cluster).map_err(|why| forbidden(cluster, &why))
+    }
+
+    /// Refuses a write that changes where tokens are sent if the caller has no right to read those tokens.
+    pub async fn check(self, before: Before<'_>, after: &Cluster) -> Result<(), ApiError> {
+        let name = after.metadata.name.as_deref().unwrap_or_default();
+        self.check_name(name)?;
+        agents::check_registration(self.user, before, after).map_err(|why| forbidden(name, &why))?;
+        if matches!(before, Before::Absent) && agents::agent_cluster(self.user).is_some() {
+            self.check_id(after).await?;
+        }
+        let report = destination::review(before, after);
+        self.check_uses(&report, |why| forbidden(name, why)).await
+    }
+
+    /// Refuses a write that changes where objects and credentials of a registry are sent if the caller has no right to read
+    /// those credentials.
+    pub async fn check_registry(
+        self,
+        before: Before<'_, ResourceRegistry>,
+        after: &ResourceRegistry,
+    ) -> Result<(), ApiError> {
+        let name = after.metadata.name.as_deref().unwrap_or_default();
+        let report = backend_store::review(before, after);
+        self.check_uses(&report, |why| forbidden_in(search_karmada_io::NAME, "resourceregistries", name, why)).await
+    }
+
+    async fn check_uses(self, report: &Report, forbidden: impl Fn(&str) -> ApiError) -> Result<(), ApiError> {
+        for secret in &report.uses {
+            if !self.may_use(secret).await? {
+                return Err(forbidden(&report.refusal(&self.user.name, secret)));
+            }
+        }
+        Ok(())
+    }
+
+    async fn check_written(self, before: Before<'_, Written>, after: &Written) -> Result<(), ApiError> {
+        match after {
+            Written::Cluster(after) => self.check(before.and_then(Written::cluster), after).await,
+            Written::Registry(after) => self.check_registry(before.and_then(Written::registry), after).await,
+        }
+    }
+
+    /// Checks a write that replaces `before`, the stored object.
+    pub(super) async fn check_values(self, before: &Value, after: &Value) -> Result<(), ApiError> {
+        let no_object = || ApiError::bad_request("the body of the request is an object of another kind");
+        let (before, after) = (typed(before).ok_or_else(no_object)?, typed(after).ok_or_else(no_object)?);
+        self.check_written(Before::Known(&before), &after).await
+    }
+
+    /// Refuses an agent's Cluster whose ID is registered by another name. Agents cannot list Clusters themselves.
+    async fn check_id(self, after: &Cluster) -> Result<(), ApiError> {
+        let (name, id) = (after.metadata.name.as_deref().unwrap_or_default(), after.spec.id.as_str());
+        if id.is_empty() {
+            return Ok(());
+        }
+        let registered = read_stored(&self.delegated.control_plane(), "/clusters").await.map_err(api_error)?;
+        let mut others = registered["items"].as_array().into_iter().flatten();
+        match others.any(|other| other["spec"]["id"] == id && other["metadata"]["name"] != name) {
+            true => Err(forbidden(name, "a cluster with its spec.id is registered by another name")),
+            false => Ok(()),
+        }
+    }
+
+    /// The refusal of a caller without the right to create an object of this name.
+    pub(super) async fn check_create(
+        self,
+        group: &str,
+        resource: &str,
+        name: &str,
+    ) -> Result<Result<(), ApiError>, ApiError> {
+        let attributes = Attributes {
+            verb: "create".to_owned(),
+            group: group.to_owned(),
+            version: "v1alpha1".to_owned(),
+            resource: resource.to_owned(),
+            name: name.to_owned(),
+            ..Attributes::default()
+        };
+        Ok(self.delegated.review(self.user, &attributes).await?.check(self.user, &attributes))
+    }
+
+    async fn may_use(self, secret: &SecretUse) -> Result<bool, ApiError> {
+        for verb in secret.verbs {
+            let attributes = Attributes {
+                verb: (*verb).to_owned(),
+                version: "v1".to_owned(),
+                resource: "secrets".to_owned(),
+                namespace: secret.namespace.clone(),
+                name: secret.name.clone(),
+                ..Attributes::default()
+            };
+            if self.delegated.review(self.user, &attributes).await?.allowed {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// True if the caller may write the Cluster itself, not only its status.
+    pub(super) async fn may_write(self, method: &Method, cluster: &str) -> Result<bool, ApiError> {
+        let path = ResourcePath { name: cluster.to_owned(), ..ResourcePath::default() };
+        let attributes = Attributes {
+            verb: path.operation(method, &Query::default()).verb.to_owned(),
+            group: cluster_karmada_io::NAME.to_owned(),
+            version: "v1alpha1".to_owned(),
+            resource: "clusters".to_owned(),
+            name: cluster.to_owned(),
+            ..Attributes::default()
+        };
+        Ok(self.delegated.review(self.user, &attributes).await?.allowed)
+    }
+
+    /// Sends `body` to `tail` after the resulting Cluster has been reviewed. The write names the reviewed
+    /// resourceVersion, so it conflicts with any concurrent change.
+    pub(super) async fn send(
+        self,
+        forward: &Forward<'_>,
+        tail: &str,
+        body: &[u8],
+    ) -> Result<Response<KubeBody>, ApiError> {
+        let kind = forward.content_type.as_ref().and_then(|kind| kind.to_str().ok()).unwrap_or(JSON);
+        let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+        match (&forward.method, kind.as_str()) {
+            (&Method::POST, JSON) => {
+                let Some(after) = read(body) else { return unreadable(forward, tail, body).await };
+                self.check_written(Before::Absent, &after).await?;
+                forward.pass(tail, body).await
+            }
+            (&Method::PUT, JSON) => {
+                let Some(after) = read(body) else { return unreadable(forward, tail, body).await };
+                let live = live(forward, tail).await?;
+                if let (Some(live), Some(after)) = (live.as_ref().and_then(Written::cluster), after.cluster()) {
+                    let name = live.metadata.name.as_deref().unwrap_or_default();
+                    // A write without a resourceVersion replaces the stored object unconditionally.
+                    let checked = agents::check_registration(self.user, Before::Known(live), after);
+                    checked.map_err(|why| forbidden(name, &why))?;
+                }
+                let version = &after.metadata().resource_version;
+                let same = live.as_ref().filter(|live| live.metadata().resource_version == *version);
+                self.check_written(same.map_or(Before::Absent, Before::Known), &after).await?;
+                forward.pass(tail, body).await
+            }
+            (&Method::PATCH, MERGE | JSON_PATCH | APPLY) => self.patch(forward, tail, body, &kind).await,
+            _ => unreadable(forward, tail, body).await,
+        }
+    }
+
+    /// Reviews and sends a patch. A dry run in the control plane determines the resulting Cluster.
+    async fn patch(
+        self,
+        forward: &Forward<'_>,
+        tail: &str,
+        body: &[u8],
+        kind: &str,
+    ) -> Result<Response<KubeBody>, ApiError> {
+        let mut attempt = 1;
+        loop {
+            let live = live(forward, tail).await?;
+            let tried = forward.rehearse(tail, body).await?;
+            if !tried.status().is_success() {
+                return Ok(tried);
+            }
+            let tried = tried.into_body().collect().await.map_err(api_error)?.to_bytes();
+            let after =
+                read(&tried).ok_or_else(|| ApiError::internal("the control plane answers with another kind"))?;
+            self.check_written(live.as_ref().map_or(Before::Unseen, Before::Known), &after).await?;
+            let version = live.as_ref().and_then(|live| live.metadata().resource_version.as_deref());
+            let pinned = match version {
+                Some(version) => pinned(kind, body, version)?,
+                None => body.to_vec(),
+            };
+            let answer = forward.pass(tail, &pinned).await?;
+            if answer.status() != StatusCode::CONFLICT || version.is_none() || attempt == ATTEMPTS {
+                return Ok(answer);
+            }
+            attempt += 1;
+        }
+    }
+}
+
+/// True for server-side apply, in any encoding.
+pub(super) fn is_apply(content_type: Option<&HeaderValue>) -> bool {
+    let kind = content_type.and_then(|kind| kind.to_str().ok()).unwrap_or_default().trim();
+    kind.to_ascii_lowercase().starts_with("application/apply-patch")
+}
+
+/// An apply patch for this version of an object, unless the patch names one itself.
+pub(super) fn pinned_apply(body: &[u8], version: &str) -> Result<Vec<u8>, ApiError> {
+    let patch: Value = serde_json::from_slice(body)
+        .map_err(|error| ApiError::bad_request(format!("error decoding patch: {error}")))?;
+    match patch.pointer("/metadata/resourceVersion").and_then(Value::as_str) {
+        Some(given) if !matches!(given, "" | "0") => Ok(body.to_vec()),
+        _ => pinned(APPLY, body, version),
+    }
+}
+
+/// Adds the resourceVersion to a patch, so that it conflicts if the object has changed.
+pub(super) fn pinned(kind: &str, body: &[u8], version: &str) -> Result<Vec<u8>, ApiError> {
+    let bad = |error| ApiError::bad_request(format!("error decoding patch: {error}"));
+    let mut patch: Value = serde_json::from_slice(body).map_err(bad)?;
+    match (&mut patch, kind) {
+        (Value::Array(operations), JSON_PATCH) => {
+            operations.push(json!({"op": "add", "path": "/metadata/resourceVersion", "value": version}));
+        }
+        (Value::Object(fields), MERGE | APPLY) => {
+            let metadata = fields.entry("metadata").or_insert_with(|| json!({}));
+            let metadata = metadata.as_object_mut();
+            let metadata = metadata.ok_or_else(|| ApiError::bad_request("metadata of a patch must be an object"))?;
+            metadata.insert("resourceVersion".to_owned(), version.into());
+        }
+        _ => return Err(ApiError::bad_request("a patch must be an object, or a list of operations")),
+    }
+    serde_json::to_vec(&patch).map_err(ApiError::internal)
+}
+
+/// The stored object that a write applies to.
+async fn live(forward: &Forward<'_>, tail: &str) -> Result<Option<Written>, ApiError> {
+    let found = forward.read(tail).await?;
+    // The write meets the same refusal, and is answered with it. What cannot be read is reviewed as if it were new.
+    if found["kind"] == "Status" {
+        return Ok(None);
+    }
+    match typed(&found) {
+        Some(written) => Ok(Some(written)),
+        None => Err(ApiError::internal("the control plane answers with another kind")),
+    }
+}
+
+fn read(text: &[u8]) -> Option<Written> {
+    typed(&serde_json::from_slice(text).ok()?)
+}
+
+fn typed(object: &Value) -> Option<Written> {
+    // Other kinds, such as a Table, also decode as a Cluster, but name no Secrets.
+    match object["kind"].as_str()? {
+        "Cluster" => Cluster::deserialize(object).ok().map(|cluster| Written::Cluster(Box::new(cluster))),
+        "ResourceRegistry" => {
+            ResourceRegistry::deserialize(object).ok().map(|registry| Written::Registry(Box::new(registry)))
+        }
+        _ => None,
+    }
+}
+
+/// Refuses a write whose body cannot be reviewed. Uses the control plane's error message if there is one.
+async fn unreadable(forward: &Forward<'_>, tail: &str, body: &[u8]) -> Result<Response<KubeBody>, ApiError> {
+    let tried = forward.rehearse(tail, body).await?;
+    if !tried.status().is_success() {
+        return Ok(tried);
+    }
+    let text = "the body of the request was in an unknown format - accepted media types include: \
+                application/json, application/yaml";
+    Err(ApiError::new(Reason::UnsupportedMediaType, text))
+}
+
+fn forbidden(cluster: &str, why: &str) -> ApiError {
+    forbidden_in(cluster_karmada_io::NAME, "clusters", cluster, why)
+}
+
+fn forbidden_in(group: &str, resource: &str, name: &str, why: &str) -> ApiError {
+    let quoted = if name.is_empty() { String::new() } else { format!(" {name:?}") };
+    let text = format!("{resource}.{group}{quoted} is forbidden: {why}");
+    ApiError::new(Reason::Forbidden, text).with_object(group, resource, name)
+}
+
+/// The query of the request as a dry run, independent of its own `dryRun` parameter.
+pub(super) fn dry_run(query: &str) -> String {
+    match query {
+        "" => "?dryRun=All".to_owned(),
+        query => format!("{query}&dryRun=All"),
+    }
+}
+
+/// Media type of responses that this server parses, independent of what the client accepts.
+pub(super) const READ_BY_US: HeaderValue = HeaderValue::from_static(JSON);

@@ -1,0 +1,144 @@
+//! Whether a Secret is kept as it is, or made anew and why.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::net::IpAddr;
+
+use crowsnest_api::certificate::CertificateSubject;
+use jiff::Timestamp;
+use x509_parser::certificate::X509Certificate;
+use x509_parser::extensions::GeneralName;
+use x509_parser::pem::parse_x509_pem;
+
+use super::{AUTHORITY, Credentials, CredentialsError, Held, Leaf, PASSWORD, PLACEHOLDER, Renewal};
+use super::{URL, Usage, Wish, credentials, text};
+
+/// What becomes of a Secret.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// Until then it holds, where it ends.
+    Keep(Option<Timestamp>),
+    Make(Why),
+}
+
+/// Why a Secret is made, or made anew.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Why {
+    Missing,
+    /// There is something, but not a certificate and its key.
+    Incomplete,
+    /// It is another one's, or for something else.
+    Differs,
+    /// Its authority has another certificate now.
+    OtherIssuer,
+    Ends(Timestamp),
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Why::Missing => f.write_str("there was none"),
+            Why::Incomplete => f.write_str("what was there can't be read"),
+            Why::Differs => f.write_str("another one is wanted now"),
+            Why::OtherIssuer => f.write_str("its authority is another one now"),
+            Why::Ends(when) => write!(f, "it ends at {when}"),
+        }
+    }
+}
+
+pub(super) fn judge(
+    wish: &Wish,
+    held: Option<&Held>,
+    issuer: Option<&Credentials>,
+    renewal: Renewal,
+) -> Result<Verdict, CredentialsError> {
+    let Some(held) = held else { return Ok(Verdict::Make(Why::Missing)) };
+    match wish {
+        Wish::Authority { name, .. } => authority(name, held),
+        Wish::Certificate(leaf) => Ok(certificate(leaf, held, issuer, renewal)),
+        Wish::Password { url, .. } => Ok(password(url, held)),
+    }
+}
+
+/// An authority is made once: with another one nobody would believe anybody. It is for people to replace.
+fn authority(name: &str, held: &Held) -> Result<Verdict, CredentialsError> {
+    let unusable = |why: &str| CredentialsError::Unusable { name: name.to_owned(), why: why.to_owned() };
+    let found = credentials(name, held)?;
+    let (is_authority, ends) = read(&found.certificate, |certificate| (certificate.is_ca(), ends(certificate)))
+        .ok_or_else(|| unusable("its certificate can't be read"))?;
+    if is_authority { Ok(Verdict::Keep(Some(ends))) } else { Err(unusable("its certificate is no authority's")) }
+}
+
+fn certificate(leaf: &Leaf, held: &Held, issuer: Option<&Credentials>, renewal: Renewal) -> Verdict {
+    let Ok(found) = credentials(&leaf.name, held) else { return Verdict::Make(Why::Incomplete) };
+    let Some((fits, ends)) = read(&found.certificate, |certificate| (fits(leaf, certificate), ends(certificate)))
+    else {
+        return Verdict::Make(Why::Incomplete);
+    };
+    let issued_by = text(held, AUTHORITY).map(str::trim);
+    if issued_by != issuer.map(|issuer| issuer.certificate.trim()) {
+        return Verdict::Make(Why::OtherIssuer);
+    }
+    match (fits, ends.duration_since(renewal.now) <= renewal.ahead) {
+        (false, _) => Verdict::Make(Why::Differs),
+        (true, true) => Verdict::Make(Why::Ends(ends)),
+        (true, false) => Verdict::Keep(Some(ends)),
+    }
+}
+
+/// A password stays whatever happens: the database knows it.
+fn password(url: &str, held: &Held) -> Verdict {
+    match (text(held, PASSWORD), text(held, URL)) {
+        (Some(password), Some(found)) if url.replace(PLACEHOLDER, password) == found => Verdict::Keep(None),
+        (Some(_), _) => Verdict::Make(Why::Differs),
+        (None, _) => Verdict::Make(Why::Incomplete),
+    }
+}
+
+fn read<T>(pem: &str, look: impl FnOnce(&X509Certificate<'_>) -> T) -> Option<T> {
+    let (_, block) = parse_x509_pem(pem.as_bytes()).ok()?;
+    block.parse_x509().ok().map(|certificate| look(&certificate))
+}
+
+/// What can't be told has ended.
+fn ends(certificate: &X509Certificate<'_>) -> Timestamp {
+    Timestamp::from_second(certificate.validity().not_after.timestamp()).unwrap_or(Timestamp::MIN)
+}
+
+fn fits(leaf: &Leaf, certificate: &X509Certificate<'_>) -> bool {
+    let Ok(subject) = CertificateSubject::from_der(certificate.subject().as_raw()) else { return false };
+    let organizations: BTreeSet<&str> = subject.organizations().into_iter().collect();
+    subject.common_name() == Some(&leaf.common_name)
+        && organizations == leaf.organization.iter().map(String::as_str).collect::<BTreeSet<_>>()
+        && usages(certificate) == leaf.usages.iter().copied().collect::<BTreeSet<_>>()
+        && names(certificate) == leaf.names.iter().map(|name| plain(name)).collect::<BTreeSet<_>>()
+}
+
+fn usages(certificate: &X509Certificate<'_>) -> BTreeSet<Usage> {
+    let extension = certificate.extended_key_usage().ok().flatten();
+    let Some(extended) = extension.map(|extension| extension.value) else { return BTreeSet::new() };
+    let server = extended.server_auth.then_some(Usage::Server);
+    server.into_iter().chain(extended.client_auth.then_some(Usage::Client)).collect()
+}
+
+fn names(certificate: &X509Certificate<'_>) -> BTreeSet<String> {
+    let extension = certificate.subject_alternative_name().ok().flatten();
+    let names = extension.iter().flat_map(|extension| extension.value.general_names.iter());
+    names
+        .filter_map(|name| match name {
+            GeneralName::DNSName(name) => Some((*name).to_owned()),
+            GeneralName::IPAddress(bytes) => address(bytes).map(|address| address.to_string()),
+            _ => None,
+        })
+        .collect()
+}
+
+fn address(bytes: &[u8]) -> Option<IpAddr> {
+    let v4 = <[u8; 4]>::try_from(bytes).map(IpAddr::from);
+    v4.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from)).ok()
+}
+
+/// Addresses are written in many ways.
+fn plain(name: &str) -> String {
+    name.parse::<IpAddr>().map_or_else(|_| name.to_owned(), |address| address.to_string())
+}

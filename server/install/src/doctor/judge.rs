@@ -1,0 +1,316 @@
+//! What facts about an installation mean: what is wrong, and what mends it. Pure.
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::coordination::v1::Lease;
+use serde::Serialize;
+use serde_json::Value;
+
+/// How bad something is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    Good,
+    /// It works, but not for ever, or not as it should.
+    Warning,
+    Broken,
+}
+
+/// One thing that was looked at.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    pub severity: Severity,
+    pub what: String,
+    pub found: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub mend: String,
+}
+
+impl Finding {
+    pub fn good(what: impl Into<String>, found: impl Into<String>) -> Self {
+        Self { severity: Severity::Good, what: what.into(), found: found.into(), mend: String::new() }
+    }
+
+    pub fn warning(what: impl Into<String>, found: impl Into<String>, mend: impl Into<String>) -> Self {
+        Self { severity: Severity::Warning, what: what.into(), found: found.into(), mend: mend.into() }
+    }
+
+    pub fn broken(what: impl Into<String>, found: impl Into<String>, mend: impl Into<String>) -> Self {
+        Self { severity: Severity::Broken, what: what.into(), found: found.into(), mend: mend.into() }
+    }
+}
+
+/// Minors of Kubernetes that have all that is asked for.
+const KNOWN_MINORS: std::ops::RangeInclusive<u32> = 27..=37;
+/// Certificates of a control plane and leases bear no more.
+const MOST_SKEW: SignedDuration = SignedDuration::from_secs(5);
+
+pub(super) fn version(minor: &str, git_version: &str) -> Finding {
+    let what = "version of the control plane";
+    let number: String = minor.chars().take_while(char::is_ascii_digit).collect();
+    match number.parse::<u32>() {
+        Ok(minor) if KNOWN_MINORS.contains(&minor) => Finding::good(what, git_version),
+        _ => Finding::warning(
+            what,
+            format!("{git_version}, and Crowsnest is made for 1.27 to 1.37"),
+            "use a version of kube-apiserver between them",
+        ),
+    }
+}
+
+/// `theirs` is in whole seconds, between the two moments of ours.
+pub(super) fn clocks(asked: Timestamp, theirs: Timestamp, answered: Timestamp) -> Finding {
+    let what = "clocks";
+    let early = asked.duration_since(theirs) - SignedDuration::from_secs(1);
+    let late = theirs.duration_since(answered);
+    let skew = early.max(late).max(SignedDuration::ZERO);
+    match skew > MOST_SKEW {
+        true => Finding::broken(
+            what,
+            format!("the control plane's differs from this machine's by {} s", skew.as_secs()),
+            "let both follow a time server (NTP): certificates and leases depend on it",
+        ),
+        false => Finding::good(what, "the control plane's and this machine's agree"),
+    }
+}
+
+/// Changes that the index of text search may lack before this is a fault.
+const MAX_BEHIND: u64 = 100_000;
+
+/// The state of the index of text search, as `search.crowsnest.io` shows it.
+pub(super) fn search_index(index: &Value) -> Vec<Finding> {
+    let what = "search index";
+    let backend = index["backend"].as_str().unwrap_or_default();
+    let behind = index["behind"].as_u64().unwrap_or_default();
+    let mut findings = Vec::new();
+    if let Some(trouble) = index["trouble"].as_str() {
+        let mend = "mend the search engine or its credentials; writing resumes by itself (docs/SEARCH-BACKENDS.md)";
+        findings.push(Finding::broken(what, format!("{backend} cannot be written to: {trouble}"), mend));
+    }
+    if behind > MAX_BEHIND {
+        let mend =
+            "`crowsnest index status` shows whether it catches up; give the search engine more CPU or faster disks";
+        findings.push(Finding::warning(what, format!("{backend} is {behind} changes behind"), mend));
+    }
+    let refused = index["writer"]["refusedDocuments"].as_array().map_or(0, Vec::len);
+    if refused > 0 {
+        let mend = "`crowsnest index status` shows the reasons; `crowsnest index rebuild` builds an index with the current mapping";
+        findings.push(Finding::warning(what, format!("{backend} refused {refused} documents"), mend));
+    }
+    if findings.is_empty() {
+        findings.push(Finding::good(what, format!("{backend}, {behind} changes behind")));
+    }
+    findings
+}
+
+/// An object as it is, against what it would be if it were installed again.
+pub(super) fn drift(name: &str, live: Option<&Value>, wanted: &Value) -> Option<Finding> {
+    let mend = "run `crowsnest install`";
+    let Some(live) = live else { return Some(Finding::broken(name, "it is missing", mend)) };
+    let differs = difference("", &comparable(live), &comparable(wanted));
+    differs.map(|path| Finding::warning(name, format!("it is not as this version installs it, at {path}"), mend))
+}
+
+/// Without what the API server writes.
+fn comparable(object: &Value) -> Value {
+    let mut object = object.clone();
+    if let Some(fields) = object.as_object_mut() {
+        fields.remove("status");
+    }
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        for field in ["managedFields", "resourceVersion", "generation", "creationTimestamp", "uid", "selfLink"] {
+            metadata.remove(field);
+        }
+    }
+    object
+}
+
+/// The first path at which two values differ.
+fn difference(path: &str, one: &Value, other: &Value) -> Option<String> {
+    match (one, other) {
+        (Value::Object(one), Value::Object(other)) => {
+            let keys: std::collections::BTreeSet<&String> = one.keys().chain(other.keys()).collect();
+            keys.into_iter().find_map(|key| {
+                let missing = Value::Null;
+                let at = format!("{path}.{key}");
+                difference(&at, one.get(key).unwrap_or(&missing), other.get(key).unwrap_or(&missing))
+            })
+        }
+        (Value::Array(one), Value::Array(other)) if one.len() == other.len() => one
+            .iter()
+            .zip(other)
+            .enumerate()
+            .find_map(|(at, (one, other))| difference(&format!("{path}[{at}]"), one, other)),
+        (one, other) => (one != other).then(|| path.to_owned()),
+    }
+}
+
+/// An APIService of ours.
+pub(super) fn registration(service: &Value, address: &str) -> Finding {
+    let name = service.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+    let what = format!("APIService {name}");
+    let conditions = service.pointer("/status/conditions").and_then(Value::as_array);
+    let available = conditions.into_iter().flatten().find(|condition| condition["type"] == "Available");
+    let told = |field: &str| available.and_then(|condition| condition[field].as_str()).unwrap_or_default();
+    match told("status") {
+        "True" => Finding::good(what, "available"),
+        _ => {
+            let message = if told("message").is_empty() { "nobody has looked yet" } else { told("message") };
+            let mend = format!(
+                "see that `crowsnest serve` runs with the role aggregated, and that the control plane reaches it at {address}"
+            );
+            Finding::broken(what, format!("not available: {message}"), mend)
+        }
+    }
+}
+
+/// The leases of the controllers, each with its name; none where there is none.
+pub(super) fn leases(found: &[(&str, Option<Lease>)], now: Timestamp) -> Finding {
+    let what = "leader of the controllers";
+    let mend = "start `crowsnest serve` with the role controllers";
+    let mut holders: Vec<String> = Vec::new();
+    for (name, lease) in found {
+        let spec = lease.as_ref().and_then(|lease| lease.spec.as_ref());
+        let holder = spec.and_then(|spec| spec.holder_identity.clone()).filter(|holder| !holder.is_empty());
+        let Some((spec, holder)) = spec.zip(holder) else {
+            return Finding::broken(what, format!("nobody holds the lease {name}"), mend);
+        };
+        let lasts = SignedDuration::from_secs(i64::from(spec.lease_duration_seconds.unwrap_or(15)));
+        let renewed = spec.renew_time.as_ref().map_or(Timestamp::MIN, |time| time.0);
+        // The holder's clock may be behind.
+        if now.duration_since(renewed) > lasts + MOST_SKEW {
+            return Finding::broken(what, format!("{holder} has not renewed the lease {name} since {renewed}"), mend);
+        }
+        if !holders.contains(&holder) {
+            holders.push(holder);
+        }
+    }
+    match holders.as_slice() {
+        [one] => Finding::good(what, one.clone()),
+        several => Finding::broken(
+            what,
+            format!("the leases are held by {}: nobody has them all", several.join(" and ")),
+            "stop Karmada's components, or `crowsnest serve`: one of them steers",
+        ),
+    }
+}
+
+/// A Cluster.
+pub(super) fn member(cluster: &Value) -> Finding {
+    let name = cluster.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+    let what = format!("cluster {name}");
+    let conditions = cluster.pointer("/status/conditions").and_then(Value::as_array);
+    let ready = conditions.into_iter().flatten().find(|condition| condition["type"] == "Ready");
+    let told = |field: &str| ready.and_then(|condition| condition[field].as_str()).unwrap_or_default();
+    let pull = cluster.pointer("/spec/syncMode").and_then(Value::as_str) == Some("Pull");
+    match told("status") {
+        "True" => Finding::good(what, "ready"),
+        _ => {
+            let found = match (told("reason"), told("message")) {
+                ("", "") => "nobody has looked yet".to_owned(),
+                (reason, message) => format!("not ready: {reason}: {message}"),
+            };
+            let mend = match pull {
+                true => {
+                    format!("see that `crowsnest agent --cluster-name {name}` runs in it and reaches the control plane")
+                }
+                false => format!(
+                    "see that its API server is reached from `crowsnest serve`; for new credentials `crowsnest join {name} --refresh`"
+                ),
+            };
+            Finding::broken(what, found, mend)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+    use serde_json::json;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    #[rstest]
+    #[case("36", Severity::Good)]
+    #[case("27+", Severity::Good)]
+    #[case("26", Severity::Warning)]
+    #[case("", Severity::Warning)]
+    fn versions(#[case] minor: &str, #[case] expected: Severity) {
+        assert_eq!(version(minor, "v1.x").severity, expected);
+    }
+
+    #[rstest]
+    #[case(1000, Severity::Good)]
+    #[case::within_the_second(999, Severity::Good)]
+    #[case(1006, Severity::Good)]
+    #[case(1008, Severity::Broken)]
+    #[case(990, Severity::Broken)]
+    fn skew(#[case] theirs: i64, #[case] expected: Severity) {
+        let found = clocks(at(1000), at(theirs), at(1001));
+        assert_eq!(found.severity, expected, "{found:?}");
+    }
+
+    #[rstest]
+    #[case(None, Some("it is missing"))]
+    #[case(Some(json!({"metadata": {"name": "a", "uid": "u", "resourceVersion": "7"}, "spec": {"v": [1, 2]}, "status": {}})), None)]
+    #[case(Some(json!({"metadata": {"name": "a"}, "spec": {"v": [1, 3]}})), Some("at .spec.v[1]"))]
+    #[case(Some(json!({"metadata": {"name": "a"}, "spec": {"v": [1, 2], "w": 1}})), Some("at .spec.w"))]
+    fn what_drifts_is_named(#[case] live: Option<Value>, #[case] expected: Option<&str>) {
+        let wanted = json!({"metadata": {"name": "a"}, "spec": {"v": [1, 2]}});
+        let found = drift("CustomResourceDefinition a", live.as_ref(), &wanted);
+        assert_eq!(found.is_some(), expected.is_some(), "{found:?}");
+        assert!(found.zip(expected).is_none_or(|(found, expected)| found.found.contains(expected)));
+    }
+
+    #[rstest]
+    #[case::well(json!({"backend": "tantivy", "behind": 3, "trouble": null, "writer": null}), &[Severity::Good])]
+    #[case::away(json!({"backend": "opensearch", "behind": 3, "trouble": "no node answers"}), &[Severity::Broken])]
+    #[case::late_and_refusing(
+        json!({"backend": "opensearch", "behind": 100_001, "writer": {"refusedDocuments": [{"id": "1"}]}}),
+        &[Severity::Warning, Severity::Warning]
+    )]
+    fn search_indices(#[case] index: Value, #[case] expected: &[Severity]) {
+        let found: Vec<Severity> = search_index(&index).iter().map(|finding| finding.severity).collect();
+        assert_eq!(found, expected);
+    }
+
+    fn lease(holder: Option<&str>, renewed: i64) -> Option<Lease> {
+        let renewed = at(renewed).to_string();
+        let spec = json!({"holderIdentity": holder, "leaseDurationSeconds": 10, "renewTime": renewed});
+        serde_json::from_value(json!({"metadata": {"name": "a"}, "spec": spec})).unwrap()
+    }
+
+    #[rstest]
+    #[case(lease(Some("a"), 100), lease(Some("a"), 101), Severity::Good, "a")]
+    #[case(lease(Some("a"), 100), lease(Some("karmada"), 101), Severity::Broken, "nobody has them all")]
+    #[case(lease(Some("a"), 80), lease(Some("a"), 101), Severity::Broken, "a has not renewed the lease one")]
+    #[case(lease(Some("a"), 100), lease(None, 101), Severity::Broken, "nobody holds the lease two")]
+    #[case(None, None, Severity::Broken, "nobody holds the lease one")]
+    fn leaders(
+        #[case] one: Option<Lease>,
+        #[case] two: Option<Lease>,
+        #[case] severity: Severity,
+        #[case] expected: &str,
+    ) {
+        let found = leases(&[("one", one), ("two", two)], at(104));
+        assert!(found.severity == severity && found.found.contains(expected), "{found:?}");
+    }
+
+    #[test]
+    fn members_and_registrations_say_what_their_conditions_say() {
+        let condition =
+            |kind: &str, status: &str| json!({"type": kind, "status": status, "reason": "R", "message": "why"});
+        let cluster = |status: Value, mode: &str| json!({"metadata": {"name": "m1"}, "spec": {"syncMode": mode}, "status": status});
+        let ready = cluster(json!({"conditions": [condition("Ready", "True")]}), "Push");
+        assert_eq!(member(&ready).severity, Severity::Good);
+        let down = member(&cluster(json!({"conditions": [condition("Ready", "False")]}), "Push"));
+        assert_eq!((down.severity, down.found.as_str()), (Severity::Broken, "not ready: R: why"));
+        assert!(down.mend.contains("crowsnest join m1 --refresh"));
+        assert!(member(&cluster(json!({}), "Pull")).mend.contains("crowsnest agent"));
+        let service = |status: Value| json!({"metadata": {"name": "v1"}, "status": status});
+        let gone = registration(&service(json!({"conditions": [condition("Available", "False")]})), "h:1");
+        assert!(gone.found.contains("not available: why") && gone.mend.ends_with("at h:1"), "{gone:?}");
+    }
+}

@@ -1,0 +1,259 @@
+//! `crowsnest doctor`: looks at an installation, says what is wrong with it and what mends that. It changes nothing; what would be
+//! installed is asked for with a dry run, so that the control plane itself says how it would be.
+//!
+//! Asked with the kubeconfig that `serve` has, it sees what `serve` may do.
+
+mod certificates;
+mod judge;
+mod rights;
+mod shown;
+
+use anyhow::Context;
+use crowsnest_api::role::Role;
+use futures::stream::{self, StreamExt, TryStreamExt};
+use http::{Request, header};
+use http_body_util::BodyExt;
+use jiff::Timestamp;
+use k8s_openapi::api::authorization::v1::{SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::Api;
+use kube::api::PostParams;
+use kube::client::Body;
+use serde_json::{Value, json};
+
+use crate::installation::{self, Record, Wish};
+use crate::serving::{self, Kept};
+use crate::{SERVICE_HOST, SYSTEM_NAMESPACE};
+use crowsnest_api::names::LEASES;
+pub use judge::{Finding, Severity};
+
+/// Questions about rights that are under way at once.
+const AT_ONCE: usize = 16;
+
+/// Everything that can be found out; the worst is not the last.
+pub async fn examine(config: kube::Config, roles: &[Role]) -> anyhow::Result<Vec<Finding>> {
+    let own = shown::own(&config).await?.map(|chain| certificates::own(&chain, Timestamp::now()));
+    match (asked(&kube::Client::try_from(config)?, roles).await, own) {
+        (Ok(mut findings), own) => {
+            findings.extend(own);
+            Ok(findings)
+        }
+        // Whoever is not let in is to know why.
+        (Err(error), Some(own)) if own.severity == Severity::Broken => {
+            let told = Finding::broken("control plane", format!("{error:#}"), "mend the client certificate first");
+            Ok(vec![own, told])
+        }
+        (Err(error), _) => Err(error),
+    }
+}
+
+async fn asked(client: &kube::Client, roles: &[Role]) -> anyhow::Result<Vec<Finding>> {
+    let mut findings = reach(client).await.context("asking the control plane")?;
+    findings.extend(rights(client, roles).await?);
+    findings.push(trust(client).await?);
+    let Some(record) = installation::recorded(client).await? else {
+        let mend = "run `crowsnest install --host HOST`";
+        findings.push(Finding::broken("installation", "nothing is installed", mend));
+        return Ok(findings);
+    };
+    findings.push(Finding::good("installation", format!("{} at {}:{}", record.version, record.host, record.port)));
+    let kept = match serving::kept(client).await {
+        // It is said with the rights that are missing.
+        Err(error) if is_forbidden(&error) => None,
+        kept => kept?,
+    };
+    let believed = bundle(client, &record).await?;
+    findings.extend(certificate(&record, kept.as_ref(), believed.as_deref()).await?);
+    findings.extend(installed(client, &record, kept.is_some(), believed).await?);
+    findings.extend(registrations(client, &record).await?);
+    findings.push(leader(client).await?);
+    findings.extend(members(client).await?);
+    findings.extend(search_index(client).await?);
+    Ok(findings)
+}
+
+fn is_forbidden(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(kube::Error::Api(status)) if status.code == 403)
+}
+
+/// Whether it answers, which version it is, and what time it has.
+async fn reach(client: &kube::Client) -> Result<Vec<Finding>, kube::Error> {
+    let asked = Timestamp::now();
+    let request = Request::get("/version").body(Body::empty()).map_err(kube::Error::HttpError)?;
+    let answer = client.send(request).await?;
+    let answered = Timestamp::now();
+    let date = answer.headers().get(header::DATE).and_then(|date| date.to_str().ok()).map(str::to_owned);
+    let body = answer.into_body().collect().await?.to_bytes();
+    let version: Value = serde_json::from_slice(&body).map_err(kube::Error::SerdeError)?;
+    let text = |field: &str| version[field].as_str().unwrap_or_default();
+    let mut findings = vec![judge::version(text("minor"), text("gitVersion"))];
+    let theirs = date.as_deref().and_then(|date| jiff::fmt::rfc2822::parse(date).ok());
+    findings.extend(theirs.map(|theirs| judge::clocks(asked, theirs.timestamp(), answered)));
+    Ok(findings)
+}
+
+async fn rights(client: &kube::Client, roles: &[Role]) -> anyhow::Result<Vec<Finding>> {
+    let reviews: Api<SelfSubjectAccessReview> = Api::all(client.clone());
+    let asked = stream::iter(rights::needed(roles)).map(|right| {
+        let reviews = &reviews;
+        async move {
+            let spec = SelfSubjectAccessReviewSpec {
+                resource_attributes: Some(right.attributes()),
+                ..SelfSubjectAccessReviewSpec::default()
+            };
+            let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
+            let answer = reviews.create(&PostParams::default(), &review).await.context("asking for rights")?;
+            let allowed = answer.status.is_some_and(|status| status.allowed);
+            Ok::<_, anyhow::Error>((!allowed).then_some(right))
+        }
+    });
+    let answers: Vec<_> = asked.buffered(AT_ONCE).try_collect().await?;
+    Ok(rights::judge(&answers.into_iter().flatten().collect::<Vec<_>>()))
+}
+
+/// Whether the control plane says whom its front proxy is known by.
+async fn trust(client: &kube::Client) -> anyhow::Result<Finding> {
+    const NAME: &str = "extension-apiserver-authentication";
+    let what = format!("ConfigMap kube-system/{NAME}");
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": NAME, "namespace": "kube-system"}});
+    let found = installation::read(client, &map).await?;
+    let data = |key: &str| found.as_ref().and_then(|map| map.pointer(&format!("/data/{key}")));
+    let authority = data("requestheader-client-ca-file");
+    Ok(match authority {
+        Some(_) if authority == data("client-ca-file") => Finding::warning(
+            what,
+            "users and front proxies have one authority: a user's certificate with a front proxy's name speaks for anybody",
+            "start kube-apiserver with a --requestheader-client-ca-file of its own",
+        ),
+        Some(_) => Finding::good(what, "it names the front proxy's authority"),
+        None => Finding::broken(
+            what,
+            "it names no authority of front proxies, so that nobody's requests are believed",
+            "start kube-apiserver with --requestheader-client-ca-file and the flags that go with it",
+        ),
+    })
+}
+
+/// What `serve` shows where the control plane calls it: by the name of webhooks, and by that of the aggregated APIs.
+async fn certificate(record: &Record, kept: Option<&Kept>, believed: Option<&str>) -> anyhow::Result<Vec<Finding>> {
+    let (address, webhook) = ((record.host.as_str(), record.port), record.webhook());
+    let mut chains = Vec::new();
+    for (place, name) in [(webhook, webhook.0), (address, SERVICE_HOST)] {
+        let seen = shown::chain(place, name).await;
+        chains.push((name, seen.map_err(|error| format!("{error:#}"))));
+    }
+    // Where it can't be asked from here, what it shows is known where we made it.
+    if let (Some(kept), true) = (kept, chains.iter().all(|(_, seen)| seen.is_err())) {
+        let own = shown::parsed(kept.own.certificate.as_bytes()).context("what Secret crowsnest-serving keeps")?;
+        chains.extend([(webhook.0, Ok(own.clone())), (SERVICE_HOST, Ok(own))]);
+    }
+    let believed = believed.filter(|pem| !pem.is_empty()).map(|pem| shown::parsed(pem.as_bytes()));
+    let authorities = believed.transpose().context("the webhooks' caBundle")?.unwrap_or_default();
+    let shown = certificates::Shown {
+        address: &format!("{}:{}", record.host, record.port),
+        chains: &chains,
+        authorities: &authorities,
+        ours: kept.is_some(),
+    };
+    Ok(certificates::serving(&shown, Timestamp::now()))
+}
+
+/// What is installed, against what this version would install.
+async fn installed(
+    client: &kube::Client,
+    record: &Record,
+    kept: bool,
+    believed: Option<String>,
+) -> anyhow::Result<Vec<Finding>> {
+    // Without a certificate of ours, its authority is what is there.
+    let ca = (!kept).then(|| believed.unwrap_or_default());
+    let wish = Wish { record: record.anew(), ca, take_over: false, advertised: None };
+    let mut findings = Vec::new();
+    let manifests = installation::rendered(client, &wish).await?;
+    for manifest in &manifests {
+        let name = format!(
+            "{} {}",
+            manifest["kind"].as_str().unwrap_or_default(),
+            manifest.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default()
+        );
+        let live = installation::read(client, manifest).await?;
+        match crate::would_apply(client, manifest).await {
+            Ok(wanted) => findings.extend(judge::drift(&name, live.as_ref(), &wanted)),
+            Err(error) => {
+                let error = format!("{:#}", anyhow::Error::new(error));
+                findings.push(Finding::broken(name, error, "run `crowsnest install` with the rights to"));
+            }
+        }
+    }
+    if findings.is_empty() {
+        findings.push(Finding::good(
+            "objects of the installation",
+            format!("{} as this version installs them", manifests.len()),
+        ));
+    }
+    Ok(findings)
+}
+
+/// The authority that webhooks are called with.
+async fn bundle(client: &kube::Client, record: &Record) -> anyhow::Result<Option<String>> {
+    use base64::Engine;
+    for manifest in crate::admission(&record.webhooks(), "") {
+        let found = installation::read(client, &manifest).await?;
+        let bundle = found.as_ref().and_then(|found| found.pointer("/webhooks/0/clientConfig/caBundle")?.as_str());
+        if let Some(bundle) = bundle {
+            let pem = base64::engine::general_purpose::STANDARD.decode(bundle).context("the webhooks' caBundle")?;
+            return Ok(Some(String::from_utf8(pem).context("the webhooks' caBundle")?));
+        }
+    }
+    Ok(None)
+}
+
+async fn registrations(client: &kube::Client, record: &Record) -> anyhow::Result<Vec<Finding>> {
+    let address = format!("{}:{}", record.host, record.port);
+    let mut findings = Vec::new();
+    for (name, by) in installation::foreign(client).await? {
+        let mend = "run `crowsnest migrate` and `crowsnest install --take-over`";
+        findings.push(Finding::broken(format!("APIService {name}"), format!("it is served by {by}"), mend));
+    }
+    for service in installation::registered(client).await? {
+        let service = serde_json::to_value(service)?;
+        findings.push(judge::registration(&service, &address));
+    }
+    Ok(findings)
+}
+
+async fn leader(client: &kube::Client) -> anyhow::Result<Finding> {
+    let leases: Api<Lease> = Api::namespaced(client.clone(), SYSTEM_NAMESPACE);
+    let mut found = Vec::new();
+    for name in LEASES {
+        found.push((name, leases.get_opt(name).await.with_context(|| format!("reading Lease {name}"))?));
+    }
+    Ok(judge::leases(&found, Timestamp::now()))
+}
+
+async fn search_index(client: &kube::Client) -> anyhow::Result<Vec<Finding>> {
+    let request = Request::get("/apis/search.crowsnest.io/v1alpha1/index").body(Vec::new())?;
+    Ok(match client.request::<Value>(request).await {
+        Ok(index) => judge::search_index(&index),
+        Err(error) => {
+            let mend = "mend the APIService v1alpha1.search.crowsnest.io, or run doctor with the kubeconfig of `serve`";
+            vec![Finding::warning("search index", format!("its state cannot be read: {error}"), mend)]
+        }
+    })
+}
+
+async fn members(client: &kube::Client) -> anyhow::Result<Vec<Finding>> {
+    let request = Request::get("/apis/cluster.karmada.io/v1alpha1/clusters").body(Vec::new())?;
+    let list: Value = match client.request(request).await {
+        Ok(list) => list,
+        Err(error) => {
+            let mend = "mend the APIService v1alpha1.cluster.karmada.io first";
+            return Ok(vec![Finding::broken("clusters", format!("they can't be listed: {error}"), mend)]);
+        }
+    };
+    let clusters: Vec<Finding> = list["items"].as_array().into_iter().flatten().map(judge::member).collect();
+    Ok(match clusters.is_empty() {
+        true => vec![Finding::good("clusters", "there are none: `crowsnest join` brings some")],
+        false => clusters,
+    })
+}

@@ -1,0 +1,448 @@
+//! What Crowsnest needs in a control plane: namespaces, CRDs, RBAC, the aggregated APIs and the webhooks.
+//!
+//! Everything is applied server-side under one field manager, so that doing it twice writes nothing and what others added stays.
+
+pub mod agents;
+pub mod credentials;
+pub mod doctor;
+pub mod installation;
+pub mod migrate;
+pub mod serving;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Debug;
+use std::pin::pin;
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use crowsnest_admission::webhook_configurations;
+use crowsnest_api::aggregated_groups::{ApiGroup, aggregated_groups};
+use crowsnest_api::constants::label;
+use crowsnest_component_base::retry::Backoff;
+use crowsnest_members::discovery::announced as announced_groups;
+use futures::StreamExt;
+use http::{Request, header};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
+use kube::api::DeleteParams;
+use kube::runtime::wait::{self, conditions};
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, ResourceExt};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+pub const MANAGER: &str = "crowsnest";
+/// The namespace of our own objects, as in Karmada.
+pub const SYSTEM_NAMESPACE: &str = "karmada-system";
+pub const SERVICE: &str = "crowsnest";
+/// The name the aggregation layer expects in our certificate.
+pub const SERVICE_HOST: &str = "crowsnest.karmada-system.svc";
+
+/// How long the control plane may take to serve what it was given.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+#[derive(Debug, thiserror::Error)]
+pub enum InstallError {
+    #[error("applying {path}")]
+    Apply { path: String, source: kube::Error },
+    #[error("{0} can't be applied: it has no {1}")]
+    Manifest(String, &'static str),
+    #[error("looking after APIService {name}")]
+    Registration { name: String, source: kube::Error },
+    #[error("encoding a manifest")]
+    Encode(#[from] serde_json::Error),
+    #[error("building a request")]
+    Request(#[from] http::Error),
+    #[error("waited {0:?} for {1}")]
+    Waited(Duration, String),
+}
+
+/// How the control plane reaches our servers.
+#[derive(Debug, Clone)]
+pub struct Endpoints {
+    /// DNS name or address, as an ExternalName.
+    pub host: String,
+    pub port: u16,
+    /// PEM of the authority that signed our serving certificate.
+    pub ca: String,
+}
+
+/// Applies `manifests` in order; CRDs are waited for before what needs them.
+pub async fn apply_all(client: &kube::Client, manifests: &[Value]) -> Result<(), InstallError> {
+    for manifest in manifests {
+        apply(client, manifest).await?;
+    }
+    let definitions = manifests.iter().filter(|m| m["kind"] == "CustomResourceDefinition");
+    until_each(
+        Api::<CustomResourceDefinition>::all(client.clone()),
+        definitions.filter_map(|m| m["metadata"]["name"].as_str()).collect(),
+        conditions::is_crd_established(),
+    )
+    .await
+}
+
+/// Follows a collection until each of the objects named satisfies `holds`.
+async fn until_each<K>(
+    api: Api<K>,
+    mut waiting: BTreeSet<&str>,
+    holds: impl wait::Condition<K>,
+) -> Result<(), InstallError>
+where
+    K: kube::Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    let following = async {
+        let mut seen = pin!(watcher(api, watcher::Config::default()).default_backoff().touched_objects());
+        while !waiting.is_empty() {
+            match seen.next().await {
+                Some(Ok(object)) if holds.matches_object(Some(&object)) => {
+                    waiting.remove(object.name_any().as_str());
+                }
+                Some(Ok(_)) => {}
+                Some(Err(error)) => tracing::debug!(%error, "following {} goes on", K::plural(&())),
+                None => break,
+            }
+        }
+    };
+    let ended = tokio::time::timeout(PATIENCE, following).await;
+    match (ended, waiting.first()) {
+        (Ok(()), None) => Ok(()),
+        (_, missing) => {
+            Err(InstallError::Waited(PATIENCE, format!("{} {}", K::plural(&()), missing.unwrap_or(&"nothing"))))
+        }
+    }
+}
+
+async fn apply(client: &kube::Client, manifest: &Value) -> Result<(), InstallError> {
+    match manifest["kind"].as_str() {
+        Some("Namespace") => create(client, manifest).await,
+        _ => apply_with(client, manifest, "").await.map(drop),
+    }
+}
+
+/// For what has nothing of ours but its name: applied, it would be written once more as another manager's from before.
+async fn create(client: &kube::Client, manifest: &Value) -> Result<(), InstallError> {
+    let path = path_of(manifest)?;
+    let collection = path.rsplit_once('/').map_or(path.as_str(), |(collection, _)| collection);
+    let request = Request::post(format!("{collection}?fieldManager={MANAGER}"))
+        .header(header::CONTENT_TYPE, "application/json")
+        .header(header::ACCEPT, "application/json")
+        .body(serde_json::to_vec(manifest)?)?;
+    match client.request::<Value>(request).await {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
+        Err(source) => Err(InstallError::Apply { path, source }),
+    }
+}
+
+/// What the object would be if it were applied.
+pub async fn would_apply(client: &kube::Client, manifest: &Value) -> Result<Value, InstallError> {
+    apply_with(client, manifest, "&dryRun=All").await
+}
+
+async fn apply_with(client: &kube::Client, manifest: &Value, more: &str) -> Result<Value, InstallError> {
+    let path = path_of(manifest)?;
+    let request = Request::patch(format!("{path}?fieldManager={MANAGER}&force=true{more}"))
+        .header(header::CONTENT_TYPE, "application/apply-patch+yaml")
+        .header(header::ACCEPT, "application/json")
+        .body(serde_json::to_vec(manifest)?)?;
+    client.request(request).await.map_err(|source| InstallError::Apply { path, source })
+}
+
+/// As Secrets and bundles have it.
+fn encoded(text: &str) -> String {
+    STANDARD.encode(text)
+}
+
+/// The path of one of the kinds that are installed.
+pub fn path_of(manifest: &Value) -> Result<String, InstallError> {
+    let text = |pointer: &str, what| {
+        let found = manifest.pointer(pointer).and_then(Value::as_str);
+        found.ok_or_else(|| InstallError::Manifest(manifest["kind"].to_string(), what))
+    };
+    let (version, kind, name) =
+        (text("/apiVersion", "apiVersion")?, text("/kind", "kind")?, text("/metadata/name", "name")?);
+    let root = if version.contains('/') { format!("/apis/{version}") } else { format!("/api/{version}") };
+    let namespace = match manifest.pointer("/metadata/namespace").and_then(Value::as_str) {
+        Some(namespace) => format!("/namespaces/{namespace}"),
+        None => String::new(),
+    };
+    // Every kind installed here has a regular plural.
+    Ok(format!("{root}{namespace}/{}s/{name}", kind.to_ascii_lowercase()))
+}
+
+/// Namespaces and cluster roles that Karmada's tools expect.
+pub fn foundations() -> Vec<Value> {
+    let mut manifests: Vec<Value> = [SYSTEM_NAMESPACE, "karmada-cluster"]
+        .map(|name| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}))
+        .into();
+    manifests.extend(aggregated_roles());
+    manifests.extend(agents::manifests());
+    manifests.extend(role_and_binding(
+        "cluster-proxy-admin",
+        json!([{"apiGroups": ["cluster.karmada.io"], "resources": ["clusters/proxy"], "verbs": ["*"]}]),
+        json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "system:admin"}),
+    ));
+    // Everyone may ask: each hit is checked against what the caller may read in that member.
+    manifests.extend(role_and_binding(
+        "crowsnest:search",
+        json!([
+            {"apiGroups": ["search.crowsnest.io"], "verbs": ["list", "watch"], "resources":
+                ["count", "diff", "explain", "export", "graph", "history", "journal", "logs", "query", "status", "suggest"]},
+            // Of those of others only what they share is seen, and nothing changed.
+            {"apiGroups": ["search.crowsnest.io"], "verbs": ["create", "delete", "get", "list", "update"],
+                "resources": ["savedsearches"]},
+        ]),
+        json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:authenticated"}),
+    ));
+    // Everyone may ask: of what they may not get in the control plane they are told nothing.
+    manifests.extend(role_and_binding(
+        "crowsnest:explain",
+        json!([
+            {"apiGroups": ["propagation.crowsnest.io"], "verbs": ["get"],
+                "resources": ["explanations", "clusterexplanations"]},
+            {"apiGroups": ["propagation.crowsnest.io"], "verbs": ["create"], "resources": ["plans"]},
+        ]),
+        json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:authenticated"}),
+    ));
+    manifests.extend(role_and_binding(
+        "crowsnest:monitoring",
+        json!([{"apiGroups": ["search.crowsnest.io"], "resources": ["cache", "index", "metrics"], "verbs": ["list"]}]),
+        json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:monitoring"}),
+    ));
+    manifests
+}
+
+/// The kinds, converted at `webhooks`, a base URL without a trailing slash whose certificate `ca` (PEM) vouches for.
+pub fn definitions(webhooks: &str, ca: &str) -> Vec<Value> {
+    crowsnest_api::crd::crds(Some(&crowsnest_api::crd::Webhook {
+        url: webhooks.to_owned(),
+        ca_bundle: STANDARD.encode(ca),
+    }))
+}
+
+/// Who is asked before objects are stored.
+pub fn admission(webhooks: &str, ca: &str) -> Vec<Value> {
+    let bundle = STANDARD.encode(ca);
+    let ours = webhook_configurations(&bundle, webhooks);
+    let stored = crowsnest_admission::stored::webhook_configurations(&bundle, webhooks);
+    ours.into_iter()
+        .chain(stored)
+        .chain([crowsnest_admission::agents::webhook_configuration(&bundle, webhooks)])
+        .collect()
+}
+
+fn role_and_binding(name: &str, rules: Value, subject: Value) -> [Value; 2] {
+    [
+        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules}),
+        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": name},
+               "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}, "subjects": [subject]}),
+    ]
+}
+
+/// Another administrator by certificate beside `system:admin`, as installations that were made by hand have.
+pub fn proxy_admin(user: &str) -> Value {
+    json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+           "metadata": {"name": format!("cluster-proxy-admin-{user}")},
+           "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-proxy-admin"},
+           "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}]})
+}
+
+/// `karmada-view` and `karmada-edit`, aggregated into the stock view and edit roles.
+fn aggregated_roles() -> [Value; 2] {
+    let kinds: [(&str, &[&str]); 5] = [
+        ("autoscaling.karmada.io", &["cronfederatedhpas", "federatedhpas"]),
+        ("multicluster.x-k8s.io", &["serviceexports", "serviceimports"]),
+        ("networking.karmada.io", &["multiclusteringresses", "multiclusterservices"]),
+        // Quotas are left to administrators: who works in a namespace does not raise its own.
+        ("policy.karmada.io", &["overridepolicies", "propagationpolicies"]),
+        ("work.karmada.io", &["resourcebindings", "works"]),
+    ];
+    let role = |name: &str, into: &str, verbs: &[&str]| {
+        let rules: Vec<Value> = kinds
+            .iter()
+            .map(|(group, resources)| {
+                let all: Vec<String> =
+                    resources.iter().flat_map(|r| [(*r).to_owned(), format!("{r}/status")]).collect();
+                json!({"apiGroups": [group], "resources": all, "verbs": verbs})
+            })
+            .collect();
+        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "rules": rules,
+        "metadata": {"name": name, "labels": {
+            label::BOOTSTRAPPING: label::BOOTSTRAPPING_RBAC_DEFAULTS,
+            format!("rbac.authorization.k8s.io/aggregate-to-{into}"): "true",
+        }}})
+    };
+    let write = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+    [role("karmada-view", "view", &["get", "list", "watch"]), role("karmada-edit", "edit", &write)]
+}
+
+/// The groups to register: ours, and those of metrics where they are wanted and nobody else serves them. What of those was
+/// registered before and is not wanted any more is taken back.
+pub async fn groups(client: &kube::Client, metrics: bool) -> Result<Vec<&'static ApiGroup>, InstallError> {
+    let services = Api::<APIService>::all(client.clone());
+    let mut groups: Vec<&'static ApiGroup> = aggregated_groups(false).collect();
+    for group in aggregated_groups(true).filter(|group| group.of_metrics) {
+        let mut there = Vec::new();
+        for name in names(group) {
+            let read = services.get_opt(&name).await;
+            there.extend(read.map_err(|source| InstallError::Registration { name, source })?);
+        }
+        match (there.iter().find_map(others), metrics) {
+            (Some(by), true) => {
+                tracing::warn!(group = group.name, by, "the group is served by somebody else and left to them");
+            }
+            (None, true) => groups.push(group),
+            (_, false) => {
+                for name in there.iter().filter(|service| others(service).is_none()).map(ResourceExt::name_any) {
+                    tracing::info!(name, "the APIService was ours and is removed: the metrics adapter is off");
+                    match services.delete(&name, &DeleteParams::default()).await {
+                        Err(kube::Error::Api(status)) if status.code == 404 => {}
+                        gone => {
+                            gone.map_err(|source| InstallError::Registration { name, source })?;
+                        }
+                    }
+                }
+            }
+        }
+    }
+    Ok(groups)
+}
+
+/// Names of a group's APIServices.
+fn names(group: &ApiGroup) -> impl Iterator<Item = String> {
+    group.versions.iter().map(|(version, _)| format!("{version}.{}", group.name))
+}
+
+/// Who serves an APIService, where it is not us.
+fn others(service: &APIService) -> Option<String> {
+    let Some(of) = service.spec.as_ref().and_then(|spec| spec.service.as_ref()) else {
+        return Some("the control plane itself".to_owned());
+    };
+    let (namespace, name) = (of.namespace.as_deref().unwrap_or_default(), of.name.as_deref().unwrap_or_default());
+    ((namespace, name) != (SYSTEM_NAMESPACE, SERVICE)).then(|| format!("service {namespace}/{name}"))
+}
+
+/// The Service and the APIServices of the aggregated groups.
+pub fn aggregation(endpoints: &Endpoints, groups: &[&ApiGroup]) -> Vec<Value> {
+    let bundle = STANDARD.encode(&endpoints.ca);
+    let mut manifests = vec![json!({
+        "apiVersion": "v1", "kind": "Service",
+        "metadata": {"name": SERVICE, "namespace": SYSTEM_NAMESPACE},
+        "spec": {"type": "ExternalName", "externalName": endpoints.host},
+    })];
+    let versions = groups.iter().flat_map(|group| group.versions.iter().map(move |version| (group, version)));
+    manifests.extend(versions.map(|(group, (version, priority))| {
+        json!({
+            "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
+            "metadata": {"name": format!("{version}.{}", group.name)},
+            "spec": {"group": group.name, "version": version, "groupPriorityMinimum": group.priority,
+                     // Whoever was registered before may not have been looked at; both together are refused.
+                     "versionPriority": priority, "caBundle": bundle, "insecureSkipTLSVerify": false,
+                     "service": {"name": SERVICE, "namespace": SYSTEM_NAMESPACE, "port": endpoints.port}},
+        })
+    }));
+    manifests
+}
+
+/// Waits until the control plane serves the aggregated groups through us and says so in its discovery: clients keep what
+/// discovery tells them for hours.
+pub async fn aggregation_available(client: &kube::Client, groups: &[&ApiGroup]) -> Result<(), InstallError> {
+    let names: Vec<String> = groups.iter().flat_map(|group| names(group)).collect();
+    let services = Api::<APIService>::all(client.clone());
+    until_each(services, names.iter().map(String::as_str).collect(), is_available).await?;
+    // Discovery follows an available service by itself, and cannot be watched.
+    let wanted: Vec<&str> = groups.iter().map(|group| group.name).collect();
+    let announcement = async {
+        let mut delays = Backoff::new(Duration::from_millis(5), Duration::from_millis(100)).delays();
+        loop {
+            match announced_groups(client, &wanted).await {
+                Ok(found) if groups.iter().all(|group| is_announced(&found, group)) => return,
+                Ok(_) => {}
+                Err(error) => tracing::debug!(%error, "discovery is not whole yet"),
+            }
+            tokio::time::sleep(delays.next_delay()).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, announcement)
+        .await
+        .map_err(|_| InstallError::Waited(PATIENCE, "the aggregated groups in discovery".to_owned()))
+}
+
+fn is_available(service: Option<&APIService>) -> bool {
+    let conditions = service.and_then(|service| service.status.as_ref()?.conditions.as_ref());
+    conditions.into_iter().flatten().any(|condition| condition.type_ == "Available" && condition.status == "True")
+}
+
+/// Discovery has all versions of the group, with resources where it has some of its own.
+fn is_announced(found: &BTreeMap<String, usize>, group: &ApiGroup) -> bool {
+    group.versions.iter().all(|(version, _)| {
+        let resources = found.get(&format!("{}/{version}", group.name));
+        resources.is_some_and(|resources| !group.has_resources || *resources > 0)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_manifest_has_a_path() {
+        let endpoints = Endpoints { host: "localhost".into(), port: 1, ca: "pem".into() };
+        let groups: Vec<&ApiGroup> = aggregated_groups(true).collect();
+        let paths: Vec<String> =
+            foundations().iter().chain(&aggregation(&endpoints, &groups)).map(|m| path_of(m).unwrap()).collect();
+        assert!(paths.contains(&"/api/v1/namespaces/karmada-system/services/crowsnest".to_owned()), "{paths:?}");
+        assert!(
+            paths.contains(&"/apis/apiregistration.k8s.io/v1/apiservices/v1alpha1.cluster.karmada.io".to_owned()),
+            "{paths:?}"
+        );
+    }
+
+    #[test]
+    fn metrics_are_registered_as_karmada_registers_them() {
+        let endpoints = Endpoints { host: "localhost".into(), port: 1, ca: "pem".into() };
+        let groups: Vec<&ApiGroup> = aggregated_groups(true).filter(|group| group.of_metrics).collect();
+        let manifests = aggregation(&endpoints, &groups);
+        let told: Vec<String> = manifests[1..]
+            .iter()
+            .map(|service| {
+                let spec = &service["spec"];
+                format!("{} {} {}", service["metadata"]["name"], spec["groupPriorityMinimum"], spec["versionPriority"])
+            })
+            .collect();
+        let expected = [
+            "\"v1beta1.metrics.k8s.io\" 2000 10",
+            "\"v1beta2.custom.metrics.k8s.io\" 100 200",
+            "\"v1beta1.custom.metrics.k8s.io\" 100 100",
+        ];
+        assert_eq!(told, expected);
+    }
+
+    #[rstest::rstest]
+    #[case::ours(json!({"name": "crowsnest", "namespace": "karmada-system"}), None)]
+    #[case::karmadas(json!({"name": "karmada-metrics-adapter", "namespace": "karmada-system"}),
+        Some("service karmada-system/karmada-metrics-adapter"))]
+    #[case::local(json!(null), Some("the control plane itself"))]
+    fn who_serves_a_group(#[case] service: Value, #[case] expected: Option<&str>) {
+        let object =
+            json!({"metadata": {}, "spec": {"groupPriorityMinimum": 1, "versionPriority": 1, "service": service}});
+        let service: APIService = serde_json::from_value(object).unwrap();
+        assert_eq!(others(&service).as_deref(), expected);
+    }
+
+    #[rstest::rstest]
+    #[case("custom.metrics.k8s.io", &[("custom.metrics.k8s.io/v1beta1", 0), ("custom.metrics.k8s.io/v1beta2", 0)], true)]
+    #[case("custom.metrics.k8s.io", &[("custom.metrics.k8s.io/v1beta1", 0)], false)]
+    #[case("metrics.k8s.io", &[("metrics.k8s.io/v1beta1", 2)], true)]
+    #[case::it_has_resources_of_its_own("metrics.k8s.io", &[("metrics.k8s.io/v1beta1", 0)], false)]
+    fn a_group_is_announced_with_all_its_versions(
+        #[case] name: &str,
+        #[case] found: &[(&str, usize)],
+        #[case] expected: bool,
+    ) {
+        let found = found.iter().map(|(version, resources)| ((*version).to_owned(), *resources)).collect();
+        let group = aggregated_groups(true).find(|group| group.name == name).unwrap();
+        assert_eq!(is_announced(&found, group), expected);
+    }
+}

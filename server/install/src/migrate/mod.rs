@@ -1,0 +1,378 @@
+//! `crowsnest migrate`: from Karmada to us in place, and back. What Karmada's aggregated API servers keep in etcd under names of
+//! their own - Clusters and ResourceRegistries - is read from their API and written to where we keep it; everything else is in
+//! the control plane already, under the same names. Members are not asked. The objects keep the UIDs that they had there: they are
+//! noted, and the aggregated server shows them, so that nothing loses its owner.
+//!
+//! What Karmada had registered is kept in a ConfigMap, so that it can be put back. All of it may be done again at any time.
+
+mod plan;
+
+use std::io::Write;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use crowsnest_api::storage;
+use http::{Method, Request, header};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use serde_json::{Value, json};
+
+use crate::SYSTEM_NAMESPACE;
+use crate::installation::{self, is_admission};
+use plan::{Step, Way, migrated_uid, name, plan};
+
+/// Keeps what was registered before.
+const BEFORE: &str = "crowsnest-before-migration";
+const KEY: &str = "objects.json";
+/// How long Karmada's API server may take to be reached again.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Kinds that are kept under another group: where Karmada serves them, and where we keep them.
+const KINDS: [(&str, &str, &str); 2] = [
+    ("cluster.karmada.io/v1alpha1", "storage.crowsnest.io/v1alpha1", "clusters"),
+    ("search.karmada.io/v1alpha1", "storage.crowsnest.io/v1alpha1", "resourceregistries"),
+];
+
+/// Takes over what Karmada's API servers keep, while they serve it.
+pub async fn forth(client: &kube::Client, dry_run: bool, out: &mut impl Write) -> anyhow::Result<()> {
+    let foreign = installation::foreign(client).await?;
+    if foreign.is_empty() {
+        bail!("nobody but us serves cluster.karmada.io here: there is nothing to take over");
+    }
+    for (name, by) in &foreign {
+        writeln!(out, "{name} is served by {by}")?;
+    }
+    if !dry_run {
+        let ours = |definition: &Value| definition["spec"]["group"] == storage::GROUP;
+        let definitions: Vec<Value> = crowsnest_api::crd::crds(None).into_iter().filter(ours).collect();
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM_NAMESPACE}});
+        crate::apply_all(client, &[namespace]).await?;
+        keep(client, &foreign).await?;
+        crate::apply_all(client, &definitions).await?;
+    }
+    for (theirs, ours, resource) in KINDS {
+        let group = theirs.split('/').next().unwrap_or_default();
+        if !foreign.iter().any(|(name, _)| name.ends_with(group)) {
+            continue;
+        }
+        let here = list(client, theirs, resource).await?.unwrap_or_default();
+        let there = list(client, ours, resource).await?.unwrap_or_default();
+        let steps = plan(&here, &there, ours, Way::Forth);
+        carry(client, (ours, resource), &steps, dry_run, out).await?;
+        writeln!(out, "{} {resource}, {} of them written", here.len(), steps.len())?;
+    }
+    writeln!(
+        out,
+        "next: stop Karmada's components, run `crowsnest install --take-over`, start `crowsnest serve`; `crowsnest migrate --back` goes back"
+    )?;
+    Ok(())
+}
+
+/// Puts back what Karmada had registered, and gives its API servers what has changed meanwhile.
+pub async fn back(client: &kube::Client, dry_run: bool, out: &mut impl Write) -> anyhow::Result<()> {
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), SYSTEM_NAMESPACE);
+    let found = maps.get_opt(BEFORE).await.with_context(|| format!("reading ConfigMap {SYSTEM_NAMESPACE}/{BEFORE}"))?;
+    let found = found.and_then(|map| map.data?.remove(KEY));
+    let Some(text) = found else {
+        bail!("there is no ConfigMap {SYSTEM_NAMESPACE}/{BEFORE}: nothing is known of what Karmada had registered here")
+    };
+    let objects: Vec<Value> =
+        serde_json::from_str(&text).with_context(|| format!("ConfigMap {SYSTEM_NAMESPACE}/{BEFORE}"))?;
+    if let Some(strange) = objects.iter().find(|object| !is_of_karmada(object)) {
+        let (kind, name) = (strange["kind"].as_str().unwrap_or_default(), name(strange));
+        bail!(
+            "ConfigMap {SYSTEM_NAMESPACE}/{BEFORE} has a {kind} {name:?}, which Karmada does not register: nothing is put back"
+        );
+    }
+    for object in &objects {
+        if !dry_run {
+            put_back(client, object).await?;
+        }
+        let verb = if dry_run { "would be put back" } else { "put back" };
+        writeln!(out, "{}/{} {verb}", object["kind"].as_str().unwrap_or_default().to_ascii_lowercase(), name(object))?;
+    }
+    if dry_run {
+        return Ok(());
+    }
+    // Nobody answers what Karmada did not have.
+    let theirs = |manifest: &Value| {
+        objects.iter().any(|object| (&object["kind"], name(object)) == (&manifest["kind"], name(manifest)))
+    };
+    for manifest in crate::admission("https://localhost", "").iter().filter(|manifest| !theirs(manifest)) {
+        installation::delete(client, manifest).await?;
+    }
+    let registered = |group: &str| objects.iter().any(|object| object["spec"]["group"] == group);
+    for (theirs, ours, resource) in KINDS {
+        if !registered(theirs.split('/').next().unwrap_or_default()) {
+            continue;
+        }
+        let here = list(client, ours, resource).await?.unwrap_or_default();
+        let there = reached(client, theirs, resource, &here).await?;
+        let steps = plan(&here, &there, theirs, Way::Back);
+        carry(client, (theirs, resource), &steps, dry_run, out).await?;
+        writeln!(out, "{} {resource}, {} of them written", here.len(), steps.len())?;
+    }
+    writeln!(out, "next: start the rest of Karmada's components; `crowsnest uninstall` takes away what is left of us")?;
+    Ok(())
+}
+
+/// Notes what is registered now, unless something is noted already: that was before us.
+async fn keep(client: &kube::Client, foreign: &[(String, String)]) -> anyhow::Result<()> {
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), SYSTEM_NAMESPACE);
+    if maps.get_opt(BEFORE).await?.is_some() {
+        return Ok(());
+    }
+    let service = |name: &str| json!({"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": {"name": name}});
+    let mut wanted: Vec<Value> = foreign.iter().map(|(name, _)| service(name)).collect();
+    wanted.extend(crate::admission("https://localhost", "").into_iter().filter(is_admission));
+    wanted.extend(
+        crowsnest_api::crd::crds(None).into_iter().filter(|definition| definition["spec"]["group"] != storage::GROUP),
+    );
+    let mut objects = Vec::new();
+    for manifest in &wanted {
+        let Some(found) = installation::read(client, manifest).await? else { continue };
+        let Some(kept) = worth_keeping(manifest, &found) else { continue };
+        objects.push(kept);
+    }
+    let map = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": BEFORE, "namespace": SYSTEM_NAMESPACE},
+        "data": {KEY: serde_json::to_string(&objects)?},
+    });
+    Ok(crate::apply_all(client, &[map]).await?)
+}
+
+/// What is put back of an object: of definitions only who converts, as their schemas are the same.
+fn worth_keeping(manifest: &Value, found: &Value) -> Option<Value> {
+    let mut kept = json!({"apiVersion": manifest["apiVersion"], "kind": manifest["kind"],
+        "metadata": {"name": found["metadata"]["name"]}});
+    for field in ["labels", "annotations"] {
+        if let Some(value) = found["metadata"].get(field) {
+            kept["metadata"][field] = value.clone();
+        }
+    }
+    if manifest["kind"] == "CustomResourceDefinition" {
+        let conversion = found.pointer("/spec/conversion").filter(|conversion| conversion["strategy"] == "Webhook")?;
+        kept["metadata"] = json!({"name": found["metadata"]["name"]});
+        kept["spec"] = json!({"conversion": conversion});
+        return Some(kept);
+    }
+    for field in ["spec", "webhooks"] {
+        if let Some(value) = found.get(field) {
+            kept[field] = value.clone();
+        }
+    }
+    Some(kept)
+}
+
+/// True for the kinds and names that Karmada registers and for the fields that are copied. An author of the ConfigMap
+/// must not be able to have an administrator create arbitrary objects.
+fn is_of_karmada(object: &Value) -> bool {
+    let is_one_of = |known: &[Value]| {
+        let same = |one: &Value| ["apiVersion", "kind"].iter().all(|field| one[*field] == object[*field]);
+        known.iter().any(|one| same(one) && name(one) == name(object))
+    };
+    let fields = |known: &[&str]| {
+        let named = ["apiVersion", "kind", "metadata"];
+        object
+            .as_object()
+            .is_some_and(|all| all.keys().all(|key| named.contains(&key.as_str()) || known.contains(&key.as_str())))
+    };
+    match object["kind"].as_str().unwrap_or_default() {
+        "APIService" => {
+            let (group, version) = (object["spec"]["group"].as_str(), object["spec"]["version"].as_str());
+            group.is_some_and(|group| KINDS.iter().any(|(theirs, ..)| theirs.split('/').next() == Some(group)))
+                && object["apiVersion"] == "apiregistration.k8s.io/v1"
+                && group.zip(version).is_some_and(|(group, version)| name(object) == format!("{version}.{group}"))
+                && fields(&["spec"])
+        }
+        "CustomResourceDefinition" => {
+            let conversion_alone =
+                object["spec"].as_object().is_some_and(|spec| spec.keys().all(|key| key == "conversion"));
+            is_one_of(&crowsnest_api::crd::crds(None)) && conversion_alone && fields(&["spec"])
+        }
+        _ => is_admission(object) && is_one_of(&crate::admission("https://localhost", "")) && fields(&["webhooks"]),
+    }
+}
+
+async fn put_back(client: &kube::Client, object: &Value) -> anyhow::Result<()> {
+    if object["kind"] == "CustomResourceDefinition" {
+        let path = crate::path_of(object)?;
+        let patch = json!({"spec": object["spec"]});
+        return send(client, Method::PATCH, &path, "application/merge-patch+json", &patch).await.map(drop);
+    }
+    let path = crate::path_of(object)?;
+    let mut next = object.clone();
+    match installation::read(client, object).await? {
+        Some(found) => {
+            next["metadata"]["resourceVersion"] = found["metadata"]["resourceVersion"].clone();
+            send(client, Method::PUT, &path, "application/json", &next).await.map(drop)
+        }
+        None => {
+            let collection = path.rsplit_once('/').map_or(path.as_str(), |(collection, _)| collection);
+            send(client, Method::POST, collection, "application/json", &next).await.map(drop)
+        }
+    }
+}
+
+/// The objects, as soon as somebody else serves them: for a moment the control plane may still ask us.
+async fn reached(
+    client: &kube::Client,
+    api_version: &str,
+    resource: &str,
+    ours: &[Value],
+) -> anyhow::Result<Vec<Value>> {
+    let uid = |object: &Value| object.pointer("/metadata/uid").cloned();
+    let is_ours = |object: &Value| migrated_uid(object).is_some() || ours.iter().any(|own| uid(own) == uid(object));
+    let asking = async {
+        loop {
+            match list(client, api_version, resource).await {
+                Ok(Some(found)) if !found.iter().any(is_ours) => return found,
+                Ok(_) => {}
+                Err(error) => tracing::debug!(error = format!("{error:#}"), "{api_version} is not served yet"),
+            }
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+    };
+    let mend = || format!("{api_version} is not served: start Karmada's API server for it, and try again");
+    tokio::time::timeout(PATIENCE, asking).await.with_context(mend)
+}
+
+/// All objects of a resource of the cluster; none where it is not served.
+async fn list(client: &kube::Client, api_version: &str, resource: &str) -> anyhow::Result<Option<Vec<Value>>> {
+    let mut found = Vec::new();
+    let mut path = format!("/apis/{api_version}/{resource}?limit=500");
+    loop {
+        let list: Value = match client.request(Request::get(&path).body(Vec::new())?).await {
+            Ok(list) => list,
+            Err(kube::Error::Api(status)) if status.code == 404 => return Ok(None),
+            Err(error) => return Err(error).with_context(|| format!("reading {path}")),
+        };
+        let kind = list["kind"].as_str().and_then(|kind| kind.strip_suffix("List")).unwrap_or_default().to_owned();
+        for mut object in list["items"].as_array().cloned().unwrap_or_default() {
+            // Items of a list need not say what they are.
+            object["kind"] = kind.as_str().into();
+            found.push(object);
+        }
+        match list.pointer("/metadata/continue").and_then(Value::as_str).filter(|token| !token.is_empty()) {
+            Some(token) => path = format!("/apis/{api_version}/{resource}?limit=500&continue={token}"),
+            None => return Ok(Some(found)),
+        }
+    }
+}
+
+/// Writes them.
+async fn carry(
+    client: &kube::Client,
+    (api_version, resource): (&str, &str),
+    steps: &[Step],
+    dry_run: bool,
+    out: &mut impl Write,
+) -> anyhow::Result<()> {
+    let collection = format!("/apis/{api_version}/{resource}");
+    for step in steps {
+        let (told, verb) = match step {
+            Step::Create(object) => (name(object), "created"),
+            Step::Replace(object) => (name(object), "replaced"),
+            Step::Delete(name) => (name.as_str(), "deleted"),
+        };
+        if !dry_run {
+            let path = format!("{collection}/{told}");
+            match step {
+                Step::Create(object) => {
+                    let created = send(client, Method::POST, &collection, "application/json", object).await?;
+                    status(client, &path, object, &created).await?;
+                }
+                Step::Replace(object) => {
+                    let replaced = send(client, Method::PUT, &path, "application/json", object).await?;
+                    status(client, &path, object, &replaced).await?;
+                }
+                Step::Delete(_) => {
+                    // Whoever holds it by a finalizer has let go of the cluster already.
+                    let free = json!({"metadata": {"finalizers": null}});
+                    send(client, Method::PATCH, &path, "application/merge-patch+json", &free).await?;
+                    send(client, Method::DELETE, &path, "application/json", &json!({})).await?;
+                }
+            }
+        }
+        writeln!(out, "{resource}/{told} {}{verb}", if dry_run { "would be " } else { "" })?;
+    }
+    Ok(())
+}
+
+/// The status of `object`, written to what has just been stored of it.
+async fn status(client: &kube::Client, path: &str, object: &Value, stored: &Value) -> anyhow::Result<()> {
+    let Some(status) = object.get("status") else { return Ok(()) };
+    let mut next = stored.clone();
+    next["status"] = status.clone();
+    send(client, Method::PUT, &format!("{path}/status"), "application/json", &next).await.map(drop)
+}
+
+async fn send(client: &kube::Client, method: Method, path: &str, kind: &str, body: &Value) -> anyhow::Result<Value> {
+    let what = format!("{method} {path}");
+    let request = Request::builder().method(method).uri(path).header(header::CONTENT_TYPE, kind);
+    client.request(request.body(serde_json::to_vec(body)?)?).await.context(what)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_definitions_only_the_conversion_is_kept() {
+        let definition = |conversion: Value| {
+            json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+                "metadata": {"name": "works.work.karmada.io", "uid": "u"}, "spec": {"group": "work.karmada.io", "conversion": conversion}})
+        };
+        let by_webhook =
+            definition(json!({"strategy": "Webhook", "webhook": {"clientConfig": {"url": "https://karmada-webhook"}}}));
+        let kept = worth_keeping(&by_webhook, &by_webhook).unwrap();
+        assert_eq!(kept["spec"], json!({"conversion": by_webhook["spec"]["conversion"]}));
+        let alone = definition(json!({"strategy": "None"}));
+        assert_eq!(worth_keeping(&alone, &alone), None);
+    }
+
+    fn api_service(name: &str, group: &str) -> Value {
+        json!({"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": {"name": name},
+            "spec": {"group": group, "version": "v1alpha1", "service": {"name": "karmada-aggregated-apiserver"}}})
+    }
+
+    #[test]
+    fn what_karmada_registers_is_put_back() {
+        let api = api_service("v1alpha1.cluster.karmada.io", "cluster.karmada.io");
+        let admission = crate::admission("https://localhost", "");
+        let conversion = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": name(&crowsnest_api::crd::crds(None)[0])}, "spec": {"conversion": {"strategy": "Webhook"}}});
+        let webhooks = admission.iter().filter(|manifest| is_admission(manifest) && manifest.get("webhooks").is_some());
+        for object in webhooks.chain([&api, &conversion]) {
+            assert!(is_of_karmada(object), "{object}");
+        }
+    }
+
+    #[test]
+    fn nothing_else_is_put_back() {
+        let bound = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+            "metadata": {"name": "mallory"}, "roleRef": {"kind": "ClusterRole", "name": "cluster-admin"}});
+        let other_name = api_service("v1.apps", "cluster.karmada.io");
+        let other_group = api_service("v1alpha1.apps", "apps");
+        let webhook = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
+            "metadata": {"name": "mallory"}, "webhooks": []});
+        let crd = name(&crowsnest_api::crd::crds(None)[0]).to_owned();
+        let whole = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": crd}, "spec": {"conversion": {}, "versions": []}});
+        let policy = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
+            "metadata": {"name": "mallory"}, "spec": {}});
+        for object in [bound, other_name, other_group, webhook, whole, policy, json!({}), json!(7)] {
+            assert!(!is_of_karmada(&object), "{object}");
+        }
+    }
+
+    #[test]
+    fn of_the_rest_all_but_what_the_api_server_gave_it() {
+        let found = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
+            "metadata": {"name": "mutating-config", "uid": "u", "resourceVersion": "7", "labels": {"app": "karmada-webhook"}},
+            "webhooks": [{"name": "a"}]});
+        let expected = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
+            "metadata": {"name": "mutating-config", "labels": {"app": "karmada-webhook"}}, "webhooks": [{"name": "a"}]});
+        assert_eq!(worth_keeping(&found, &found), Some(expected));
+    }
+}

@@ -1,0 +1,119 @@
+//! The certificate that `serve` shows where nobody brings another: made by `install`, kept with the authority that signed it in a
+//! Secret of the control plane. `serve` reads certificate and key, `install` signs a new one before the old one ends.
+
+use anyhow::Context;
+use crowsnest_apiserver::authn::{Authority, Credentials};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use serde_json::{Value, json};
+
+use super::{SERVICE_HOST, SYSTEM_NAMESPACE};
+
+pub const SECRET: &str = "crowsnest-serving";
+/// Before a certificate ends another is made.
+const BEFORE_IT_ENDS: SignedDuration = SignedDuration::from_hours(120 * 24);
+
+/// What is kept.
+pub struct Kept {
+    pub authority: Credentials,
+    pub own: Credentials,
+}
+
+/// The certificate and key of a Secret.
+pub fn credentials(secret: &Secret) -> anyhow::Result<Credentials> {
+    Ok(Credentials { certificate: text(secret, "tls.crt")?, key: text(secret, "tls.key")? })
+}
+
+fn text(secret: &Secret, key: &str) -> anyhow::Result<String> {
+    let found = secret.data.as_ref().and_then(|data| data.get(key));
+    let found = found.with_context(|| format!("Secret {SYSTEM_NAMESPACE}/{SECRET} has no {key}"))?;
+    String::from_utf8(found.0.clone()).with_context(|| format!("{key} of Secret {SYSTEM_NAMESPACE}/{SECRET}"))
+}
+
+/// What the control plane keeps, if it does.
+pub async fn kept(client: &kube::Client) -> anyhow::Result<Option<Kept>> {
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), SYSTEM_NAMESPACE);
+    let found = secrets.get_opt(SECRET).await.with_context(|| format!("reading Secret {SYSTEM_NAMESPACE}/{SECRET}"))?;
+    let Some(secret) = found else { return Ok(None) };
+    let authority = Credentials { certificate: text(&secret, "ca.crt")?, key: text(&secret, "ca.key")? };
+    Ok(Some(Kept { authority, own: credentials(&secret)? }))
+}
+
+/// What is to be kept for `hosts`: what is kept already while it is good for long enough, else a new certificate of the same
+/// authority.
+pub fn renewed(kept: Option<Kept>, hosts: &[&str], now: Timestamp) -> anyhow::Result<Kept> {
+    let own = ["localhost", "127.0.0.1", SERVICE_HOST];
+    let names: Vec<String> = own.iter().chain(hosts).map(|name| (*name).to_owned()).collect();
+    match kept {
+        Some(kept) if is_good(&kept.own.certificate, hosts, now)? => Ok(kept),
+        Some(Kept { authority, .. }) => {
+            let own = Authority::of(authority.clone())?.server(&names)?;
+            Ok(Kept { authority, own })
+        }
+        None => {
+            let authority = Authority::generate("crowsnest")?;
+            Ok(Kept { own: authority.server(&names)?, authority: authority.credentials().clone() })
+        }
+    }
+}
+
+impl Kept {
+    pub fn manifest(&self) -> Value {
+        let Self { authority, own } = self;
+        json!({
+            "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
+            "metadata": {"name": SECRET, "namespace": SYSTEM_NAMESPACE},
+            "data": {
+                "ca.crt": super::encoded(&authority.certificate), "ca.key": super::encoded(&authority.key),
+                "tls.crt": super::encoded(&own.certificate), "tls.key": super::encoded(&own.key),
+            },
+        })
+    }
+}
+
+/// Whether a certificate is for all `hosts`, and for long enough.
+fn is_good(pem: &str, hosts: &[&str], now: Timestamp) -> anyhow::Result<bool> {
+    let enough = now.checked_add(BEFORE_IT_ENDS)?;
+    let covered = hosts.iter().map(|host| covers(pem, host)).collect::<anyhow::Result<Vec<_>>>()?;
+    Ok(ends(pem)? > enough && !covered.contains(&false))
+}
+
+/// When the first certificate of a PEM ends.
+fn ends(pem: &str) -> anyhow::Result<Timestamp> {
+    let der = CertificateDer::from_pem_slice(pem.as_bytes()).context("reading a certificate")?;
+    let (_, parsed) = x509_parser::parse_x509_certificate(&der).context("reading a certificate")?;
+    Ok(Timestamp::from_second(parsed.validity().not_after.timestamp())?)
+}
+
+/// Whether it is for this name or address.
+fn covers(pem: &str, host: &str) -> anyhow::Result<bool> {
+    let der = CertificateDer::from_pem_slice(pem.as_bytes()).context("reading a certificate")?;
+    let parsed = rustls::server::ParsedCertificate::try_from(&der).context("reading a certificate")?;
+    let name = rustls::pki_types::ServerName::try_from(host.to_owned()).context("reading the host's name")?;
+    Ok(rustls::client::verify_server_name(&parsed, &name).is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_certificate_is_made_anew_by_the_same_authority() {
+        let now = Timestamp::now();
+        let first = renewed(None, &["crowsnest.example.com"], now).unwrap();
+        let (authority, own) = (first.authority.certificate.clone(), first.own.certificate.clone());
+        assert!(covers(&own, "crowsnest.example.com").unwrap() && covers(&own, SERVICE_HOST).unwrap());
+        let same = renewed(Some(first), &["crowsnest.example.com"], now).unwrap();
+        assert_eq!(same.own.certificate, own, "it is good for long enough");
+        let moved = renewed(Some(same), &["crowsnest.example.com", "10.0.0.7"], now).unwrap();
+        assert!(moved.own.certificate != own && covers(&moved.own.certificate, "10.0.0.7").unwrap());
+        assert_eq!(moved.authority.certificate, authority);
+        let own = moved.own.certificate.clone();
+        let later = now.checked_add(SignedDuration::from_hours(300 * 24)).unwrap();
+        let later = renewed(Some(moved), &["10.0.0.7"], later).unwrap();
+        assert!(later.own.certificate != own && later.authority.certificate == authority);
+    }
+}

@@ -1,0 +1,98 @@
+//! What a process counts beside its loops and its cache, under the names of Karmada's components: what it was built from, requests
+//! it sends, admission. Written by those at work, read by whoever serves metrics.
+
+use std::fmt;
+
+use crowsnest_component_base::metrics::{BuildInfo, Sent};
+use crowsnest_component_base::requests::Requests;
+use prometheus_client::encoding::text::encode_registry;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::Registry;
+
+/// See the module.
+pub struct ProcessMetrics {
+    registry: Registry,
+    pub requests: Requests,
+    pub admissions: Admissions,
+}
+
+impl ProcessMetrics {
+    pub fn new() -> Self {
+        let mut registry = Registry::default();
+        let (requests, admissions) = (Requests::default(), Admissions::new());
+        registry.register_collector(Box::new(BuildInfo));
+        registry.register_collector(Box::new(Sent(requests.clone())));
+        admissions.register(&mut registry);
+        Self { registry, requests, admissions }
+    }
+
+    /// All of them as OpenMetrics text, without its end.
+    pub fn write(&self, out: &mut String) -> fmt::Result {
+        encode_registry(out, &self.registry)
+    }
+}
+
+type OfWebhook = [(&'static str, &'static str); 1];
+type OfAnswer = Vec<(&'static str, String)>;
+
+/// Admission reviews, as controller-runtime counts them. Clones share the counters.
+#[derive(Clone)]
+pub struct Admissions {
+    pub answers: Family<OfAnswer, Counter>,
+    pub latency: Family<OfWebhook, Histogram, fn() -> Histogram>,
+    pub in_flight: Family<OfWebhook, Gauge>,
+}
+
+impl Admissions {
+    pub fn new() -> Self {
+        Self {
+            answers: Family::default(),
+            latency: Family::new_with_constructor(|| Histogram::new(exponential_buckets(10e-9, 10.0, 12))),
+            in_flight: Family::default(),
+        }
+    }
+
+    pub fn register(&self, registry: &mut Registry) {
+        let name = "controller_runtime_webhook_requests";
+        registry.register(name, "Admission reviews, by what was answered", self.answers.clone());
+        let name = "controller_runtime_webhook_latency_seconds";
+        registry.register(name, "How long an admission review takes", self.latency.clone());
+        let name = "controller_runtime_webhook_requests_in_flight";
+        registry.register(name, "Admission reviews that are being answered", self.in_flight.clone());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::{Request, Response};
+    use tower::{Layer, ServiceExt};
+
+    #[tokio::test]
+    async fn a_process_tells_what_it_is_and_what_it_asked() {
+        let metrics = ProcessMetrics::new();
+        let api = tower::service_fn(|request: Request<()>| async move {
+            if request.uri().path() == "/" { Ok(Response::new(())) } else { Err("no connection") }
+        });
+        for path in ["/", "/nowhere"] {
+            let request = Request::get(path).body(()).unwrap();
+            drop(metrics.requests.layer("cp:6443").layer(api).oneshot(request).await);
+        }
+        let kept = metrics.requests.layer("cp:6443");
+        let request = Request::get("/").body(()).unwrap();
+        drop(kept.layer(api).oneshot(request).await);
+        let mut text = String::new();
+        metrics.write(&mut text).unwrap();
+        // Who asked before is gone, and so is what was counted of it.
+        assert!(
+            text.contains("rest_client_requests_total{code=\"200\",method=\"GET\",host=\"cp:6443\"} 1\n"),
+            "{text}"
+        );
+        let version = concat!("karmada_build_info{git_version=\"v", env!("CARGO_PKG_VERSION"), "\",git_commit=\"");
+        let told = text.lines().find(|line| line.starts_with(version));
+        assert!(told.is_some_and(|told| told.ends_with("} 1") && told.contains(",compiler=\"rustc\",")), "{text}");
+    }
+}

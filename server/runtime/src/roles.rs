@@ -1,0 +1,199 @@
+//! The parts that run against a control plane: fleet, cache, controllers, proxy. Started together, stopped in order, asked for their
+//! health in one place.
+
+mod newcomers;
+
+use std::sync::{Arc, OnceLock};
+
+use crowsnest_apimachinery::user::UserInfo;
+use crowsnest_component_base::requests::Requests;
+use crowsnest_index::{Index, IndexOptions};
+use crowsnest_members::{EndpointRules, Fleet, FleetOptions};
+use crowsnest_proxy::Proxy;
+use serde_json::Value;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::shared_stream::Shared;
+use crate::steering::{Steering, Steers};
+
+/// What runs. Empty until [`Roles::start`]; requests that need a part before that are answered 503.
+#[derive(Default)]
+pub struct Roles {
+    running: OnceLock<Running>,
+}
+
+/// Followed statuses by the user whose rights apply; errors are sent to followers.
+pub type Statuses = Shared<UserInfo, Result<Arc<Value>, String>>;
+
+pub struct Running {
+    pub fleet: Fleet,
+    pub index: Index,
+    pub proxy: Proxy,
+    pub steering: Steering,
+    registries: JoinHandle<()>,
+    backend_stores: JoinHandle<()>,
+    backend_store_counters: crowsnest_controllers::search::backend_stores::Counters,
+    /// Tells agents of replicas that come.
+    telling: JoinHandle<()>,
+    registered: tokio::sync::watch::Receiver<crowsnest_controllers::search::resource_registry::Progress>,
+    pub statuses: Statuses,
+    stop: CancellationToken,
+}
+
+/// How to start.
+#[derive(Clone)]
+pub struct RolesConfig {
+    pub cache: IndexOptions,
+    pub controllers: crowsnest_controllers::runtime::Config,
+    pub steers: Steers,
+    /// Where requests to members are counted.
+    pub requests: Requests,
+    /// Members may have endpoints on this host.
+    pub local_endpoints: bool,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum RolesError {
+    #[error("reading the fleet's clusters")]
+    Fleet(#[from] crowsnest_members::Error),
+    #[error("opening the cache")]
+    Index(#[from] crowsnest_index::Error),
+    #[error("the parts run already")]
+    Running,
+}
+
+impl Roles {
+    /// Starts everything against `control_plane`, which already serves the aggregated groups.
+    pub async fn start(&self, control_plane: kube::Client, config: RolesConfig) -> Result<(), RolesError> {
+        let endpoints = EndpointRules::allowing_local(config.local_endpoints);
+        let options = FleetOptions { requests: config.requests, endpoints, ..FleetOptions::default() };
+        let fleet = Fleet::start(control_plane, options).await?;
+        let options = IndexOptions { chosen_labels: crowsnest_controllers::cache::chosen_labels(), ..config.cache };
+        let index = match Index::open(fleet.clone(), options).await {
+            Ok(index) => index,
+            Err(error) => {
+                // Whoever tries again starts with another one.
+                fleet.stop().await;
+                return Err(error.into());
+            }
+        };
+        let stop = CancellationToken::new();
+        let steering = Steering::start(&index, config.controllers, config.steers, &stop);
+        let (progress, registered) =
+            tokio::sync::watch::channel(crowsnest_controllers::search::resource_registry::Progress::default());
+        let (registrations, registrations_read) = tokio::sync::watch::channel(None);
+        let readers = crowsnest_controllers::search::resource_registry::Readers { progress, registrations };
+        let registries =
+            crowsnest_controllers::search::resource_registry::run(fleet.clone(), index.clone(), readers, stop.clone());
+        let backend_store_counters = crowsnest_controllers::search::backend_stores::Counters::default();
+        let backend_stores = crowsnest_controllers::search::backend_stores::BackendStores {
+            index: index.clone(),
+            registrations: registrations_read,
+            local_addresses: config.local_endpoints,
+            counters: backend_store_counters.clone(),
+        };
+        let backend_stores = backend_stores.run(steering.acts(), stop.clone());
+        let telling = newcomers::tell_agents(fleet.tunnels().clone(), index.replicas(), stop.clone());
+        let running = Running {
+            proxy: Proxy::new(index.clone()),
+            steering,
+            registries: tokio::spawn(registries),
+            backend_stores: tokio::spawn(backend_stores),
+            backend_store_counters,
+            telling: tokio::spawn(telling),
+            registered,
+            statuses: Statuses::default(),
+            fleet,
+            index,
+            stop,
+        };
+        if let Err(second) = self.running.set(running) {
+            second.stop().await;
+            return Err(RolesError::Running);
+        }
+        Ok(())
+    }
+
+    pub fn get(&self) -> Option<&Running> {
+        self.running.get()
+    }
+
+    /// What is wrong, a line each; empty when every worker lives.
+    pub fn problems(&self) -> Vec<String> {
+        let Some(running) = self.get() else { return vec!["starting".to_owned()] };
+        let mut problems = Vec::new();
+        let mut note = |part: &str, health: Result<(), String>| {
+            if let Err(problem) = health {
+                problems.push(format!("{part}: {problem}"));
+            }
+        };
+        note("fleet", running.fleet.ready());
+        note("cache", running.index.ready());
+        note("controllers", running.steering.health());
+        if running.registries.is_finished() && !running.stop.is_cancelled() {
+            note("registries", Err("the loop has died".to_owned()));
+        } else {
+            note("registries", running.registered.borrow().health.clone());
+        }
+        if running.backend_stores.is_finished() && !running.stop.is_cancelled() {
+            note("backend stores", Err("the loop has died".to_owned()));
+        }
+        if running.telling.is_finished() && !running.stop.is_cancelled() {
+            note("newcomers", Err("the loop has died".to_owned()));
+        }
+        problems
+    }
+
+    pub async fn stop(&self) {
+        if let Some(running) = self.get() {
+            running.stop().await;
+        }
+    }
+}
+
+impl Running {
+    /// Whether it is known what ResourceRegistries name.
+    pub fn knows_registries(&self) -> bool {
+        self.registered.borrow().declared
+    }
+
+    /// Workers that have ended and do not come back by themselves.
+    pub fn deaths(&self) -> Vec<String> {
+        if self.stop.is_cancelled() {
+            return Vec::new();
+        }
+        let mut deaths = self.index.dead();
+        deaths.extend(self.steering.death().map(|why| format!("controllers: {why}")));
+        if self.registries.is_finished() {
+            deaths.push("registries: the loop has died".to_owned());
+        }
+        if self.backend_stores.is_finished() {
+            deaths.push("backend stores: the loop has died".to_owned());
+        }
+        if self.telling.is_finished() {
+            deaths.push("newcomers: the loop has died".to_owned());
+        }
+        deaths
+    }
+
+    /// Metrics of exports to backend stores; empty where another process exports.
+    pub fn backend_store_series(&self) -> Vec<crowsnest_component_base::metrics::Series> {
+        self.backend_store_counters.series()
+    }
+
+    /// Why objects are where they are; while the control plane has not been read, why that is not known.
+    pub fn reports(&self) -> Result<crowsnest_controllers::reports::Reports, String> {
+        self.steering.reports()
+    }
+
+    /// Writers before readers before connections.
+    async fn stop(&self) {
+        self.stop.cancel();
+        self.steering.stop().await;
+        self.statuses.stop().await;
+        self.proxy.stop().await;
+        self.index.stop().await;
+        self.fleet.stop().await;
+    }
+}

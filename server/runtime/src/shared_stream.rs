@@ -1,0 +1,113 @@
+//! Computations that several clients follow: one per key, which ends with its last follower.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::{Arc, Weak};
+
+use futures::StreamExt;
+use futures::stream::{self, BoxStream};
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::task::TaskTracker;
+
+/// The latest value of a computation. Dropping the last handle ends the computation.
+struct Computation<V> {
+    latest: watch::Receiver<Option<V>>,
+    _ends: DropGuard,
+}
+
+/// Running computations with their tasks.
+pub struct Shared<K, V> {
+    running: Mutex<HashMap<K, Weak<Computation<V>>>>,
+    tasks: TaskTracker,
+    stop: CancellationToken,
+}
+
+impl<K, V> Default for Shared<K, V> {
+    fn default() -> Self {
+        Self { running: Mutex::default(), tasks: TaskTracker::new(), stop: CancellationToken::new() }
+    }
+}
+
+impl<K: Hash + Eq, V: Clone + Send + Sync + 'static> Shared<K, V> {
+    /// The latest and all following values of the computation of `key`; `compute` starts one if there is none.
+    pub fn follow<F>(&self, key: K, compute: impl FnOnce(watch::Sender<Option<V>>) -> F) -> BoxStream<'static, V>
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let mut running = self.running.lock();
+        let computation = running.get(&key).and_then(Weak::upgrade).unwrap_or_else(|| {
+            running.retain(|_, known| known.strong_count() > 0);
+            let (sender, latest) = watch::channel(None);
+            let ends = self.stop.child_token();
+            let (task, ended) = (compute(sender), ends.clone());
+            self.tasks.spawn(async move { ended.run_until_cancelled(task).await });
+            let computation = Arc::new(Computation { latest, _ends: ends.drop_guard() });
+            running.insert(key, Arc::downgrade(&computation));
+            computation
+        });
+        drop(running);
+        let mut latest = computation.latest.clone();
+        latest.mark_changed();
+        stream::unfold((latest, computation), |(mut latest, computation)| async move {
+            loop {
+                latest.changed().await.ok()?;
+                let value = latest.borrow_and_update().clone();
+                if let Some(value) = value {
+                    return Some((value, (latest, computation)));
+                }
+            }
+        })
+        .boxed()
+    }
+
+    /// Ends every computation; its followers' streams end with it.
+    pub async fn stop(&self) {
+        self.stop.cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn one_computation_serves_all_who_look_and_ends_with_the_last() {
+        let shared: Shared<&str, usize> = Shared::default();
+        let started = Arc::new(AtomicUsize::new(0));
+        let follow = |key| {
+            let started = Arc::clone(&started);
+            shared.follow(key, move |sender| async move {
+                sender.send_replace(Some(started.fetch_add(1, Ordering::SeqCst)));
+                std::future::pending().await
+            })
+        };
+        let (mut first, mut second, mut other) = (follow("a"), follow("a"), follow("b"));
+        assert_eq!((first.next().await, second.next().await, other.next().await), (Some(0), Some(0), Some(1)));
+        drop((first, second));
+        // The first has ended, so its key starts another one.
+        let mut again = follow("a");
+        assert_eq!(again.next().await, Some(2));
+        drop((again, other));
+        shared.tasks.close();
+        let ended = tokio::time::timeout(std::time::Duration::from_secs(30), shared.tasks.wait());
+        ended.await.expect("nothing runs when nobody looks");
+    }
+
+    #[tokio::test]
+    async fn stopping_ends_the_followers() {
+        let shared: Shared<&str, usize> = Shared::default();
+        let mut followed = shared.follow("a", |sender| async move {
+            sender.send_replace(Some(1));
+            std::future::pending().await
+        });
+        assert_eq!(followed.next().await, Some(1));
+        shared.stop().await;
+        assert_eq!(followed.next().await, None);
+    }
+}

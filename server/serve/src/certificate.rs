@@ -1,0 +1,77 @@
+//! The certificate that `serve` shows: files, or what `crowsnest install` keeps in a Secret of the control plane. Either may change
+//! while it is shown.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::Context;
+use crowsnest_apiserver::authn::{Credentials, Serving};
+use crowsnest_process::reload::{Reloader, Reloads};
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::watch_object;
+use tokio_util::sync::CancellationToken;
+
+use super::tasks::Tasks;
+use crowsnest_install::SYSTEM_NAMESPACE;
+use crowsnest_install::serving::{SECRET, credentials};
+
+/// What is shown is read anew by the reloader where it is in files, else by one of `tasks`.
+pub(super) async fn serving(
+    files: Option<(PathBuf, PathBuf)>,
+    reloader: &mut Reloader,
+    control_plane: &kube::Client,
+    tasks: &Tasks,
+) -> anyhow::Result<Arc<Serving>> {
+    let Some((certificate, key)) = files else { return kept(control_plane, reloader.counts(), tasks).await };
+    let mut first = Vec::new();
+    for file in [&certificate, &key] {
+        let read = tokio::fs::read_to_string(file).await;
+        first.push(read.with_context(|| format!("--tls-cert-file, --tls-private-key-file: {}", file.display()))?);
+    }
+    let own = Serving::new(&pair(&first)).context("--tls-cert-file, --tls-private-key-file")?;
+    let shown = Arc::clone(&own);
+    let replace = move |read: &[String]| Ok(shown.replace(&pair(read))?);
+    reloader.watch("tls-cert-file", vec![certificate, key], replace).await?;
+    Ok(own)
+}
+
+fn pair(read: &[String]) -> Credentials {
+    let part = |at: usize| read.get(at).cloned().unwrap_or_default();
+    Credentials { certificate: part(0), key: part(1) }
+}
+
+async fn kept(control_plane: &kube::Client, counts: Arc<Reloads>, tasks: &Tasks) -> anyhow::Result<Arc<Serving>> {
+    let secrets: Api<Secret> = Api::namespaced(control_plane.clone(), SYSTEM_NAMESPACE);
+    let found = secrets.get_opt(SECRET).await.with_context(|| format!("reading Secret {SYSTEM_NAMESPACE}/{SECRET}"))?;
+    let found = found.with_context(|| {
+        format!("there is no Secret {SYSTEM_NAMESPACE}/{SECRET}: run `crowsnest install`, or name a certificate with --tls-cert-file")
+    })?;
+    let own = Serving::new(&credentials(&found)?).with_context(|| format!("Secret {SYSTEM_NAMESPACE}/{SECRET}"))?;
+    let following = follow(secrets, Arc::clone(&own), counts, tasks.stopping().clone());
+    tasks.keep("certificate of the listener", following);
+    Ok(own)
+}
+
+async fn follow(secrets: Api<Secret>, own: Arc<Serving>, counts: Arc<Reloads>, stop: CancellationToken) {
+    let mut told = std::pin::pin!(watch_object(secrets, SECRET).default_backoff());
+    while let Some(Some(seen)) = stop.run_until_cancelled(told.next()).await {
+        match seen {
+            Ok(None) => tracing::warn!("Secret {SYSTEM_NAMESPACE}/{SECRET} is gone: its certificate is still shown"),
+            Ok(Some(secret)) => {
+                let taken = credentials(&secret).and_then(|next| Ok(own.replace(&next)?));
+                counts.read_certificate(taken.is_ok());
+                if let Err(error) = taken {
+                    let error = format!("{error:#}");
+                    tracing::error!(
+                        error,
+                        "Secret {SYSTEM_NAMESPACE}/{SECRET} can't be used: the certificate before it is shown"
+                    );
+                }
+            }
+            Err(error) => tracing::debug!(%error, "Secret {SYSTEM_NAMESPACE}/{SECRET} is not watched"),
+        }
+    }
+}

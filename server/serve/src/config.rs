@@ -1,0 +1,80 @@
+//! Configuration of `crowsnest serve`.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crowsnest_api::role::Role;
+use crowsnest_apiserver::authn::Oidc;
+use crowsnest_controllers::runtime;
+use crowsnest_index::IndexOptions;
+
+use super::Server;
+use crate::api_config::{ApiConfig, CertificateNames};
+use crowsnest_runtime::leader_election::Times;
+use crowsnest_ui::UiConfig;
+use crowsnest_ui::oidc::SignInConfig;
+
+/// Address of the UI in URLs where the process serves none.
+const UI: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7080);
+
+/// Configuration of a `serve` process.
+pub struct Config {
+    /// Kubeconfig of the control plane; the service account of the pod where there is none.
+    pub kubeconfig: Option<PathBuf>,
+    pub context: Option<String>,
+    pub roles: Vec<Role>,
+    /// Name of this process, unlike any other's.
+    pub replica: String,
+    /// Text index, audit log and, with SQLite, the cache; one for each process.
+    pub data_dir: PathBuf,
+    /// The cache. Its files are in the data directory where its own path is empty.
+    pub cache: IndexOptions,
+    /// Address of the aggregated APIs and the webhooks.
+    pub listen: SocketAddr,
+    /// Files of the certificate and its key; without them the one that `crowsnest install` made.
+    pub certificate: Option<(PathBuf, PathBuf)>,
+    pub metrics_bind_address: Option<SocketAddr>,
+    pub health_probe_bind_address: Option<SocketAddr>,
+    pub ui_listen: Option<SocketAddr>,
+    pub metrics_adapter: bool,
+    /// Clusters' endpoints and proxies may be loopback and link-local addresses.
+    pub allow_local_endpoints: bool,
+    /// Time for which a process that is told to stop goes on serving, no longer ready.
+    pub shutdown_delay: Duration,
+    pub leader_election: LeaderElection,
+    pub controllers: runtime::Config,
+    pub api: ApiConfig,
+    /// Authority of the API servers that may call the webhooks; anybody may where there is none.
+    pub webhook_clients: Option<CertificateNames>,
+    pub oidc: Option<Arc<Oidc>>,
+    pub sign_in: SignInConfig,
+    pub ui: UiConfig,
+}
+
+/// Whether the controllers act only while this process holds their Leases, and where and how it holds them.
+pub struct LeaderElection {
+    pub is_enabled: bool,
+    pub namespace: String,
+    pub times: Times,
+}
+
+impl Config {
+    /// Checks what can be checked without a control plane, and returns the server of this configuration.
+    pub fn validate(self) -> anyhow::Result<Server> {
+        self.leader_election.times.check().map_err(anyhow::Error::msg)?;
+        let ui = self.ui_listen.unwrap_or(UI);
+        let sign_in = self.oidc.clone().map(|oidc| anyhow::Ok((oidc, self.sign_in.validate(ui)?))).transpose()?;
+        Ok(Server::new(self, sign_in))
+    }
+
+    pub fn has_role(&self, role: Role) -> bool {
+        self.roles.contains(&role) || self.roles.contains(&Role::All)
+    }
+
+    /// Whether any role reads what members have.
+    pub fn has_cache(&self) -> bool {
+        [Role::Aggregated, Role::Controllers, Role::Cache].into_iter().any(|role| self.has_role(role))
+    }
+}

@@ -1,0 +1,330 @@
+//! `crowsnest serve`: what `crowsnest up` does for its own control plane, for one that runs elsewhere - any that is Kubernetes'.
+//! Starts the roles it was given, tells how far it is, waits for a signal, and stops in the opposite order.
+//!
+//! It writes nothing into the control plane to be there: `crowsnest install` has done that. Nothing here knows the embedded one.
+
+pub mod api_config;
+mod certificate;
+mod config;
+mod contact;
+mod probes;
+mod shortcut;
+mod tasks;
+mod upstream;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use crowsnest_api::role::Role;
+use crowsnest_apiserver::audit::log::Writer;
+use crowsnest_apiserver::authn::{Oidc, Serving};
+use crowsnest_component_base::retry::{Backoff, Delays};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::api_config::webhook_clients;
+pub use config::{Config, LeaderElection};
+use contact::{Contact, Guard};
+use crowsnest_aggregated::request::authentication::Delegated;
+use crowsnest_aggregated::request::middleware::Edge;
+use crowsnest_aggregated::resource::registry::REGISTRY;
+use crowsnest_aggregated::server::{Aggregated, router};
+use crowsnest_api::names::LEASES;
+use crowsnest_process::client_ca::{self as trust, Trust};
+use crowsnest_process::data_dir::DataDir;
+use crowsnest_process::reload::Reloader;
+use crowsnest_process::serving::bind;
+use crowsnest_process::serving::{self, Sessions, Tls};
+use crowsnest_process::signals::Stop;
+use crowsnest_runtime::leader_election::Election;
+use crowsnest_runtime::roles::{Roles, RolesConfig, RolesError};
+use crowsnest_runtime::steering::Steers;
+use crowsnest_ui::Ui;
+use crowsnest_ui::oidc::{Client, SignIn};
+use probes::{Phase, Probes};
+use tasks::Tasks;
+
+/// Between two tries of what has to work before anything else can; twice as long each time.
+const AGAIN: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(10));
+
+/// Runs a server of this configuration until it is told to stop.
+pub async fn run(config: Config) -> anyhow::Result<ExitCode> {
+    let (server, stop) = (config.validate()?, CancellationToken::new());
+    Stop::new()?.drained(&stop, server.start(&stop)).await?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A `serve` process whose configuration has been checked.
+pub struct Server {
+    config: Config,
+    sign_in: Option<(Arc<Oidc>, Client)>,
+}
+
+impl Server {
+    fn new(config: Config, sign_in: Option<(Arc<Oidc>, Client)>) -> Self {
+        Self { config, sign_in }
+    }
+
+    /// Starts everything, and stops it in the opposite order once `stop` is cancelled.
+    pub async fn start(self, stop: &CancellationToken) -> anyhow::Result<()> {
+        let mut running = Running::prepare(self).await?;
+        let started = tokio::select! {
+            started = running.start() => started,
+            () = stop.cancelled() => Ok(()),
+        };
+        if started.is_ok() {
+            stop.cancelled().await;
+        }
+        running.stop().await;
+        started
+    }
+}
+
+/// All tasks and listeners of a running server.
+struct Running {
+    config: Config,
+    sign_in: Option<(Arc<Oidc>, Client)>,
+    dir: DataDir,
+    upstream: kube::Config,
+    control_plane: kube::Client,
+    roles: Arc<Roles>,
+    edge: Edge,
+    reloader: Option<Reloader>,
+    phase: watch::Sender<Phase>,
+    /// Whether the control plane answers; told by a task of its own.
+    contact: watch::Sender<Contact>,
+    /// Of the aggregated APIs and the webhooks.
+    sessions: Sessions,
+    /// Of requests; they end after what is asked of them.
+    servers: Tasks,
+    /// ResponseStatus while the rest ends, too.
+    probes: TaskTracker,
+    probing: CancellationToken,
+    audit: Option<Writer>,
+}
+
+impl Running {
+    /// All that can be found wrong without the control plane, and the probes.
+    async fn prepare(Server { config, sign_in }: Server) -> anyhow::Result<Self> {
+        let mut upstream = match &config.kubeconfig {
+            Some(file) => crowsnest_component_base::kubeconfig::config(Some(file), config.context.as_deref()).await?,
+            None => kube::Config::incluster()
+                .context("outside of a pod, name the control plane's kubeconfig with --kubeconfig")?,
+        };
+        // All that ask have a pace of their own, and a fence may end before the client's.
+        upstream.default_retry = false;
+        let dir = DataDir::open(&config.data_dir, false)?;
+        let (auditor, audit) = config.api.audit.start(dir.dir("audit")?)?;
+        let mut reloader = config.api.reloader();
+        let edge = config.api.middleware(auditor, reloader.counts());
+        let host = upstream.cluster_url.authority().map(|host| host.as_str()).unwrap_or_default();
+        let counted = edge.metrics.requests.layer(host);
+        let phase = watch::Sender::new(Phase::Starting("nothing has been asked yet".to_owned()));
+        let file = config.kubeconfig.clone().map(|file| (file, config.context.clone()));
+        let running = Self {
+            control_plane: upstream::client(upstream.clone(), file, counted, &mut reloader).await?,
+            upstream,
+            roles: Arc::new(Roles::default()),
+            edge,
+            reloader: Some(reloader),
+            phase,
+            contact: watch::Sender::new(Contact::Heard),
+            sessions: Sessions::default(),
+            servers: Tasks::default(),
+            probes: TaskTracker::new(),
+            probing: CancellationToken::new(),
+            audit,
+            dir,
+            sign_in,
+            config,
+        };
+        running.probe().await?;
+        Ok(running)
+    }
+
+    async fn probe(&self) -> anyhow::Result<()> {
+        let probes = Probes {
+            phase: self.phase.subscribe(),
+            contact: self.contact.subscribe(),
+            servers: self.servers.clone(),
+            roles: Arc::clone(&self.roles),
+            caches: self.config.has_cache(),
+            edge: self.edge.clone(),
+        };
+        for (address, what, routes) in [
+            (self.config.health_probe_bind_address, "--health-probe-bind-address", probes::health(probes.clone())),
+            (self.config.metrics_bind_address, "--metrics-bind-address", probes::metrics(probes)),
+        ] {
+            let Some(address) = address else { continue };
+            let listener = bind(address, what).await?;
+            self.probes.spawn(serving::serve(listener, None, routes, self.probing.clone()));
+        }
+        Ok(())
+    }
+
+    async fn start(&mut self) -> anyhow::Result<()> {
+        // Taken at once, so that an address that is taken by somebody else is told at once.
+        let enters = self.config.has_role(Role::Aggregated) || self.config.has_role(Role::Webhook);
+        let listener = if enters { Some(bind(self.config.listen, "--listen").await?) } else { None };
+        let ui = match self.config.ui_listen.filter(|_| self.config.has_role(Role::Ui)) {
+            Some(address) => Some(bind(address, "--ui-listen").await?),
+            None => None,
+        };
+        let Some(mut reloader) = self.reloader.take() else { bail!("it has been started already") };
+        let secure = ui.as_ref().map(TcpListener::local_addr).transpose()?.is_some_and(|at| !at.ip().is_loopback());
+        let own = match enters || secure {
+            true => Some(self.certificate(&mut reloader).await?),
+            false => None,
+        };
+        if let (Some(listener), Some(own)) = (listener, &own) {
+            self.enter(listener, Arc::clone(own), &mut reloader).await?;
+        }
+        if let Some(listener) = ui {
+            self.show(listener, own.filter(|_| secure), &mut reloader).await?;
+        }
+        let stop = self.servers.stopping();
+        self.servers.keep("files that are read again", reloader.run(stop.clone()));
+        let (client, tell, sessions) = (self.control_plane.clone(), self.contact.clone(), self.sessions.clone());
+        self.servers.keep("contact with the control plane", contact::follow(client, tell, sessions, stop.clone()));
+        if self.config.has_cache() {
+            self.work().await?;
+        }
+        self.phase.send_replace(Phase::Running);
+        tracing::info!(replica = self.config.replica, roles = ?self.config.roles, "serving");
+        Ok(())
+    }
+
+    async fn certificate(&self, reloader: &mut Reloader) -> anyhow::Result<Arc<Serving>> {
+        let files = self.config.certificate.clone();
+        if files.is_none() {
+            // The only part of it that may take its time.
+            self.reached().await;
+        }
+        certificate::serving(files, reloader, &self.control_plane, &self.servers).await
+    }
+
+    /// Waits for the control plane to answer.
+    async fn reached(&self) {
+        let mut delays = AGAIN.delays();
+        while let Err(error) = self.control_plane.apiserver_version().await {
+            self.wait(&mut delays, format!("the control plane does not answer: {error}")).await;
+        }
+    }
+
+    async fn wait(&self, delays: &mut Delays, why: String) {
+        tracing::warn!(why, "trying again");
+        self.phase.send_replace(Phase::Starting(why));
+        tokio::time::sleep(delays.next_delay()).await;
+    }
+
+    /// Serves the aggregated APIs and the webhooks, whichever of them are wanted.
+    async fn enter(&self, listener: TcpListener, own: Arc<Serving>, reloader: &mut Reloader) -> anyhow::Result<()> {
+        self.reached().await;
+        let client = &self.control_plane;
+        let told = trust::told(client.clone()).await?;
+        let tls = Tls::new(Arc::clone(&own), told.authorities()?);
+        let trust = Arc::new(Trust::new(tls.clone(), told));
+        self.config.api.watch(reloader, &trust, vec![own]).await?;
+        let (follower, stop) = (client.clone(), self.servers.stopping().clone());
+        self.servers.keep("whom the listener believes", async move { trust.follow(follower, stop).await });
+        let mut routes = axum::Router::new();
+        if self.config.has_role(Role::Webhook) {
+            let settings = (&self.config.controllers, self.config.allow_local_endpoints);
+            let admissions = &self.edge.metrics.admissions;
+            let clients = webhook_clients(self.config.webhook_clients.as_ref(), reloader).await?;
+            routes = routes.nest("/webhooks", crowsnest_webhook::routes(client.clone(), settings, admissions, clients));
+        }
+        if self.config.has_role(Role::Aggregated) {
+            routes = routes.fallback_service(router(Aggregated {
+                registry: &REGISTRY,
+                control_plane: client.clone(),
+                delegated: Delegated::new(client.clone()),
+                roles: Arc::clone(&self.roles),
+                edge: self.edge.clone(),
+                metrics_adapter: self.config.metrics_adapter,
+            }));
+        }
+        let guard = Guard { contact: self.contact.subscribe(), stopping: self.servers.stopping().clone() };
+        let routes = routes.layer(axum::middleware::from_fn_with_state(guard, contact::guard));
+        let (sessions, stop) = (self.sessions.clone(), self.servers.stopping().clone());
+        self.servers.keep("--listen", serving::serve_sessions(listener, tls, routes, sessions, stop));
+        Ok(())
+    }
+
+    async fn show(
+        &mut self,
+        listener: TcpListener,
+        own: Option<Arc<Serving>>,
+        reloader: &mut Reloader,
+    ) -> anyhow::Result<()> {
+        let seal = self.config.ui.seal(&self.dir, reloader).await?;
+        let oidc = self.sign_in.take();
+        let passing = self.servers.passing().clone();
+        let oidc = oidc.map(|(oidc, client)| SignIn::new(oidc, client, seal.clone(), passing.clone()));
+        let stop = self.servers.stopping();
+        let tunnels = crowsnest_ui::Tunnels { tasks: passing, stopping: stop.clone() };
+        let ui = Ui::new(self.upstream.clone(), seal, own.is_some(), &self.config.ui.hosts, tunnels)?.with_oidc(oidc);
+        let tls = own.map(Tls::anybody);
+        self.servers.keep("--ui-listen", serving::serve(listener, tls, crowsnest_ui::router(ui), stop.clone()));
+        Ok(())
+    }
+
+    /// Starts cache and controllers, as soon as what they need is there.
+    async fn work(&self) -> anyhow::Result<()> {
+        let mut cache = self.config.cache.clone();
+        if cache.data_dir.as_os_str().is_empty() {
+            cache.data_dir = self.dir.dir("cache")?;
+        }
+        let config = RolesConfig {
+            cache,
+            controllers: self.config.controllers.clone(),
+            steers: self.steers(),
+            requests: self.edge.metrics.requests.clone(),
+            local_endpoints: self.config.allow_local_endpoints,
+        };
+        let client = shortcut::client(&self.control_plane);
+        let mut delays = AGAIN.delays();
+        loop {
+            match self.roles.start(client.clone(), config.clone()).await {
+                Ok(()) => return Ok(()),
+                Err(error @ RolesError::Running) => return Err(error.into()),
+                Err(error) => self.wait(&mut delays, format!("{:#}", anyhow::Error::new(error))).await,
+            }
+        }
+    }
+
+    fn steers(&self) -> Steers {
+        match (self.config.has_role(Role::Controllers), self.config.leader_election.is_enabled) {
+            (false, _) => Steers::Never,
+            (true, false) => Steers::Always,
+            (true, true) => Steers::Elected(Election {
+                control_plane: self.control_plane.clone(),
+                namespace: self.config.leader_election.namespace.clone(),
+                leases: LEASES.map(str::to_owned).to_vec(),
+                me: self.config.replica.clone(),
+                times: self.config.leader_election.times,
+            }),
+        }
+    }
+
+    /// Says that it stops, lets another process steer, answers what has been asked, then ends what works.
+    async fn stop(self) {
+        self.phase.send_replace(Phase::Stopping);
+        if let Some(running) = self.roles.get() {
+            running.steering.stop().await;
+        }
+        tokio::time::sleep(self.config.shutdown_delay).await;
+        self.servers.stop().await;
+        self.roles.stop().await;
+        self.probing.cancel();
+        self.probes.close();
+        self.probes.wait().await;
+        if let Some(audit) = self.audit {
+            audit.stop().await;
+        }
+    }
+}

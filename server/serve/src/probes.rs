@@ -1,0 +1,160 @@
+//! What is told to whoever watches over this process: /healthz, /livez and /readyz, and /metrics for Prometheus. Plain HTTP, and
+//! nothing of any object.
+
+use crowsnest_apimachinery::status::ApiError;
+use crowsnest_process::reply::StatusResponse;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::State;
+use axum::response::Response;
+use axum::routing::get;
+use crowsnest_component_base::metrics::Series;
+use http::StatusCode;
+use tokio::sync::watch;
+
+use crate::contact::Contact;
+use crate::tasks::Tasks;
+use crowsnest_aggregated::request::middleware::Edge;
+use crowsnest_aggregated::search_crowsnest_io::cache;
+use crowsnest_runtime::roles::Roles;
+
+/// How far this process is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// And what it waits for.
+    Starting(String),
+    Running,
+    /// Requests are still answered, but no new ones should come.
+    Stopping,
+}
+
+#[derive(Clone)]
+pub(super) struct Probes {
+    pub(super) phase: watch::Receiver<Phase>,
+    pub(super) contact: watch::Receiver<Contact>,
+    pub(super) servers: Tasks,
+    pub(super) roles: Arc<Roles>,
+    /// Whether one of the roles needs what `roles` runs.
+    pub(super) caches: bool,
+    pub(super) edge: Edge,
+}
+
+impl Probes {
+    /// Why requests should go elsewhere, a line each.
+    fn problems(&self) -> Vec<String> {
+        let mut problems = match &*self.phase.borrow() {
+            Phase::Starting(what) => return vec![format!("starting: {what}")],
+            Phase::Stopping => vec!["stopping".to_owned()],
+            Phase::Running => Vec::new(),
+        };
+        problems.extend(self.servers.deaths());
+        problems.extend(self.contact.borrow().problem());
+        if self.caches {
+            problems.extend(self.roles.problems());
+        }
+        problems.extend(self.edge.problems());
+        problems
+    }
+
+    /// What ended and does not come back by itself.
+    fn deaths(&self) -> Vec<String> {
+        let mut deaths = self.servers.deaths();
+        deaths.extend(self.roles.get().into_iter().flat_map(|running| running.deaths()));
+        deaths
+    }
+}
+
+pub(super) fn health(probes: Probes) -> Router {
+    Router::new()
+        .route("/healthz", get(alive))
+        .route("/livez", get(alive))
+        .route("/readyz", get(ready))
+        .with_state(probes)
+}
+
+pub(super) fn metrics(probes: Probes) -> Router {
+    Router::new().route("/metrics", get(exposition)).with_state(probes)
+}
+
+/// A new start mends what has died, and nothing else.
+async fn alive(State(probes): State<Probes>) -> (StatusCode, String) {
+    answer(probes.deaths())
+}
+
+async fn ready(State(probes): State<Probes>) -> (StatusCode, String) {
+    answer(probes.problems())
+}
+
+fn answer(problems: Vec<String>) -> (StatusCode, String) {
+    match problems.is_empty() {
+        true => (StatusCode::OK, "ok".to_owned()),
+        false => (StatusCode::SERVICE_UNAVAILABLE, problems.join("\n")),
+    }
+}
+
+async fn exposition(State(probes): State<Probes>) -> Response {
+    let ready = Series {
+        name: "crowsnest_ready",
+        help: "Whether /readyz says ok.",
+        counts: false,
+        labels: Vec::new(),
+        value: u64::from(probes.problems().is_empty()),
+    };
+    let series = probes.edge.series().chain([ready]);
+    let told = match probes.roles.get() {
+        Some(running) => cache::metrics(running, series, &probes.edge.metrics).await,
+        None => cache::metrics_alone(series, &probes.edge.metrics),
+    };
+    told.unwrap_or_else(ApiError::into_response)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crowsnest_aggregated::request::limits::Limits;
+    use crowsnest_apiserver::audit::Auditor;
+    use crowsnest_process::reload::Reloads;
+    use crowsnest_runtime::metrics::ProcessMetrics;
+    use rstest::rstest;
+    use std::time::Duration;
+
+    fn probes(phase: Phase, contact: Contact, caches: bool, servers: Tasks) -> Probes {
+        let edge = Edge {
+            auditor: Auditor::default(),
+            limits: Limits::new(1, 1),
+            reloads: Arc::new(Reloads::default()),
+            metrics: Arc::new(ProcessMetrics::new()),
+            timeout: Duration::from_secs(1),
+        };
+        let ((_tell, phase), (_say, contact)) = (watch::channel(phase), watch::channel(contact));
+        Probes { phase, contact, servers, roles: Arc::default(), caches, edge }
+    }
+
+    #[rstest]
+    #[case(Phase::Starting("the control plane".to_owned()), Contact::Lost, true, "starting: the control plane")]
+    #[case::nothing_is_cached(Phase::Running, Contact::Heard, false, "")]
+    #[case::the_cache_has_not_been_opened(Phase::Running, Contact::Heard, true, "starting")]
+    #[case::cut_off(Phase::Running, Contact::Silent, false, "the control plane does not answer")]
+    #[case(Phase::Stopping, Contact::Heard, false, "stopping")]
+    fn readiness_says_why_not(
+        #[case] phase: Phase,
+        #[case] contact: Contact,
+        #[case] caches: bool,
+        #[case] expected: &str,
+    ) {
+        assert_eq!(probes(phase, contact, caches, Tasks::default()).problems().join("\n"), expected);
+    }
+
+    #[tokio::test]
+    async fn a_dead_task_is_told_by_both() {
+        let servers = Tasks::default();
+        servers.keep("--listen", std::future::ready(()));
+        servers.passing().close();
+        servers.passing().wait().await;
+        let probes = probes(Phase::Running, Contact::Heard, false, servers);
+        let expected = (StatusCode::SERVICE_UNAVAILABLE, "--listen: the task has died".to_owned());
+        assert_eq!(alive(State(probes.clone())).await, expected);
+        assert_eq!(ready(State(probes)).await, expected);
+    }
+}

@@ -1,0 +1,77 @@
+//! The control plane as our own loops see it. What we keep there under public names is asked for under the name it is kept by,
+//! without the way through the control plane's aggregation layer back to one of us: a process can start while none is ready.
+
+use axum::body::Body;
+use crowsnest_apimachinery::request::{Query, is_identity_header};
+use crowsnest_process::reply::StatusResponse;
+use http::Request;
+use kube::client::Body as KubeBody;
+
+use crowsnest_aggregated::resource::registry::REGISTRY;
+use crowsnest_aggregated::stored::Target;
+
+/// A client that asks `control_plane`.
+pub(super) fn client(control_plane: &kube::Client) -> kube::Client {
+    let namespace = control_plane.default_namespace().to_owned();
+    let control_plane = control_plane.clone();
+    let service = tower::service_fn(move |request: Request<KubeBody>| {
+        let control_plane = control_plane.clone();
+        async move {
+            // A request that is made for a caller takes the way on which the caller's rights are reviewed.
+            let for_caller = request.headers().keys().any(is_identity_header);
+            let (path, query) = (request.uri().path().to_owned(), Query::parse(request.uri().query()));
+            let route = REGISTRY.route(&path);
+            let found = route.found().filter(|_| !for_caller);
+            let Some((group, found)) = found.and_then(|found| Some((found.resource.stored()?, found))) else {
+                return Ok(control_plane.send(request).await?.map(Body::new));
+            };
+            let target = Target { tail: found.tail(&path), query: &query };
+            let answered = group.serve(&control_plane, target, request.map(Body::new), None).await;
+            Ok::<_, kube::Error>(answered.unwrap_or_else(|failure| failure.into_response()))
+        }
+    });
+    kube::Client::new(service, namespace)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::Response;
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    /// Answers with the path it was asked for, as an object.
+    fn echo() -> kube::Client {
+        let service = tower::service_fn(|request: Request<KubeBody>| async move {
+            let path = request.uri().path().to_owned();
+            let object =
+                json!({"apiVersion": "storage.crowsnest.io/v1alpha1", "kind": "Cluster", "metadata": {"name": path}});
+            let body = KubeBody::from(object.to_string().into_bytes());
+            let answer = Response::builder().header("content-type", "application/json").body(body);
+            answer.map_err(kube::Error::HttpError)
+        });
+        kube::Client::new(service, "default")
+    }
+
+    #[rstest]
+    #[case("/apis/cluster.karmada.io/v1alpha1/clusters/m1", "/apis/storage.crowsnest.io/v1alpha1/clusters/m1")]
+    #[case(
+        "/apis/search.karmada.io/v1alpha1/resourceregistries/r",
+        "/apis/storage.crowsnest.io/v1alpha1/resourceregistries/r"
+    )]
+    #[case("/api/v1/namespaces/a", "/api/v1/namespaces/a")]
+    #[case(
+        "/apis/cluster.karmada.io/v1alpha1/clusters/m1/proxy/api",
+        "/apis/cluster.karmada.io/v1alpha1/clusters/m1/proxy/api"
+    )]
+    #[tokio::test]
+    async fn what_is_kept_is_asked_for_where_it_is_kept(#[case] path: &str, #[case] asked: &str) {
+        let impersonated = Request::get(path).header("impersonate-user", "mallory").body(Vec::new()).unwrap();
+        let answer: Value = client(&echo()).request(impersonated).await.unwrap();
+        assert_eq!(answer["metadata"]["name"], path, "a caller's request takes the way that reviews the caller");
+        let answer: Value = client(&echo()).request(Request::get(path).body(Vec::new()).unwrap()).await.unwrap();
+        assert_eq!(answer["metadata"]["name"], asked);
+        let version = if path == asked { "storage.crowsnest.io/v1alpha1" } else { path.split('/').nth(2).unwrap() };
+        assert!(answer["apiVersion"].as_str().unwrap().starts_with(version), "{answer}");
+    }
+}

@@ -1,0 +1,239 @@
+//! Server of the web UI: the embedded pages, the session, and the proxy from the browser to the control plane.
+//!
+//! The browser connects only to this server and, for signing in, to an OIDC issuer. A session holds the user's bearer
+//! token, sealed in an HttpOnly cookie or referenced by one, or a client certificate referenced by a cookie. Requests
+//! under `/api`, `/apis` and `/openapi/v3`, including WebSockets, are forwarded to the control plane with this
+//! credential, so they run with the user's own rights.
+//!
+//! Responses of members and of the control plane are untrusted. Only the headers of an allow-list are kept
+//! (`crowsnest_proxy::response_headers`), and no document in them runs or is displayed at the UI's origin.
+
+mod config;
+mod cookies;
+mod handle;
+mod identities;
+pub mod oidc;
+mod origin;
+mod pages;
+mod seal;
+mod session;
+#[cfg(test)]
+mod tests;
+mod tokens;
+mod tunnel;
+mod upstream;
+
+use crowsnest_apimachinery::status::{ApiError, Reason};
+use crowsnest_component_base::client_errors::api_error;
+use crowsnest_process::reply::StatusResponse;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::middleware::{self, Next};
+use axum::response::Response;
+use axum::routing::{any, get};
+use crowsnest_proxy::response_headers::pass_to_browser;
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use http_body_util::BodyExt;
+use kube::client::Body as KubeBody;
+use tokio::sync::Semaphore;
+
+pub use config::UiConfig;
+use crowsnest_process::reply::Body;
+pub use identities::Identities;
+pub use origin::Hosts;
+pub use seal::Seal;
+pub use session::ATTEMPTS;
+pub use tokens::Tokens;
+pub use tunnel::Tunnels;
+pub use upstream::Upstream;
+
+/// A request header that no form or image of another site can carry: with it the cookie is safe from cross-site requests.
+const CLIENT_HEADER: &str = "x-crowsnest-client";
+
+/// Content security policy of the UI's own pages.
+const PAGE_POLICY: &str =
+    "default-src 'self'; object-src 'none'; base-uri 'none'; frame-ancestors 'none'; form-action 'self'";
+/// Content security policy of responses that are passed on: shown as a document, they have no origin and no scripts,
+/// and load nothing.
+const PASSED_POLICY: &str = "default-src 'none'; sandbox; base-uri 'none'; frame-ancestors 'none'; form-action 'none'";
+
+/// What requests of the UI are answered from.
+#[derive(Clone)]
+pub struct Ui {
+    pub upstream: Upstream,
+    /// People can sign in at an issuer.
+    pub oidc: Option<Arc<oidc::SignIn>>,
+    /// Sessions of users who signed in with a token.
+    pub tokens: Tokens,
+    /// Of people who signed in with a kubeconfig.
+    pub identities: Identities,
+    pub tunnels: Tunnels,
+    /// Host names under which browsers reach the UI.
+    pub hosts: Arc<Hosts>,
+    /// Limits concurrent sign-ins.
+    pub attempts: Arc<Semaphore>,
+}
+
+impl Ui {
+    /// `secure` is true if browsers connect over HTTPS, so that TLS checks the host name. Otherwise `names` are the
+    /// host names of a proxy in front of the UI.
+    pub fn new(
+        config: kube::Config,
+        seal: Seal,
+        secure: bool,
+        names: &[String],
+        tunnels: Tunnels,
+    ) -> kube::Result<Self> {
+        let hosts = if secure { Hosts::Certified } else { Hosts::named(names.iter().map(String::as_str)) };
+        Ok(Self {
+            upstream: Upstream::new(config)?,
+            oidc: None,
+            tokens: Tokens::new(seal, secure),
+            identities: Identities::new(secure),
+            tunnels,
+            hosts: Arc::new(hosts),
+            attempts: Arc::new(Semaphore::new(ATTEMPTS)),
+        })
+    }
+
+    /// Enables signing in at an OIDC issuer, which redirects users back to the registered address.
+    pub fn with_oidc(mut self, sign_in: Option<oidc::SignIn>) -> Self {
+        if let Some(host) = sign_in.as_ref().and_then(oidc::SignIn::host) {
+            self.hosts = Arc::new(self.hosts.with(host));
+        }
+        self.oidc = sign_in.map(Arc::new);
+        self
+    }
+}
+
+/// All routes of the UI.
+pub fn router(ui: Ui) -> Router {
+    Router::new()
+        .route("/ui/sign-in", get(session::ways).post(session::preview))
+        .route(oidc::LOGIN, get(oidc::login))
+        .route(oidc::CALLBACK, get(oidc::callback))
+        .route("/ui/session", get(session::current).post(session::sign_in).delete(session::sign_out))
+        .route("/api", any(forward))
+        .route("/api/{*path}", any(forward))
+        .route("/apis", any(forward))
+        .route("/apis/{*path}", any(forward))
+        .route("/openapi/v3/{*path}", get(forward))
+        .route("/healthz", get(|| async { "ok" }))
+        .fallback(pages::service())
+        .layer(middleware::from_fn_with_state(Arc::clone(&ui.hosts), guard))
+        .layer(tower_http::catch_panic::CatchPanicLayer::new())
+        .with_state(ui)
+}
+
+/// Marks a response that was passed on from the control plane or a member.
+#[derive(Clone, Copy)]
+struct Passed;
+
+/// Middleware that refuses requests to other hosts and from other origins, and sets the security headers of each
+/// response.
+async fn guard(State(hosts): State<Arc<Hosts>>, request: Request, next: Next) -> Response {
+    let mut response = match refusal(&hosts, &request) {
+        Some(failure) => failure.into_response(),
+        None => next.run(request).await,
+    };
+    let passed = response.extensions().get::<Passed>().is_some();
+    secure(response.headers_mut(), passed);
+    response
+}
+
+/// Reason why a request is refused.
+fn refusal(hosts: &Hosts, request: &Request) -> Option<ApiError> {
+    let (path, headers) = (request.uri().path(), request.headers());
+    // Probes use the address they are configured with; the response contains no information.
+    if path == "/healthz" {
+        return None;
+    }
+    let authority = match hosts.check(request.uri(), headers) {
+        Ok(authority) => authority,
+        Err(why) => return Some(ApiError::with_reason(StatusCode::MISDIRECTED_REQUEST.as_u16(), "BadRequest", why)),
+    };
+    // Pages that the issuer's site leads to; they trust nothing but what they find in their own cookie.
+    let page = path == oidc::LOGIN || path == oidc::CALLBACK;
+    let data = !page && ["/api", "/openapi/", "/ui/"].iter().any(|data| path.starts_with(data));
+    let ours = headers.contains_key(CLIENT_HEADER)
+        || (tunnel::wanted(headers) && origin::is_said_to_be_own_page(headers, &authority));
+    if data && !(ours && origin::is_own_page(headers, &authority)) {
+        let text =
+            format!("this address serves the web UI; requests need the header {CLIENT_HEADER} and the same origin");
+        return Some(ApiError::new(Reason::Forbidden, text));
+    }
+    None
+}
+
+/// Sets the security headers of a response.
+fn secure(headers: &mut HeaderMap, passed: bool) {
+    let policy = if passed { PASSED_POLICY } else { PAGE_POLICY };
+    for (name, value) in [
+        (header::CONTENT_SECURITY_POLICY, policy),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::X_FRAME_OPTIONS, "DENY"),
+        (header::REFERRER_POLICY, "no-referrer"),
+        (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+        (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    if passed {
+        // The next user of the same browser must not see this response from the browser's cache.
+        headers.append(header::VARY, HeaderValue::from_static("cookie"));
+    }
+}
+
+/// Hands a request to the control plane as the session's user; the answer streams.
+async fn forward(State(ui): State<Ui>, request: Request) -> Response {
+    let mut response = match forward_inner(&ui, request).await {
+        Ok(response) => response,
+        Err(failure) => failure.into_response(),
+    };
+    response.extensions_mut().insert(Passed);
+    response
+}
+
+async fn forward_inner(ui: &Ui, mut request: Request) -> Result<Response, ApiError> {
+    let actor = session::actor(ui, request.headers()).await?;
+    let browser = tunnel::take(&mut request);
+    let (parts, body) = request.into_parts();
+    let body = crowsnest_process::reply::collect(body).await?;
+    let mut forwarded = http::Request::new(KubeBody::from(body.to_vec()));
+    // A target in absolute form names a host, which must not reach the control plane.
+    let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
+    *forwarded.uri_mut() = path.parse().map_err(|_| ApiError::bad_request("that is no path"))?;
+    *forwarded.method_mut() = parts.method;
+    *forwarded.headers_mut() = upstream::passed_request_headers(&parts.headers);
+    if browser.is_some() {
+        tunnel::request(forwarded.headers_mut());
+    }
+    let mut answer = actor.send(forwarded).await.map_err(api_error)?;
+    let upgraded = answer.status() == StatusCode::SWITCHING_PROTOCOLS;
+    match browser {
+        Some(browser) if upgraded => ui.tunnels.join(browser, hyper::upgrade::on(&mut answer)),
+        _ if upgraded => {
+            return Err(ApiError::with_reason(
+                StatusCode::BAD_GATEWAY.as_u16(),
+                "InternalError",
+                "an upgrade nobody requested",
+            ));
+        }
+        _ => {}
+    }
+    let (parts, body) = answer.into_parts();
+    let mut response = Response::new(Body::new(body.map_frame(without_trailers)));
+    *response.status_mut() = parts.status;
+    *response.headers_mut() = pass_to_browser(&parts.headers, upgraded);
+    Ok(response)
+}
+
+/// Drops trailers: they are headers too, and none is needed.
+fn without_trailers(frame: http_body::Frame<bytes::Bytes>) -> http_body::Frame<bytes::Bytes> {
+    match frame.into_data() {
+        Ok(data) => http_body::Frame::data(data),
+        Err(_) => http_body::Frame::data(bytes::Bytes::new()),
+    }
+}

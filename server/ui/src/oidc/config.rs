@@ -1,0 +1,90 @@
+//! Configuration of sign-in at an OpenID Connect issuer.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use anyhow::{Context, bail};
+use url::{Host, Url};
+
+use super::{CALLBACK, Client};
+
+/// Configuration of the client at the issuer, except the client ID.
+#[derive(Debug, Clone, Default)]
+pub struct SignInConfig {
+    /// The client's secret, read at each use; a public client has none.
+    pub secret_file: Option<PathBuf>,
+    /// Where the issuer sends people back; the UI's own address where there is none.
+    pub redirect_url: Option<Url>,
+    /// What the issuer is asked for beside `openid`.
+    pub scopes: Vec<String>,
+}
+
+impl SignInConfig {
+    /// The client at the issuer; `ui` is the address of the UI, which browsers use unless configured otherwise.
+    pub fn validate(&self, ui: SocketAddr) -> anyhow::Result<Client> {
+        if let Some(path) = &self.secret_file {
+            let flag = || format!("--oidc-client-secret-file {}", path.display());
+            if std::fs::read_to_string(path).with_context(flag)?.trim().is_empty() {
+                bail!("{}: it is empty", flag());
+            }
+        }
+        let redirect_url = match &self.redirect_url {
+            Some(url) => url.clone(),
+            None => Url::parse(&format!("http://{ui}{CALLBACK}"))?,
+        };
+        if let Some(wrong) = wrong_with(&redirect_url) {
+            bail!("--oidc-redirect-url {redirect_url}: {wrong}");
+        }
+        let named = self.scopes.iter().map(|scope| scope.trim()).filter(|s| !s.is_empty() && *s != "openid");
+        let scopes = std::iter::once("openid").chain(named).map(str::to_owned).collect();
+        Ok(Client { secret_file: self.secret_file.clone(), redirect_url, scopes })
+    }
+}
+
+/// Why people must not, or cannot, be sent back there.
+fn wrong_with(url: &Url) -> Option<String> {
+    let loopback = match url.host() {
+        Some(Host::Domain(name)) => name == "localhost",
+        Some(Host::Ipv4(address)) => address.is_loopback(),
+        Some(Host::Ipv6(address)) => address.is_loopback(),
+        None => false,
+    };
+    match url.scheme() {
+        "https" => {}
+        "http" if loopback => {}
+        "http" => return Some("only a loopback address may have plain http; put TLS before the UI".to_owned()),
+        _ => return Some("it has to be an https URL".to_owned()),
+    }
+    let bare = url.query().is_none() && url.fragment().is_none() && url.username().is_empty();
+    (url.path() != CALLBACK || !bare || url.password().is_some())
+        .then(|| format!("it has to end with {CALLBACK}, where the UI waits for people"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn people_are_sent_back_to_the_ui_alone() {
+        let ui: SocketAddr = "127.0.0.1:7080".parse().unwrap();
+        let scopes = ["groups", "openid", " offline_access"].map(str::to_owned).to_vec();
+        let client = SignInConfig { scopes, ..SignInConfig::default() }.validate(ui).unwrap();
+        assert_eq!(client.redirect_url.as_str(), "http://127.0.0.1:7080/ui/oidc/callback");
+        assert_eq!(client.scopes, ["openid", "groups", "offline_access"]);
+        let cases = [
+            ("https://fleet.example.com/ui/oidc/callback", None),
+            ("http://localhost:7080/ui/oidc/callback", None),
+            ("http://[::1]:7080/ui/oidc/callback", None),
+            ("http://fleet.example.com/ui/oidc/callback", Some("only a loopback address may have plain http")),
+            ("ftp://localhost/ui/oidc/callback", Some("it has to be an https URL")),
+            ("https://fleet.example.com/", Some("it has to end with /ui/oidc/callback")),
+            ("https://fleet.example.com/ui/oidc/callback?a=b", Some("it has to end with /ui/oidc/callback")),
+        ];
+        for (url, expected) in cases {
+            let config = SignInConfig { redirect_url: Some(url.parse().unwrap()), ..SignInConfig::default() };
+            let got = config.validate(ui).err().map(|e| e.to_string());
+            assert_eq!(got.is_some(), expected.is_some(), "{url} {got:?}");
+            assert!(got.unwrap_or_default().contains(expected.unwrap_or_default()), "{url}");
+        }
+    }
+}

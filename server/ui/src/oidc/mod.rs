@@ -1,0 +1,307 @@
+//! Signing in at an OpenID Connect issuer: the authorization code flow with PKCE.
+//!
+//! The browser is redirected to the issuer with the state of the sign-in in a sealed cookie ([`flow`]). The code that
+//! it returns is exchanged for tokens ([`exchange`]), and these become a session ([`sessions`]). A session has no
+//! credential but its ID token: the control plane's API server is configured with the same issuer and authenticates the
+//! user. This process therefore needs no right to impersonate.
+
+mod config;
+mod exchange;
+mod flow;
+mod page;
+mod sessions;
+
+use crowsnest_apimachinery::status::ApiError;
+use crowsnest_process::reply::StatusResponse;
+use crowsnest_process::reply::code;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use axum::extract::{Query, State};
+use axum::response::Response;
+use crowsnest_apiserver::authn::Oidc;
+use crowsnest_apiserver::authn::oidc::{ClaimError, OidcError, whole};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+use jiff::Timestamp;
+use serde::Deserialize;
+use tokio_util::task::TaskTracker;
+use url::Url;
+
+use super::Ui;
+use super::cookies::{self, Cookie, SameSite};
+use super::seal::Seal;
+pub use config::SignInConfig;
+use crowsnest_process::reply::Body;
+use flow::{Flow, PATIENCE, local_path};
+use page::{ONCE_MORE, Refusal};
+use sessions::{Fresh, Sessions};
+
+/// Paths where a sign-in begins and to which the issuer redirects.
+pub(super) const LOGIN: &str = "/ui/oidc/login";
+pub const CALLBACK: &str = "/ui/oidc/callback";
+
+/// Client configuration at the issuer, except the client ID.
+#[derive(Debug, Clone)]
+pub struct Client {
+    pub secret_file: Option<PathBuf>,
+    pub redirect_url: Url,
+    pub scopes: Vec<String>,
+}
+
+/// See the module.
+pub struct SignIn {
+    oidc: Arc<Oidc>,
+    client: Client,
+    seal: Seal,
+    sessions: Sessions,
+    /// Renewals in progress, which are completed at shutdown.
+    renewals: TaskTracker,
+}
+
+impl SignIn {
+    /// The process waits for `renewals` at shutdown.
+    pub fn new(oidc: Arc<Oidc>, client: Client, seal: Seal, renewals: TaskTracker) -> Self {
+        Self { oidc, client, seal, sessions: Sessions::new(), renewals }
+    }
+
+    /// Host name under which browsers return to this server after signing in.
+    pub fn host(&self) -> Option<&str> {
+        self.client.redirect_url.host_str()
+    }
+
+    /// True for HTTPS. Plain HTTP is allowed for loopback addresses only, where some browsers ignore `Secure` cookies.
+    fn secure(&self) -> bool {
+        self.client.redirect_url.scheme() == "https"
+    }
+
+    fn cookie(&self, kind: Kind, value: &str) -> Cookie {
+        let (name, same_site, max_age) = match kind {
+            // The issuer's site redirects the browser, and that request must carry the cookie.
+            Kind::Flow => ("crowsnest-sign-in", SameSite::Lax, Some(PATIENCE.as_secs())),
+            Kind::Session => ("crowsnest-oidc", SameSite::Strict, None),
+        };
+        Cookie { name, value: value.to_owned(), same_site, max_age, secure: self.secure() }
+    }
+
+    /// Session handle of a browser.
+    pub(super) fn handle(&self, headers: &HeaderMap) -> Option<String> {
+        cookies::find(headers, &self.cookie(Kind::Session, "").full_name())
+    }
+
+    /// Name of the issuer and start address, for the sign-in page.
+    pub(super) fn offer(&self) -> serde_json::Value {
+        let issuer = self.oidc.settings().issuer_url();
+        let name = Url::parse(issuer).ok().and_then(|url| url.host_str().map(str::to_owned));
+        // A sign-in must begin at the host where it ends, because cookies are bound to a host.
+        let begin = self.client.redirect_url.join(LOGIN).map(String::from);
+        serde_json::json!({"name": name, "login": begin.unwrap_or_else(|_| LOGIN.to_owned())})
+    }
+
+    /// Ends the browser's session. Returns the cookie that deletes it and the issuer's sign-out address, if any.
+    pub(super) async fn sign_out(&self, headers: &HeaderMap) -> (Cookie, Option<String>) {
+        let gone = self.cookie(Kind::Session, "").gone();
+        let Some(handle) = self.handle(headers) else { return (gone, None) };
+        let Some(refresh_token) = self.sessions.close(&handle).await else { return (gone, None) };
+        if let Some(token) = refresh_token
+            && let Err(error) = exchange::revoke(&self.oidc, &self.client, &token).await
+        {
+            tracing::warn!(error = whole(&error), "a refresh token could not be revoked");
+        }
+        let published = self.oidc.issuer().published().await.ok();
+        let end = published.and_then(|published| published.metadata.end_session_endpoint.clone());
+        (gone, end.and_then(|end| end_session(&end, self.oidc.settings().client_id())))
+    }
+
+    /// Starts a sign-in. Returns the address to redirect to and the cookie with its state.
+    async fn begin(&self, back: String) -> Result<(Url, Cookie), Refusal> {
+        let published = self.oidc.issuer().published().await.map_err(|error| Refusal::of_issuer(&error))?;
+        let endpoint = published.metadata.authorization_endpoint.as_deref().and_then(|url| Url::parse(url).ok());
+        let endpoint = endpoint
+            .ok_or_else(|| Refusal::of_exchange(&exchange::ExchangeError::NoEndpoint("authorization_endpoint")))?;
+        let flow = Flow::new(rand::random(), back, Timestamp::now());
+        let sealed = flow::close(&self.seal, &flow, rand::random()).ok_or_else(|| {
+            Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "This sign-in can't be kept in a cookie.", ONCE_MORE)
+        })?;
+        let url = flow.authorization_url(endpoint, self.oidc.settings().client_id(), &self.client);
+        Ok((url, self.cookie(Kind::Flow, &sealed)))
+    }
+
+    /// The sign-in in progress of a browser.
+    fn pending(&self, headers: &HeaderMap) -> Option<Flow> {
+        let cookie = cookies::find(headers, &self.cookie(Kind::Flow, "").full_name())?;
+        flow::open(&self.seal, &cookie, Timestamp::now())
+    }
+
+    /// Checks the returned values and exchanges the code for tokens.
+    async fn finish(&self, flow: &Flow, brought: &Brought) -> Result<Fresh, Refusal> {
+        if brought.state.as_deref() != Some(flow.state.as_str()) {
+            let what =
+                "This is the answer to another sign-in than the one that was begun here last: its state differs.";
+            return Err(Refusal::new(StatusCode::BAD_REQUEST, what, ONCE_MORE));
+        }
+        let issuer = self.oidc.settings().issuer_url();
+        if let Some(other) = brought.iss.as_deref().filter(|iss| *iss != issuer) {
+            let what = format!("This answer comes from {other}, but the sign-in was begun at {issuer}.");
+            return Err(Refusal::new(StatusCode::BAD_REQUEST, what, ONCE_MORE));
+        }
+        if let Some(error) = &brought.error {
+            return Err(Refusal::by_issuer(error, brought.error_description.as_deref()));
+        }
+        let Some(code) = brought.code.as_deref().filter(|code| !code.is_empty()) else {
+            let what = "The identity provider sent you back without a code.";
+            return Err(Refusal::new(StatusCode::BAD_REQUEST, what, ONCE_MORE));
+        };
+        let tokens = exchange::redeem(&self.oidc, &self.client, code, &flow.verifier).await;
+        let tokens = tokens.map_err(|error| Refusal::of_exchange(&error))?;
+        let Some(id_token) = tokens.id_token else {
+            let what = "The identity provider gave no id_token.";
+            let next = "Whoever runs the identity provider has to allow this client the scope openid.";
+            return Err(Refusal::new(StatusCode::BAD_GATEWAY, what, next));
+        };
+        let claims = self.oidc.verify(&id_token).await.map_err(|error| Refusal::of_token(&error))?;
+        if claims.get("nonce").and_then(serde_json::Value::as_str) != Some(flow.nonce.as_str()) {
+            let what =
+                "The identity provider's token is not accepted: it was made for another sign-in, its nonce differs.";
+            return Err(Refusal::new(StatusCode::UNAUTHORIZED, what, ONCE_MORE));
+        }
+        let refused = |error: ClaimError| Refusal::of_token(&OidcError::from(error));
+        self.oidc.user(&claims).map_err(refused)?;
+        Ok(Fresh { id_token, claims, refresh_token: tokens.refresh_token })
+    }
+
+    /// Refusal for a user whom the control plane does not accept.
+    fn unknown(&self, failure: &ApiError) -> Refusal {
+        let said = &failure.message;
+        match code(failure) {
+            StatusCode::UNAUTHORIZED => {
+                let settings = self.oidc.settings();
+                let next = format!(
+                    "Whoever runs the control plane has to start its API server with --oidc-issuer-url={} and \
+                     --oidc-client-id={}, and with the other --oidc-* flags as Crowsnest has them.",
+                    settings.issuer_url(),
+                    settings.client_id()
+                );
+                let what = "The identity provider knows you, but the control plane does not accept its token.";
+                Refusal::new(StatusCode::UNAUTHORIZED, what, next)
+            }
+            status => {
+                let what = format!("The control plane can't be asked who you are: {said}");
+                Refusal::new(status, what, "Try it again in a moment.")
+            }
+        }
+    }
+}
+
+/// Kinds of cookies.
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    Flow,
+    Session,
+}
+
+/// The issuer's sign-out address. The user confirms there: an ID token hint would avoid this, but a token must not be
+/// in an address.
+fn end_session(endpoint: &str, client_id: &str) -> Option<String> {
+    let mut url = Url::parse(endpoint).ok()?;
+    url.query_pairs_mut().append_pair("client_id", client_id);
+    Some(url.into())
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Begin {
+    #[serde(rename = "return")]
+    back: Option<String>,
+}
+
+/// `GET /ui/oidc/login`.
+pub(super) async fn login(State(ui): State<Ui>, Query(begin): Query<Begin>) -> Response<Body> {
+    let back = local_path(begin.back.as_deref().unwrap_or_default());
+    let Some(sign_in) = &ui.oidc else { return not_offered() };
+    match sign_in.begin(back.clone()).await {
+        Ok((url, cookie)) => redirect(url.as_str(), &[cookie]),
+        Err(refusal) => refused(&refusal, &back, &[]),
+    }
+}
+
+/// Parameters of the redirect from the issuer.
+#[derive(Deserialize)]
+pub(super) struct Brought {
+    code: Option<String>,
+    state: Option<String>,
+    iss: Option<String>,
+    error: Option<String>,
+    error_description: Option<String>,
+}
+
+/// `GET /ui/oidc/callback`.
+pub(super) async fn callback(
+    State(ui): State<Ui>,
+    headers: HeaderMap,
+    Query(brought): Query<Brought>,
+) -> Response<Body> {
+    let Some(sign_in) = &ui.oidc else { return not_offered() };
+    let spent = sign_in.cookie(Kind::Flow, "").gone();
+    let Some(flow) = sign_in.pending(&headers) else {
+        let what = "This browser has not begun a sign-in here, or too long ago.";
+        return refused(&Refusal::new(StatusCode::BAD_REQUEST, what, ONCE_MORE), "/", &[spent]);
+    };
+    let fresh = match sign_in.finish(&flow, &brought).await {
+        Ok(fresh) => fresh,
+        Err(refusal) => return refused(&refusal, &flow.back, &[spent]),
+    };
+    let known = match ui.upstream.as_bearer(&fresh.id_token) {
+        Ok(actor) => actor.whoami().await,
+        Err(failure) => Err(failure),
+    };
+    match known {
+        Ok(_) => {
+            // A browser has one session at a time, so an earlier session or token is removed.
+            if let Some(handle) = sign_in.handle(&headers) {
+                sign_in.sessions.close(&handle).await;
+            }
+            let handle = sign_in.sessions.open(fresh, flow.nonce, rand::random());
+            let opened = sign_in.cookie(Kind::Session, &handle);
+            redirect(&flow.back, &[spent, opened, ui.tokens.end(&headers), ui.identities.end(&headers)])
+        }
+        Err(failure) => refused(&sign_in.unknown(&failure), &flow.back, &[spent]),
+    }
+}
+
+fn not_offered() -> Response<Body> {
+    let what = "Signing in with an identity provider is not set up here.";
+    let next =
+        "Sign in with a token on the first page, or start Crowsnest with --oidc-issuer-url and --oidc-client-id.";
+    refused(&Refusal::new(StatusCode::NOT_FOUND, what, next), "/", &[])
+}
+
+fn refused(refusal: &Refusal, back: &str, cookies: &[Cookie]) -> Response<Body> {
+    tracing::info!(why = refusal.what, "a sign-in ended without a session");
+    dressed(refusal.page(back), cookies)
+}
+
+fn redirect(to: &str, cookies: &[Cookie]) -> Response<Body> {
+    let Ok(location) = HeaderValue::from_str(to) else {
+        return ApiError::internal("that is no address to go to").into_response();
+    };
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::SEE_OTHER;
+    response.headers_mut().insert(header::LOCATION, location);
+    dressed(response, cookies)
+}
+
+/// Adds cookies and forbids caching.
+fn dressed(mut response: Response<Body>, cookies: &[Cookie]) -> Response<Body> {
+    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    cookies::set(response, cookies)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_session_holds_no_token() {
+        let url = end_session("https://id.example.com/logout?a=b", "crows nest");
+        assert_eq!(url.as_deref(), Some("https://id.example.com/logout?a=b&client_id=crows+nest"));
+    }
+}

@@ -1,0 +1,129 @@
+//! The embedded files of the UI, compressed for browsers that take it. Unknown paths without a dot get the page itself: routing
+//! happens in the browser.
+
+use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodRouter, get};
+use crowsnest_apimachinery::status::ApiError;
+use crowsnest_process::reply::StatusResponse;
+use http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
+use rust_embed::{EmbeddedFile, RustEmbed};
+use tower_http::compression::CompressionLayer;
+
+use crowsnest_process::reply::Body;
+
+#[derive(RustEmbed)]
+#[folder = "$CROWSNEST_WEB_DIR"]
+struct Files;
+
+/// Any GET that is no API.
+pub fn service<S: Clone + Send + Sync + 'static>() -> MethodRouter<S> {
+    get(page).layer(CompressionLayer::new())
+}
+
+async fn page(uri: Uri, headers: HeaderMap) -> Response {
+    let path = uri.path().trim_start_matches('/');
+    let asset = path.rsplit('/').next().is_some_and(|name| name.contains('.'));
+    let wanted = if asset { path } else { "index.html" };
+    let Some(file) = Files::get(wanted) else { return StatusCode::NOT_FOUND.into_response() };
+    let Ok(tag) = HeaderValue::try_from(tag(&file)) else {
+        return ApiError::internal("a file's tag is no header").into_response();
+    };
+    let known = is_known(&headers, tag.as_bytes());
+    let mut response = Response::new(if known { Body::empty() } else { Body::from(file.data.into_owned()) });
+    let told = response.headers_mut();
+    let kind = match wanted.rsplit('.').next().unwrap_or_default() {
+        "html" => "text/html; charset=utf-8",
+        "js" => "text/javascript",
+        "css" => "text/css",
+        "svg" => "image/svg+xml",
+        "json" => "application/json",
+        "woff2" => "font/woff2",
+        _ => "application/octet-stream",
+    };
+    told.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    // Vite puts a content hash into the names below assets/; of all else the browser asks whether it is as it was.
+    let cache = if wanted.starts_with("assets/") { "public, max-age=31536000, immutable" } else { "no-cache" };
+    told.insert(header::CACHE_CONTROL, HeaderValue::from_static(cache));
+    told.insert(header::ETAG, tag);
+    told.insert(header::VARY, HeaderValue::from_static("accept-encoding"));
+    if known {
+        *response.status_mut() = StatusCode::NOT_MODIFIED;
+    }
+    response
+}
+
+/// A weak one: it stays the same however the file is compressed.
+fn tag(file: &EmbeddedFile) -> String {
+    let hash = file.metadata.sha256_hash();
+    let hex: String = hash.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+    format!("W/\"{hex}\"")
+}
+
+/// Whether the browser has the file with this tag.
+fn is_known(headers: &HeaderMap, tag: &[u8]) -> bool {
+    let told = headers.get_all(header::IF_NONE_MATCH).iter();
+    let mut tags = told.flat_map(|value| value.as_bytes().split(|byte| *byte == b',')).map(<[u8]>::trim_ascii);
+    tags.any(|known| known == b"*" || opaque(known) == opaque(tag))
+}
+
+/// A tag without what says that it is weak.
+fn opaque(tag: &[u8]) -> &[u8] {
+    tag.strip_prefix(b"W/").unwrap_or(tag)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::Request;
+    use http_body_util::BodyExt;
+    use tower::ServiceExt;
+
+    async fn ask(path: &str, headers: &[(header::HeaderName, &str)]) -> Response {
+        let mut request = Request::get(path);
+        for (name, value) in headers {
+            request = request.header(name, *value);
+        }
+        service::<()>().oneshot(request.body(Body::empty()).unwrap()).await.unwrap()
+    }
+
+    async fn size(response: Response) -> usize {
+        response.into_body().collect().await.unwrap().to_bytes().len()
+    }
+
+    #[tokio::test]
+    async fn pages_are_compressed_and_known_again() {
+        for path in Files::iter().filter(|path| !path.ends_with(".woff2")) {
+            let address = format!("/{path}");
+            let plain = ask(&address, &[]).await;
+            assert!(!plain.headers().contains_key(header::CONTENT_ENCODING), "{path}");
+            let small = ask(&address, &[(header::ACCEPT_ENCODING, "gzip")]).await;
+            assert_eq!(small.headers()[header::CONTENT_ENCODING], "gzip", "{path}");
+            assert_eq!(plain.headers()[header::ETAG], small.headers()[header::ETAG], "{path}");
+            for answer in [&plain, &small] {
+                let vary: Vec<_> = answer.headers().get_all(header::VARY).iter().collect();
+                assert_eq!(vary, ["accept-encoding"], "{path}");
+                let cache = answer.headers()[header::CACHE_CONTROL].to_str().unwrap();
+                let forever = "public, max-age=31536000, immutable";
+                assert_eq!(cache, if path.starts_with("assets/") { forever } else { "no-cache" }, "{path}");
+            }
+            let tag = plain.headers()[header::ETAG].to_str().unwrap().to_owned();
+            let (plain, small) = (size(plain).await, size(small).await);
+            assert!(small < plain || plain < 200, "{path}: {small} of {plain} bytes");
+
+            let tags = format!("\"other\", {tag}");
+            let known = ask(&address, &[(header::IF_NONE_MATCH, tags.as_str())]).await;
+            assert_eq!(known.status(), StatusCode::NOT_MODIFIED, "{path}");
+            assert_eq!(known.headers()[header::ETAG], tag.as_str(), "{path}");
+            assert_eq!(size(known).await, 0, "{path}");
+            let changed = ask(&address, &[(header::IF_NONE_MATCH, "W/\"other\"")]).await;
+            assert_eq!(changed.status(), StatusCode::OK, "{path}");
+        }
+    }
+
+    #[tokio::test]
+    async fn paths_of_views_are_the_page() {
+        let (page, view) = (ask("/", &[]).await, ask("/object?cluster=a", &[]).await);
+        assert_eq!(page.headers()[header::ETAG], view.headers()[header::ETAG]);
+        assert_eq!(ask("/assets/none.js", &[]).await.status(), StatusCode::NOT_FOUND);
+    }
+}

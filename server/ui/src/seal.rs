@@ -1,0 +1,260 @@
+//! Sealing of cookies with AES-256-GCM: only holders of the key can read or create a cookie's content.
+//!
+//! Keys are derived from the lines of a file, so they survive a restart and replicas can share them. The first line
+//! seals cookies, all lines open them: a new first line rotates the key, and cookies sealed with the old key stay valid
+//! until its line is removed. Random 96-bit nonces allow 2^32 cookies per key (NIST SP 800-38D, section 8.3).
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::Context;
+use arc_swap::ArcSwap;
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use ring::hkdf::{HKDF_SHA256, Salt};
+
+use crowsnest_process::data_dir::{self as datadir, DataDir};
+
+/// Default key file in a data directory.
+const FILE: &str = "ui-session-key";
+/// Minimum length of a key line in characters.
+const SHORTEST: usize = 32;
+/// Maximum number of keys in a file: the current one and those being retired.
+const MOST_KEYS: usize = 8;
+/// Browsers keep cookies of 4096 bytes, name and attributes included.
+pub(super) const LONGEST: usize = 3900;
+/// HKDF context of the cookie keys.
+const INFO: &[u8] = b"crowsnest ui cookies, version 1";
+
+/// Reason why the lines of a file are not valid keys. Messages contain nothing from the file.
+#[derive(Debug, thiserror::Error)]
+pub enum KeyError {
+    #[error("it has no key: each line is one, of {SHORTEST} characters or more")]
+    None,
+    #[error("line {0} is too short for a key: it needs {SHORTEST} characters or more")]
+    Short(usize),
+    #[error("it has more than {MOST_KEYS} keys")]
+    Many,
+    #[error("the key of line {0} can't be derived")]
+    Derive(usize),
+}
+
+/// Purpose of a cookie: a cookie sealed for another purpose does not open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// A sign-in in progress at an OIDC issuer.
+    Flow,
+    /// A session with a token.
+    Session,
+}
+
+impl Purpose {
+    fn bytes(self) -> &'static [u8] {
+        match self {
+            Purpose::Flow => b"crowsnest sign-in",
+            Purpose::Session => b"crowsnest session",
+        }
+    }
+}
+
+/// Cookie keys. Cheap to clone; clones share the current keys.
+#[derive(Clone)]
+pub struct Seal(Arc<ArcSwap<Vec<LessSafeKey>>>);
+
+impl std::fmt::Debug for Seal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Seal")
+    }
+}
+
+impl Seal {
+    pub fn new(text: &str) -> Result<Self, KeyError> {
+        Ok(Self(Arc::new(ArcSwap::from_pointee(keys(text)?))))
+    }
+
+    /// Reads the keys from the file that a flag names.
+    pub fn read(path: &Path) -> anyhow::Result<Self> {
+        let flag = || format!("--ui-session-key-file {}", path.display());
+        let text = std::fs::read_to_string(path).with_context(flag)?;
+        Self::new(&text).with_context(flag)
+    }
+
+    /// Reads the key of a data directory; creates it at the first start.
+    pub fn of_data_dir(dir: &DataDir) -> anyhow::Result<Self> {
+        let path = dir.root().join(FILE);
+        let text = match std::fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => created(&path)?,
+            Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
+        };
+        Self::new(&text).with_context(|| format!("{}: delete the file to have a new key created", path.display()))
+    }
+
+    /// Replaces the keys with those in `text`.
+    pub fn replace(&self, text: &str) -> Result<(), KeyError> {
+        self.0.store(Arc::new(keys(text)?));
+        Ok(())
+    }
+
+    /// Seals `content` into a cookie value; `None` if it is too large for a cookie. Each call needs a fresh `nonce`.
+    pub(super) fn close(&self, purpose: Purpose, content: &[u8], nonce: [u8; NONCE_LEN]) -> Option<String> {
+        let keys = self.0.load();
+        let mut sealed = content.to_vec();
+        let unique = Nonce::assume_unique_for_key(nonce);
+        keys.first()?.seal_in_place_append_tag(unique, Aad::from(purpose.bytes()), &mut sealed).ok()?;
+        let text = URL_SAFE_NO_PAD.encode([nonce.as_slice(), &sealed].concat());
+        (text.len() <= LONGEST).then_some(text)
+    }
+
+    /// Opens a value that [`Seal::close`] sealed for this purpose; `None` for any other value.
+    pub(super) fn open(&self, purpose: Purpose, value: &str) -> Option<Vec<u8>> {
+        if value.len() > LONGEST {
+            return None;
+        }
+        let bytes = URL_SAFE_NO_PAD.decode(value).ok()?;
+        let (nonce, sealed) = bytes.split_at_checked(NONCE_LEN)?;
+        let keys = self.0.load();
+        keys.iter().find_map(|key| {
+            let nonce = Nonce::try_assume_unique_for_key(nonce).ok()?;
+            let mut sealed = sealed.to_vec();
+            let opened = key.open_in_place(nonce, Aad::from(purpose.bytes()), &mut sealed).ok()?;
+            Some(opened.to_vec())
+        })
+    }
+}
+
+fn created(path: &Path) -> anyhow::Result<String> {
+    let text = format!("{}\n", URL_SAFE_NO_PAD.encode(rand::random::<[u8; 32]>()));
+    datadir::write_private(path, text.as_bytes()).with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(text)
+}
+
+fn keys(text: &str) -> Result<Vec<LessSafeKey>, KeyError> {
+    let lines = text.lines().map(str::trim).enumerate().filter(|(_, line)| !line.is_empty());
+    let keys: Vec<LessSafeKey> = lines.map(|(at, line)| derived(at + 1, line)).collect::<Result<_, _>>()?;
+    match keys.len() {
+        0 => Err(KeyError::None),
+        count if count > MOST_KEYS => Err(KeyError::Many),
+        _ => Ok(keys),
+    }
+}
+
+fn derived(at: usize, line: &str) -> Result<LessSafeKey, KeyError> {
+    if line.len() < SHORTEST {
+        return Err(KeyError::Short(at));
+    }
+    let secret = Salt::new(HKDF_SHA256, &[]).extract(line.as_bytes());
+    let derived = secret.expand(&[INFO], &AES_256_GCM).map_err(|_| KeyError::Derive(at))?;
+    Ok(LessSafeKey::new(UnboundKey::from(derived)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use proptest::prelude::*;
+    use rstest::rstest;
+
+    use super::*;
+
+    const ONE: &str = "one-one-one-one-one-one-one-one-one";
+    const TWO: &str = "two-two-two-two-two-two-two-two-two";
+
+    fn seal(text: &str) -> Seal {
+        Seal::new(text).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    #[test]
+    fn only_the_same_key_and_purpose_open_a_cookie() {
+        let (ours, theirs) = (seal(ONE), seal(TWO));
+        let value = ours.close(Purpose::Session, b"a bearer token", [9; NONCE_LEN]).unwrap();
+        assert_eq!(ours.open(Purpose::Session, &value).as_deref(), Some(&b"a bearer token"[..]));
+        assert_eq!(ours.open(Purpose::Flow, &value), None);
+        assert_eq!(theirs.open(Purpose::Session, &value), None);
+        assert!(!value.contains("bearer") && !value.contains(&URL_SAFE_NO_PAD.encode("bearer")));
+    }
+
+    #[test]
+    fn every_changed_byte_is_noticed() {
+        let ours = seal(ONE);
+        let value = ours.close(Purpose::Session, b"a bearer token", [9; NONCE_LEN]).unwrap();
+        let bytes = URL_SAFE_NO_PAD.decode(&value).unwrap();
+        for at in 0..bytes.len() {
+            let mut changed = bytes.clone();
+            changed[at] ^= 1;
+            assert_eq!(ours.open(Purpose::Session, &URL_SAFE_NO_PAD.encode(&changed)), None, "byte {at}");
+            assert_eq!(ours.open(Purpose::Session, &URL_SAFE_NO_PAD.encode(&bytes[..at])), None, "the first {at}");
+        }
+    }
+
+    #[test]
+    fn keys_are_rotated_without_ending_sessions() {
+        let ours = seal(ONE);
+        let before = ours.close(Purpose::Session, b"a", [1; NONCE_LEN]).unwrap();
+        ours.replace(&format!("{TWO}\n{ONE}\n")).unwrap();
+        let after = ours.close(Purpose::Session, b"a", [2; NONCE_LEN]).unwrap();
+        assert!(ours.open(Purpose::Session, &before).is_some());
+        assert!(
+            seal(TWO).open(Purpose::Session, &after).is_some() && seal(ONE).open(Purpose::Session, &after).is_none()
+        );
+        ours.replace(TWO).unwrap();
+        assert!(ours.open(Purpose::Session, &before).is_none() && ours.open(Purpose::Session, &after).is_some());
+        // An invalid key leaves the current keys in use.
+        assert!(ours.replace("short").is_err());
+        assert!(ours.open(Purpose::Session, &after).is_some());
+    }
+
+    #[rstest]
+    #[case::empty("", "it has no key: each line is one, of 32 characters or more")]
+    #[case::blank("\n  \n", "it has no key: each line is one, of 32 characters or more")]
+    #[case::short(
+        "one-one-one-one-one-one-one-one-one\nsecret",
+        "line 2 is too short for a key: it needs 32 characters or more"
+    )]
+    #[case::many(&format!("{ONE}\n").repeat(9), "it has more than 8 keys")]
+    fn what_is_no_key_is_refused_and_not_repeated(#[case] text: &str, #[case] expected: &str) {
+        assert_eq!(Seal::new(text).unwrap_err().to_string(), expected);
+    }
+
+    #[test]
+    fn what_is_too_large_for_a_cookie_is_not_sealed() {
+        let ours = seal(ONE);
+        assert!(ours.close(Purpose::Session, &[b'a'; 2_800], [1; NONCE_LEN]).is_some());
+        assert!(ours.close(Purpose::Session, &[b'a'; 3_900], [1; NONCE_LEN]).is_none());
+    }
+
+    #[test]
+    fn a_data_directory_keeps_its_key_for_its_owner_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().join("data");
+        let dir = DataDir::open(&root, false).unwrap();
+        let value = Seal::of_data_dir(&dir).unwrap().close(Purpose::Session, b"a", [1; NONCE_LEN]).unwrap();
+        assert!(Seal::of_data_dir(&dir).unwrap().open(Purpose::Session, &value).is_some());
+        let mode = std::fs::metadata(root.join(FILE)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        std::fs::write(root.join(FILE), "cut").unwrap();
+        let error = format!("{:#}", Seal::of_data_dir(&dir).unwrap_err());
+        assert!(error.contains("delete the file to have a new key created") && !error.contains("cut"), "{error}");
+    }
+
+    proptest! {
+        /// Text that was not sealed here never opens and never panics.
+        #[test]
+        fn arbitrary_text_never_opens(text in "\\PC{0,300}") {
+            prop_assert_eq!(seal(ONE).open(Purpose::Session, &text), None);
+        }
+
+        #[test]
+        fn arbitrary_bytes_never_open(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            prop_assert_eq!(seal(ONE).open(Purpose::Session, &URL_SAFE_NO_PAD.encode(bytes)), None);
+        }
+
+        #[test]
+        fn whatever_is_sealed_opens_unchanged(bytes in prop::collection::vec(any::<u8>(), 0..2_000), nonce: [u8; 12]) {
+            let ours = seal(ONE);
+            let value = ours.close(Purpose::Flow, &bytes, nonce);
+            prop_assert_eq!(value.and_then(|value| ours.open(Purpose::Flow, &value)), Some(bytes));
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Sessions: a bearer token sealed in a cookie (`tokens`), a handle of a token issued by an identity provider (`oidc`),
+//! or a handle of a kubeconfig's credentials (`identities`). The control plane authenticates the user in each case.
+//!
+//! A cookie that is not a valid session is refused without any request to the control plane.
+
+use axum::extract::State;
+use axum::response::Response;
+use crowsnest_apimachinery::status::ApiError;
+use crowsnest_process::reply::StatusResponse;
+use http::{HeaderMap, StatusCode};
+use serde::Deserialize;
+
+use super::Ui;
+use super::cookies::{self, Cookie};
+use super::identities::user_of;
+use super::tokens::Random;
+use super::upstream::Actor;
+use crowsnest_process::reply::json;
+
+/// Maximum number of concurrent sign-ins: each sends a request of an unauthenticated client to the control plane.
+pub const ATTEMPTS: usize = 16;
+
+/// The user of a session; renews the token if necessary.
+pub(super) async fn actor(ui: &Ui, headers: &HeaderMap) -> Result<Actor, ApiError> {
+    if let Some(sign_in) = &ui.oidc
+        && let Some(handle) = sign_in.handle(headers)
+    {
+        return ui.upstream.as_bearer(&sign_in.token(&handle).await?);
+    }
+    if let Some(actor) = ui.identities.actor(headers)? {
+        return Ok(actor);
+    }
+    let token = ui.tokens.token(headers)?.ok_or_else(ApiError::unauthorized)?;
+    ui.upstream.as_bearer(&token)
+}
+
+/// Credential of a sign-in: exactly one of the fields. Has no `Debug`, because credentials must not be logged.
+#[derive(Deserialize)]
+pub struct SignIn {
+    token: Option<String>,
+    kubeconfig: Option<String>,
+}
+
+/// `POST /ui/session`.
+pub async fn sign_in(State(ui): State<Ui>, headers: HeaderMap, axum::Json(sign_in): axum::Json<SignIn>) -> Response {
+    match opened(&ui, &sign_in).await {
+        Ok((user, opened)) => {
+            // One session at a time: whatever was there before is forgotten.
+            let (mut set, _) = ended(&ui, &headers).await;
+            set.retain(|gone| gone.name != opened.name);
+            set.push(opened);
+            cookies::set(json(StatusCode::OK, &user), &set)
+        }
+        Err(failure) => failure.into_response(),
+    }
+}
+
+/// `POST /ui/sign-in`: the user of a credential. Opens no session: a page opened with a token in its address shows this
+/// user and requests a confirmation.
+pub async fn preview(State(ui): State<Ui>, axum::Json(sign_in): axum::Json<SignIn>) -> Response {
+    match identified(&ui, &sign_in).await {
+        Ok((user, _)) => json(StatusCode::OK, &user),
+        Err(failure) => failure.into_response(),
+    }
+}
+
+/// Authenticates a credential in the control plane; returns the user and the actor for its requests.
+async fn identified(ui: &Ui, sign_in: &SignIn) -> Result<(serde_json::Value, Actor), ApiError> {
+    let _attempt = ui.attempts.try_acquire().map_err(|_| ApiError::too_many_requests())?;
+    let actor = match &sign_in.kubeconfig {
+        Some(kubeconfig) => ui.upstream.proven(user_of(kubeconfig)?)?,
+        None => ui.upstream.as_bearer(token(sign_in))?,
+    };
+    Ok((actor.whoami().await?, actor))
+}
+
+fn token(sign_in: &SignIn) -> &str {
+    sign_in.token.as_deref().unwrap_or_default().trim()
+}
+
+/// Authenticates a credential and returns the user and the cookie of the new session.
+async fn opened(ui: &Ui, sign_in: &SignIn) -> Result<(serde_json::Value, Cookie), ApiError> {
+    let (user, actor) = identified(ui, sign_in).await?;
+    let sealed = match &sign_in.kubeconfig {
+        Some(_) => None,
+        None => ui.tokens.open(token(sign_in), Random::new()),
+    };
+    // Certificates and tokens too large for a cookie stay in this process.
+    Ok((user, sealed.unwrap_or_else(|| ui.identities.open(actor, rand::random()))))
+}
+
+/// Ends all sessions of a browser. Returns the cookies that delete them and the issuer's sign-out address, if any.
+async fn ended(ui: &Ui, headers: &HeaderMap) -> (Vec<Cookie>, Option<String>) {
+    let mut gone = vec![ui.tokens.end(headers), ui.identities.end(headers)];
+    let mut elsewhere = None;
+    if let Some(oidc) = &ui.oidc {
+        let (cookie, end) = oidc.sign_out(headers).await;
+        gone.push(cookie);
+        elsewhere = end;
+    }
+    (gone, elsewhere)
+}
+
+/// `GET /ui/session`.
+pub async fn current(State(ui): State<Ui>, headers: HeaderMap) -> Response {
+    let user = match actor(&ui, &headers).await {
+        Ok(actor) => actor.whoami().await,
+        Err(failure) => Err(failure),
+    };
+    match user {
+        Ok(user) => json(StatusCode::OK, &user),
+        Err(failure) => failure.into_response(),
+    }
+}
+
+/// `GET /ui/sign-in`: the available ways to sign in other than with a token.
+pub async fn ways(State(ui): State<Ui>) -> Response {
+    json(StatusCode::OK, &serde_json::json!({"oidc": ui.oidc.as_ref().map(|oidc| oidc.offer())}))
+}
+
+/// `DELETE /ui/session`; the response contains the issuer's sign-out address, if any.
+pub async fn sign_out(State(ui): State<Ui>, headers: HeaderMap) -> Response {
+    let (gone, elsewhere) = ended(&ui, &headers).await;
+    cookies::set(json(StatusCode::OK, &serde_json::json!({"endSession": elsewhere})), &gone)
+}

@@ -1,0 +1,210 @@
+//! Sessions of users who signed in with a token. The token is sealed in the browser's cookie, so sessions survive a
+//! restart, and replicas that share the key accept them.
+//!
+//! A session ends at most [`LIFETIME`] after the sign-in. Only the process that handled a sign-out remembers it:
+//! another replica with the same key accepts a copy of the cookie until the session's lifetime ends.
+
+use crowsnest_apimachinery::status::{ApiError, Reason};
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use http::HeaderMap;
+use jiff::{SignedDuration, Timestamp};
+use moka::sync::Cache;
+use serde::{Deserialize, Serialize};
+
+use super::cookies::{self, Cookie, SameSite};
+use super::seal::{Purpose, Seal};
+use super::upstream::is_bearer_token;
+
+const COOKIE: &str = "crowsnest-session";
+/// Lifetime of a session from the sign-in, independent of its use.
+const LIFETIME: SignedDuration = SignedDuration::from_hours(12);
+/// Time for which a sign-out is remembered.
+const REMEMBERED: Duration = Duration::from_secs(LIFETIME.as_secs() as u64);
+/// Maximum number of remembered sign-outs.
+const MOST: u64 = 100_000;
+
+/// Random bytes of a new session: its id and the nonce of its cookie.
+#[derive(Clone, Copy)]
+pub(super) struct Random {
+    pub(super) id: [u8; 16],
+    pub(super) nonce: [u8; 12],
+}
+
+impl Random {
+    pub(super) fn new() -> Self {
+        Self { id: rand::random(), nonce: rand::random() }
+    }
+}
+
+/// Content of a cookie. Has no `Debug`: the token must not be logged.
+#[derive(Serialize, Deserialize)]
+struct Content {
+    id: String,
+    token: String,
+    until: Timestamp,
+}
+
+/// See the module.
+#[derive(Clone)]
+pub struct Tokens {
+    seal: Seal,
+    /// IDs of sessions that were signed out.
+    ended: Cache<String, ()>,
+    /// Browsers connect over HTTPS.
+    secure: bool,
+    clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
+}
+
+impl Tokens {
+    pub fn new(seal: Seal, secure: bool) -> Self {
+        Self::with_clock(seal, secure, Timestamp::now)
+    }
+
+    fn with_clock(seal: Seal, secure: bool, clock: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
+        let ended = Cache::builder().max_capacity(MOST).time_to_live(REMEMBERED).build();
+        Self { seal, ended, secure, clock: Arc::new(clock) }
+    }
+
+    /// Seals a token into the cookie of a new session; `None` if the token is too large.
+    pub(super) fn open(&self, token: &str, random: Random) -> Option<Cookie> {
+        let until = (self.clock)().checked_add(LIFETIME).ok()?;
+        let content = Content { id: URL_SAFE_NO_PAD.encode(random.id), token: token.to_owned(), until };
+        let content = serde_json::to_vec(&content).ok()?;
+        self.seal.close(Purpose::Session, &content, random.nonce).map(|value| self.cookie(value))
+    }
+
+    /// The token of a browser's session; `None` if it has no session of this kind.
+    pub(super) fn token(&self, headers: &HeaderMap) -> Result<Option<String>, ApiError> {
+        let Some(value) = cookies::find(headers, &self.cookie(String::new()).full_name()) else { return Ok(None) };
+        let over = || ApiError::new(Reason::Unauthorized, "your session is over; sign in again");
+        self.content(&value).map(|content| Some(content.token)).ok_or_else(over)
+    }
+
+    /// Ends a browser's session and returns the cookie that deletes it.
+    pub(super) fn end(&self, headers: &HeaderMap) -> Cookie {
+        let gone = self.cookie(String::new()).gone();
+        if let Some(content) = cookies::find(headers, &gone.full_name()).and_then(|value| self.content(&value)) {
+            self.ended.insert(content.id, ());
+        }
+        gone
+    }
+
+    /// Content of a session that has not ended.
+    fn content(&self, value: &str) -> Option<Content> {
+        let content: Content = serde_json::from_slice(&self.seal.open(Purpose::Session, value)?).ok()?;
+        let holds = (self.clock)() < content.until && !self.ended.contains_key(&content.id);
+        (holds && is_bearer_token(&content.token)).then_some(content)
+    }
+
+    fn cookie(&self, value: String) -> Cookie {
+        Cookie { name: COOKIE, value, same_site: SameSite::Strict, max_age: None, secure: self.secure }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicI64, Ordering};
+
+    use http::header;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const KEY: &str = "a-key-of-more-than-thirty-two-characters";
+
+    fn tokens(secure: bool) -> Tokens {
+        Tokens::new(Seal::new(KEY).unwrap(), secure)
+    }
+
+    fn random() -> Random {
+        Random { id: [1; 16], nonce: [2; 12] }
+    }
+
+    fn with(cookie: &Cookie) -> HeaderMap {
+        let pair = format!("{}={}", cookie.full_name(), cookie.value);
+        HeaderMap::from_iter([(header::COOKIE, pair.parse().unwrap())])
+    }
+
+    fn code(tokens: &Tokens, headers: &HeaderMap) -> Option<u16> {
+        tokens.token(headers).err().map(|failure| failure.code)
+    }
+
+    #[test]
+    fn a_token_is_sealed_and_comes_back() {
+        let tokens = tokens(true);
+        let opened = tokens.open("a.bearer.token", random()).unwrap();
+        assert_eq!((opened.full_name().as_str(), opened.same_site), ("__Host-crowsnest-session", SameSite::Strict));
+        assert!(!opened.value.contains("bearer"));
+        assert_eq!(tokens.token(&with(&opened)).unwrap().as_deref(), Some("a.bearer.token"));
+        assert_eq!(tokens.token(&HeaderMap::new()).unwrap(), None);
+        assert!(tokens.open(&"a".repeat(4_000), random()).is_none());
+    }
+
+    #[test]
+    fn replicas_and_restarts_know_it_by_the_key() {
+        let opened = tokens(false).open("a.bearer.token", random()).unwrap();
+        assert!(tokens(false).token(&with(&opened)).unwrap().is_some());
+        let other = Tokens::new(Seal::new(&KEY.replace('a', "b")).unwrap(), false);
+        assert_eq!(code(&other, &with(&opened)), Some(401));
+    }
+
+    #[test]
+    fn a_copied_cookie_is_worth_nothing_after_the_sign_out() {
+        let tokens = tokens(false);
+        let opened = tokens.open("a.bearer.token", random()).unwrap();
+        let kept = tokens.open("a.bearer.token", Random { id: [3; 16], nonce: [4; 12] }).unwrap();
+        let gone = tokens.end(&with(&opened));
+        assert_eq!((gone.value.as_str(), gone.max_age), ("", Some(0)));
+        assert_eq!(code(&tokens, &with(&opened)), Some(401));
+        assert!(tokens.token(&with(&kept)).unwrap().is_some(), "another session of the same token ended, too");
+    }
+
+    #[test]
+    fn a_session_ends_by_itself() {
+        let now = Arc::new(AtomicI64::new(0));
+        let clock = Arc::clone(&now);
+        let tokens = Tokens::with_clock(Seal::new(KEY).unwrap(), false, move || {
+            Timestamp::from_second(clock.load(Ordering::Relaxed)).unwrap_or_default()
+        });
+        let opened = with(&tokens.open("a.bearer.token", random()).unwrap());
+        now.store(LIFETIME.as_secs() - 1, Ordering::Relaxed);
+        assert!(tokens.token(&opened).unwrap().is_some());
+        now.store(LIFETIME.as_secs(), Ordering::Relaxed);
+        assert_eq!(code(&tokens, &opened), Some(401));
+    }
+
+    /// Earlier versions stored a plain token in the cookie.
+    #[test]
+    fn a_token_in_clear_is_no_session() {
+        let tokens = tokens(false);
+        let cookie = tokens.cookie("a.bearer.token".to_owned());
+        assert_eq!(code(&tokens, &with(&cookie)), Some(401));
+    }
+
+    #[test]
+    fn unknown_sign_outs_are_not_remembered() {
+        let tokens = tokens(false);
+        for n in 0..1_000 {
+            tokens.end(&with(&tokens.cookie(format!("made-up-{n}"))));
+        }
+        tokens.ended.run_pending_tasks();
+        assert_eq!(tokens.ended.entry_count(), 0);
+    }
+
+    proptest! {
+        /// Cookies that were not sealed here are never a session, for any bytes.
+        #[test]
+        fn arbitrary_cookies_are_no_session(value in prop::collection::vec(any::<u8>(), 0..400)) {
+            let mut bytes = b"crowsnest-session=".to_vec();
+            bytes.extend(value);
+            if let Ok(value) = http::HeaderValue::from_bytes(&bytes) {
+                let headers = HeaderMap::from_iter([(header::COOKIE, value)]);
+                prop_assert!(!matches!(tokens(false).token(&headers), Ok(Some(_))));
+            }
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! Connections that are upgraded: a terminal's WebSocket is opened at the control plane as the session's user, then moved byte for
+//! byte until one side is done, or the server stops.
+
+use axum::extract::Request;
+use http::{HeaderMap, HeaderName, HeaderValue, header};
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// What owns such connections.
+#[derive(Clone)]
+pub struct Tunnels {
+    pub tasks: TaskTracker,
+    pub stopping: CancellationToken,
+}
+
+/// Whether a request asks for a WebSocket.
+pub(super) fn wanted(headers: &HeaderMap) -> bool {
+    let is = |name: HeaderName, word: &str| {
+        let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
+        values.flat_map(|value| value.split(',')).any(|one| one.trim().eq_ignore_ascii_case(word))
+    };
+    is(header::CONNECTION, "upgrade") && is(header::UPGRADE, "websocket")
+}
+
+/// Takes the browser's side of the connection, if it requests a WebSocket.
+pub(super) fn take(request: &mut Request) -> Option<OnUpgrade> {
+    wanted(request.headers()).then(|| hyper::upgrade::on(request))
+}
+
+/// Adds the headers that request a WebSocket upgrade from the other side.
+pub(super) fn request(headers: &mut HeaderMap) {
+    headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+    headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
+}
+
+impl Tunnels {
+    /// Ties the two sides together.
+    pub(super) fn join(&self, ours: OnUpgrade, theirs: OnUpgrade) {
+        let stopping = self.stopping.clone();
+        self.tasks.spawn(async move {
+            let moving = async {
+                // The browser's side stands only once the answer has been sent.
+                let (ours, theirs) = futures::try_join!(ours, theirs)?;
+                let (mut ours, mut theirs) = (TokioIo::new(ours), TokioIo::new(theirs));
+                tokio::io::copy_bidirectional(&mut ours, &mut theirs).await?;
+                Ok::<_, Box<dyn std::error::Error + Send + Sync>>(())
+            };
+            tokio::select! {
+                ended = moving => if let Err(error) = ended {
+                    tracing::debug!(error, "a WebSocket of the UI ended");
+                },
+                () = stopping.cancelled() => {}
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(pairs: &[(HeaderName, &str)]) -> HeaderMap {
+        pairs.iter().map(|(name, value)| (name.clone(), value.parse().unwrap())).collect()
+    }
+
+    #[rstest::rstest]
+    #[case::browser("Upgrade", "websocket", true)]
+    #[case::through_a_proxy("keep-alive, upgrade", "WebSocket", true)]
+    #[case::another("Upgrade", "SPDY/3.1", false)]
+    #[case::not_now("keep-alive", "websocket", false)]
+    fn who_asks_for_a_websocket(#[case] connection: &str, #[case] upgrade: &str, #[case] expected: bool) {
+        let headers = headers(&[(header::CONNECTION, connection), (header::UPGRADE, upgrade)]);
+        assert_eq!(wanted(&headers), expected);
+    }
+
+    #[test]
+    fn nothing_else_is_upgraded() {
+        let ask = |upgrade: &str| {
+            http::Request::builder()
+                .header("connection", "Upgrade")
+                .header("upgrade", upgrade)
+                .body(axum::body::Body::empty())
+        };
+        assert!(take(&mut ask("h2c").unwrap()).is_none());
+        assert!(take(&mut ask("websocket").unwrap()).is_some());
+    }
+}

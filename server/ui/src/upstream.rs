@@ -1,0 +1,231 @@
+//! Requests of the UI to the control plane, authenticated with a bearer token or a client certificate.
+//!
+//! All requests with tokens share one client, which has no credentials of its own; each request carries its caller's
+//! token. Nothing is created or kept per token.
+
+use crowsnest_apimachinery::status::ApiError;
+use crowsnest_component_base::client_errors::api_error;
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use http_body_util::{BodyExt, Limited};
+use k8s_openapi::api::authentication::v1::SelfSubjectReview;
+use kube::client::Body as KubeBody;
+use kube::config::AuthInfo;
+
+const REVIEWS: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+/// Maximum size of a SelfSubjectReview response in bytes; a user may be in many groups.
+const MOST_OF_REVIEW: usize = 4 << 20;
+/// Maximum length of a bearer token.
+const LONGEST_TOKEN: usize = 8192;
+
+/// Address and certificate authority of the control plane.
+#[derive(Clone)]
+pub struct Upstream {
+    config: kube::Config,
+    /// Client without credentials.
+    client: kube::Client,
+}
+
+impl Upstream {
+    /// Takes the address and the certificate authority from `config`; ignores its credentials.
+    pub fn new(mut config: kube::Config) -> kube::Result<Self> {
+        config.auth_info = AuthInfo::default();
+        // The browser decides about retries.
+        config.default_retry = false;
+        let client = kube::Client::try_from(config.clone())?;
+        Ok(Self { config, client })
+    }
+
+    /// Returns an actor that authenticates with a token.
+    pub(super) fn as_bearer(&self, token: &str) -> Result<Actor, ApiError> {
+        let unusable = || ApiError::bad_request("that is no bearer token");
+        if !is_bearer_token(token) {
+            return Err(unusable());
+        }
+        let mut bearer = HeaderValue::try_from(format!("Bearer {token}")).map_err(|_| unusable())?;
+        bearer.set_sensitive(true);
+        Ok(Actor { client: self.client.clone(), bearer: Some(bearer) })
+    }
+
+    /// Returns an actor that authenticates with the certificate or the token of a kubeconfig's user.
+    pub(super) fn proven(&self, user: AuthInfo) -> Result<Actor, ApiError> {
+        let mut config = self.config.clone();
+        config.auth_info = user;
+        let unusable =
+            |error: kube::Error| ApiError::bad_request(format!("its client certificate or key can't be used: {error}"));
+        Ok(Actor { client: kube::Client::try_from(config).map_err(unusable)?, bearer: None })
+    }
+}
+
+/// True for values that may follow `Bearer` in an `Authorization` header (RFC 6750) and do not exceed the maximum
+/// length.
+pub(super) fn is_bearer_token(token: &str) -> bool {
+    !token.is_empty()
+        && token.len() <= LONGEST_TOKEN
+        && token.bytes().all(|byte| byte.is_ascii_graphic() && byte != b';' && byte != b',')
+}
+
+/// User of the control plane for whom requests are sent. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct Actor {
+    client: kube::Client,
+    bearer: Option<HeaderValue>,
+}
+
+impl Actor {
+    /// Sends a request, adding the credentials.
+    pub(super) async fn send(&self, mut request: http::Request<KubeBody>) -> kube::Result<http::Response<KubeBody>> {
+        if let Some(bearer) = &self.bearer {
+            request.headers_mut().insert(header::AUTHORIZATION, bearer.clone());
+        }
+        self.client.send(request).await
+    }
+
+    /// The user as the control plane authenticates it.
+    pub(super) async fn whoami(&self) -> Result<serde_json::Value, ApiError> {
+        let body = serde_json::to_vec(&SelfSubjectReview::default()).map_err(ApiError::internal)?;
+        let request = http::Request::builder()
+            .method(Method::POST)
+            .uri(REVIEWS)
+            .header(header::CONTENT_TYPE, "application/json")
+            .header(header::ACCEPT, "application/json")
+            .body(KubeBody::from(body))
+            .map_err(ApiError::internal)?;
+        let answer = self.send(request).await.map_err(api_error)?;
+        let status = answer.status();
+        let body = Limited::new(answer.into_body(), MOST_OF_REVIEW).collect().await;
+        let body = body.map_err(|_| unreadable())?.to_bytes();
+        if !status.is_success() {
+            return Err(refusal(status, &body));
+        }
+        let review: SelfSubjectReview = serde_json::from_slice(&body).map_err(|_| unreadable())?;
+        let user = review.status.and_then(|status| status.user_info).unwrap_or_default();
+        let name = user.username.unwrap_or_default();
+        if name.is_empty() || name == "system:anonymous" {
+            return Err(ApiError::unauthorized());
+        }
+        Ok(serde_json::json!({"user": name, "groups": user.groups.unwrap_or_default()}))
+    }
+}
+
+fn unreadable() -> ApiError {
+    ApiError::with_reason(
+        StatusCode::BAD_GATEWAY.as_u16(),
+        "InternalError",
+        "cannot read who you are: the control plane's answer is no review",
+    )
+}
+
+/// Converts an error response; uses its Status if it contains one.
+fn refusal(status: StatusCode, body: &[u8]) -> ApiError {
+    let said: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
+    let text = |key: &str| said[key].as_str().filter(|text| !text.is_empty());
+    let reason = text("reason").or(status.canonical_reason()).unwrap_or_default();
+    let message = text("message").or(status.canonical_reason()).unwrap_or_default();
+    ApiError::with_reason(status.as_u16(), reason, message)
+}
+
+/// Request headers that are forwarded to the control plane. All others are dropped: credentials, impersonation,
+/// front-proxy identities, forwarding and connection headers.
+const PASSED: &[&str] = &[
+    "accept",
+    "content-type",
+    "if-match",
+    "if-modified-since",
+    "if-none-match",
+    "range",
+    "sec-websocket-extensions",
+    "sec-websocket-key",
+    "sec-websocket-protocol",
+    "sec-websocket-version",
+    "traceparent",
+    "tracestate",
+    "user-agent",
+    "x-crowsnest-cluster",
+];
+
+/// Subprotocol with which Kubernetes carries a bearer token.
+const BEARER_PROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
+
+/// The headers of a browser's request that are forwarded. Pure.
+pub(super) fn passed_request_headers(headers: &HeaderMap) -> HeaderMap {
+    let mut passed = HeaderMap::new();
+    for (name, value) in headers {
+        let carries_token = *name == header::SEC_WEBSOCKET_PROTOCOL
+            && value.to_str().map_or(true, |text| text.contains(BEARER_PROTOCOL));
+        if PASSED.contains(&name.as_str()) && !carries_token {
+            passed.append(name.clone(), value.clone());
+        }
+    }
+    passed
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderName;
+    use rstest::rstest;
+
+    use super::*;
+
+    fn map(names: &[&str]) -> HeaderMap {
+        names.iter().map(|name| (name.parse::<HeaderName>().unwrap(), HeaderValue::from_static("a"))).collect()
+    }
+
+    #[test]
+    fn a_page_cannot_say_who_it_is() {
+        let hostile = [
+            "authorization",
+            "proxy-authorization",
+            "cookie",
+            "impersonate-user",
+            "impersonate-group",
+            "impersonate-uid",
+            "impersonate-extra-a",
+            "x-remote-user",
+            "x-remote-group",
+            "x-remote-extra-a",
+            "x-crowsnest-audit-record",
+            "x-forwarded-for",
+            "x-forwarded-host",
+            "forwarded",
+            "host",
+            "origin",
+            "connection",
+            "upgrade",
+            "te",
+            "trailer",
+            "transfer-encoding",
+            "keep-alive",
+            "accept-encoding",
+        ];
+        assert!(passed_request_headers(&map(&hostile)).is_empty());
+        let kept = ["accept", "content-type", "sec-websocket-key", "traceparent", "x-crowsnest-cluster"];
+        assert_eq!(passed_request_headers(&map(&[&kept[..], &hostile].concat())), map(&kept));
+    }
+
+    #[rstest]
+    #[case::terminal("v5.channel.k8s.io", true)]
+    #[case::token("base64url.bearer.authorization.k8s.io.YQ, v5.channel.k8s.io", false)]
+    fn no_token_comes_as_a_subprotocol(#[case] protocol: &'static str, #[case] expected: bool) {
+        let headers = HeaderMap::from_iter([(header::SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(protocol))]);
+        assert_eq!(!passed_request_headers(&headers).is_empty(), expected);
+    }
+
+    #[rstest]
+    #[case("abc.def-_", true)]
+    #[case("", false)]
+    #[case("a b", false)]
+    #[case("a\r\nX: y", false)]
+    #[case("a;b", false)]
+    #[case("ä", false)]
+    #[case(&"a".repeat(8193), false)]
+    fn tokens_are_words(#[case] token: &str, #[case] expected: bool) {
+        assert_eq!(is_bearer_token(token), expected);
+    }
+
+    #[test]
+    fn the_control_planes_words_are_kept() {
+        let body = br#"{"kind":"Status","reason":"Unauthorized","message":"Unauthorized","code":401}"#;
+        assert_eq!(refusal(StatusCode::UNAUTHORIZED, body).message, "Unauthorized");
+        assert_eq!(refusal(StatusCode::BAD_GATEWAY, b"<html>").message, "Bad Gateway");
+    }
+}

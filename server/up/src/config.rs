@@ -1,0 +1,94 @@
+//! Configuration of `crowsnest up`, `crowsnest apiserver` and `crowsnest member`.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::bail;
+use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_apiserver::authn::Oidc;
+use crowsnest_controllers::runtime;
+use crowsnest_index::IndexOptions;
+use crowsnest_kube_apiserver::admission::Plugin;
+use crowsnest_kube_apiserver::http::InFlight;
+use crowsnest_members::Rights;
+use crowsnest_sim::load::Load;
+
+use super::Server;
+use crowsnest_serve::api_config::{ApiConfig, AuditConfig};
+use crowsnest_ui::UiConfig;
+use crowsnest_ui::oidc::SignInConfig;
+
+/// Configuration of an `up` process.
+pub struct Config {
+    pub place: Place,
+    pub members: Members,
+    /// The fleet is that of the conformance suite: node shapes, gates, quick periods.
+    pub is_conformance: bool,
+    /// Address of the control plane's API.
+    pub listen: SocketAddr,
+    /// Address of the web UI, a loopback address.
+    pub ui_listen: SocketAddr,
+    /// Synthetic workloads of the simulated members.
+    pub load: Option<Load>,
+    pub metrics_adapter: bool,
+    pub controllers: runtime::Config,
+    /// The cache; its files are in the data directory.
+    pub cache: IndexOptions,
+    pub api: ApiConfig,
+    pub oidc: Option<Arc<Oidc>>,
+    pub sign_in: SignInConfig,
+    pub ui: UiConfig,
+}
+
+/// The data directory, and whether it is emptied first.
+#[derive(Debug, Clone)]
+pub struct Place {
+    pub data_dir: PathBuf,
+    pub reset: bool,
+}
+
+/// Members of the fleet.
+#[derive(Debug, Clone)]
+pub enum Members {
+    Simulated(Vec<ClusterName>),
+    /// Real clusters: contexts of a kubeconfig, and the rights that we get there.
+    Joined {
+        kubeconfig: PathBuf,
+        contexts: Vec<String>,
+        rights: Rights,
+    },
+}
+
+/// Configuration of an `apiserver` process.
+pub struct ApiserverConfig {
+    pub place: Place,
+    pub listen: SocketAddr,
+    pub disabled_admission: Vec<Plugin>,
+    pub in_flight: InFlight,
+    pub oidc: Option<Arc<Oidc>>,
+    pub audit: AuditConfig,
+}
+
+/// Configuration of a `member` process.
+pub struct MemberConfig {
+    pub name: ClusterName,
+    pub place: Place,
+    /// Address of its API; that of last time, or any that is free, where there is none.
+    pub listen: Option<SocketAddr>,
+    pub load: Option<Load>,
+    pub is_conformance: bool,
+}
+
+impl Config {
+    /// Checks what can be checked before anything is opened, and returns the server of this configuration.
+    pub fn validate(self) -> anyhow::Result<Server> {
+        if !self.ui_listen.ip().is_loopback() {
+            bail!(
+                "--ui-listen {} is no loopback address; the UI's plain HTTP must not leave this machine",
+                self.ui_listen
+            );
+        }
+        Ok(Server(self))
+    }
+}

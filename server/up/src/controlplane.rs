@@ -1,0 +1,207 @@
+//! The embedded control plane of `up`, and our own servers behind it.
+
+use std::sync::Arc;
+
+use anyhow::Context;
+use base64::Engine;
+use crowsnest_apimachinery::user::{MASTERS, UserInfo};
+use crowsnest_apiserver::audit::Auditor;
+use crowsnest_apiserver::authn::token::Algorithm;
+use crowsnest_apiserver::authn::{Oidc, Serving};
+use crowsnest_kube_apiserver::admission::Plugin;
+use crowsnest_kube_apiserver::controllers::{self, Controllers};
+use crowsnest_kube_apiserver::http::InFlight;
+use crowsnest_kube_apiserver::{ApiServer, Config, Data};
+use crowsnest_process::client_ca::{self as trust, Trust};
+use crowsnest_process::data_dir::DataDir;
+use crowsnest_process::reload::Reloader;
+use crowsnest_process::serving::{self, Tls};
+use crowsnest_registry::storage::Durability;
+use crowsnest_sim::member::admin;
+use serde_json::Value;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crowsnest_aggregated::in_process::Local;
+use crowsnest_aggregated::request::authentication::Delegated;
+use crowsnest_aggregated::request::middleware::Edge;
+use crowsnest_aggregated::resource::registry::REGISTRY;
+use crowsnest_aggregated::server::{Aggregated, router};
+use crowsnest_install::{self, Endpoints};
+use crowsnest_runtime::roles::Roles;
+use crowsnest_serve::api_config::ApiConfig;
+use crowsnest_webhook::clients::Clients;
+
+/// Karmada's name for the administrator; `cluster-proxy-admin` is bound to it.
+const ADMIN: &str = "system:admin";
+
+/// What a control plane does of its own accord.
+pub(super) struct Own {
+    pub(super) auditor: Auditor,
+    pub(super) disabled_admission: Vec<Plugin>,
+    pub(super) in_flight: InFlight,
+}
+
+impl Own {
+    pub(super) fn new(auditor: Auditor) -> Self {
+        Self { auditor, disabled_admission: Vec::new(), in_flight: InFlight::default() }
+    }
+}
+
+pub(super) struct ControlPlane {
+    server: ApiServer,
+    url: String,
+    token: String,
+    serving: JoinHandle<crowsnest_registry::error::Result<()>>,
+    stop: CancellationToken,
+}
+
+impl ControlPlane {
+    /// Simulated members are steered through `simulated`, on the control plane's address; ID tokens that `oidc` knows are believed.
+    pub(super) async fn start(
+        dir: &DataDir,
+        listener: TcpListener,
+        simulated: admin::Members,
+        oidc: Option<Arc<Oidc>>,
+        own: Own,
+    ) -> anyhow::Result<Self> {
+        let token = admin_token(dir)?;
+        // What is asked of a fleet outlives the loss of power; simulated members need not.
+        let data = Data::Directory { path: dir.dir("control-plane")?, durability: Durability::Power };
+        let Own { auditor, disabled_admission, in_flight } = own;
+        let mut config = Config { auditor, disabled_admission, in_flight, ..Config::new("crowsnest", data) };
+        // As kube-apiserver signs by default; clients that check the algorithm expect it.
+        config.signing = Algorithm::Rs256;
+        config.oidc = oidc;
+        config.tokens.insert(
+            token.clone(),
+            UserInfo {
+                name: ADMIN.into(),
+                groups: vec![MASTERS.into(), "system:authenticated".into()],
+                ..UserInfo::default()
+            },
+        );
+        let address = listener.local_addr()?;
+        config.names.push(address.ip().to_string());
+        let server = ApiServer::start(config).await.context("starting the control plane")?;
+        controllers::start(&server, Controllers::default());
+        let stop = CancellationToken::new();
+        let sim = admin::routes(simulated, server.api().authenticator.clone());
+        let serving = tokio::spawn({
+            let (server, stop) = (server.clone(), stop.clone());
+            async move { server.serve_beside(sim, listener, stop).await }
+        });
+        Ok(Self { server, url: format!("https://{address}"), token, serving, stop })
+    }
+
+    pub(super) fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// The administrator's bearer token.
+    pub(super) fn token(&self) -> &str {
+        &self.token
+    }
+
+    /// Acts as the administrator, without a socket.
+    pub(super) fn client(&self) -> kube::Client {
+        self.server.admin()
+    }
+
+    pub(super) fn kubeconfig(&self) -> anyhow::Result<String> {
+        Ok(self.server.kubeconfig(ADMIN, &[MASTERS.to_owned()], &self.url)?)
+    }
+
+    /// Serves the aggregated APIs and webhooks and installs them in the control plane.
+    pub(super) async fn install(
+        &self,
+        roles: &Arc<Roles>,
+        edge: Edge,
+        (config, reloader): (&ApiConfig, &mut Reloader),
+        (controllers, metrics_adapter): (&crowsnest_controllers::runtime::Config, bool),
+        (servers, serving): (&TaskTracker, &CancellationToken),
+    ) -> anyhow::Result<()> {
+        let listener = TcpListener::bind("127.0.0.1:0").await.context("listening for the aggregation layer")?;
+        let port = listener.local_addr()?.port();
+        let client = self.client();
+        // The aggregation layer asks for the Service's name, webhooks for the address.
+        let names = ["localhost", "127.0.0.1", crowsnest_install::SERVICE_HOST].map(str::to_owned);
+        let authority = Arc::clone(self.server.authority());
+        let own = Serving::new(&authority.server(&names)?)?;
+        let told = trust::told(client.clone()).await?;
+        let tls = Tls::new(Arc::clone(&own), told.authorities()?);
+        let trust = Arc::new(Trust::new(tls.clone(), told));
+        config.watch(reloader, &trust, vec![Arc::clone(&own), Arc::clone(self.server.serving())]).await?;
+        let (follower, stop) = (client.clone(), serving.clone());
+        servers.spawn(async move { trust.follow(follower, stop).await });
+        let stop = serving.clone();
+        let renewed = Arc::clone(&own);
+        servers.spawn(async move { authority.renew(&renewed, &names, &stop).await });
+        let hooks = self.serve_webhooks(&own, controllers, &edge, (servers, serving)).await?;
+        let state = Aggregated {
+            registry: &REGISTRY,
+            control_plane: client.clone(),
+            delegated: Delegated::new(client.clone()),
+            roles: Arc::clone(roles),
+            edge,
+            metrics_adapter,
+        };
+        let aggregated = router(state);
+        let local = Arc::new(Local(aggregated.clone()));
+        self.server.services().local.mount(crowsnest_install::SYSTEM_NAMESPACE, crowsnest_install::SERVICE, local);
+        servers.spawn(serving::serve(listener, Some(tls), aggregated, serving.clone()));
+
+        let ca = self.server.authority().certificate().to_owned();
+        let mut manifests: Vec<Value> = crowsnest_install::foundations();
+        manifests.extend(crowsnest_install::agents::cluster_info(&self.url, &ca));
+        manifests.extend(crowsnest_install::definitions(&hooks, &ca));
+        manifests.extend(crowsnest_install::admission(&hooks, &ca));
+        crowsnest_install::apply_all(&client, &manifests).await?;
+        // Ours are described by the kinds that keep them, so those have to be served first.
+        let groups = crowsnest_install::groups(&client, metrics_adapter).await?;
+        let aggregation = crowsnest_install::aggregation(&Endpoints { host: "localhost".into(), port, ca }, &groups);
+        crowsnest_install::apply_all(&client, &aggregation).await?;
+        crowsnest_install::aggregation_available(&client, &groups).await?;
+        Ok(())
+    }
+
+    /// Serves the webhooks with a handshake that accepts only this control plane's API server; returns their URL.
+    async fn serve_webhooks(
+        &self,
+        own: &Arc<Serving>,
+        controllers: &crowsnest_controllers::runtime::Config,
+        edge: &Edge,
+        (servers, serving): (&TaskTracker, &CancellationToken),
+    ) -> anyhow::Result<String> {
+        let listener = TcpListener::bind("127.0.0.1:0").await.context("listening for webhooks")?;
+        let address = listener.local_addr()?.to_string();
+        let clients = self.server.identify_to_webhooks(&address)?;
+        let tls = Tls::mutual(Arc::clone(own), &clients)?;
+        // Simulated members listen on this host.
+        let settings = (controllers, true);
+        let hooks = crowsnest_webhook::routes(self.client(), settings, &edge.metrics.admissions, Clients::Handshake);
+        let routes = axum::Router::new().nest("/webhooks", hooks);
+        servers.spawn(serving::serve(listener, Some(tls), routes, serving.clone()));
+        Ok(format!("https://{address}/webhooks"))
+    }
+
+    pub(super) async fn stop(self) -> anyhow::Result<()> {
+        self.stop.cancel();
+        self.server.stop().await.context("closing the control plane's storage")?;
+        self.serving.await.context("the control plane's listener died")??;
+        Ok(())
+    }
+}
+
+/// Made once, kept beside the data it opens.
+fn admin_token(dir: &DataDir) -> anyhow::Result<String> {
+    const FILE: &str = "admin-token.json";
+    if let Some(token) = dir.read_state::<String>(FILE) {
+        return Ok(token);
+    }
+    let token = base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(rand::random::<[u8; 32]>());
+    dir.write_state(FILE, &token)?;
+    Ok(token)
+}

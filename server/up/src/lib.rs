@@ -1,0 +1,247 @@
+//! `crowsnest up`: a whole fleet in one process. Starts the parts in the order in which they need each other, tells so, waits for a
+//! signal, stops them in the opposite order.
+
+pub mod alone;
+mod config;
+mod controlplane;
+mod joined;
+mod kubeconfigs;
+mod members;
+mod progress;
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
+
+use anyhow::bail;
+use crowsnest_apiserver::audit::log::Writer;
+use crowsnest_apiserver::authn::Oidc;
+use crowsnest_apiserver::authn::oidc::whole;
+use crowsnest_index::IndexOptions;
+use crowsnest_process::data_dir::DataDir;
+use crowsnest_process::serving::{self, bind};
+use crowsnest_process::signals::Stop;
+use crowsnest_sim::member::admin;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+pub use config::{ApiserverConfig, Config, MemberConfig, Members, Place};
+use controlplane::{ControlPlane, Own};
+use crowsnest_runtime::roles::{Roles, RolesConfig};
+use crowsnest_runtime::steering::Steers;
+use crowsnest_ui::Ui;
+use crowsnest_ui::oidc::SignIn;
+use joined::Joined;
+use kubeconfigs::Kubeconfigs;
+use progress::Progress;
+
+/// A fleet whose configuration has been checked.
+pub struct Server(Config);
+
+/// Runs a fleet of this configuration until it is told to stop.
+pub async fn run(config: Config) -> anyhow::Result<ExitCode> {
+    config.validate()?.start().await
+}
+
+impl Server {
+    /// Starts everything, waits for a signal, and stops it in the opposite order.
+    pub async fn start(self) -> anyhow::Result<ExitCode> {
+        let Self(config) = self;
+        let mut stop = Stop::new()?;
+        let progress = Progress::new();
+        let joined = match &config.members {
+            Members::Joined { kubeconfig, contexts, rights } => {
+                Some(Joined::read(kubeconfig, contexts, rights.clone()).await?)
+            }
+            Members::Simulated(_) => None,
+        };
+        let dir = open(&config.place)?;
+        let api = bind(config.listen, "--listen").await?;
+        let ui = bind(config.ui_listen, "--ui-listen").await?;
+        progress.done(&format!("data directory {}", dir.root().display()));
+
+        tokio::select! {
+            biased;
+            () = stop.wait() => Ok(ExitCode::from(130)),
+            started = Fleet::start(&config, joined, &dir, (api, ui), &progress) => {
+                let fleet = started?;
+                // A reader that has gone (`up | head`) is no reason to end the fleet.
+                if let Err(error) = fleet.banner(&mut std::io::stdout().lock()) {
+                    tracing::warn!(%error, "the banner could not be written");
+                }
+                progress.done("ready");
+                stop.wait().await;
+                let stopping = Instant::now();
+                progress.begin("stopping");
+                // A second signal ends the drain.
+                tokio::select! {
+                    stopped = fleet.stop() => stopped?,
+                    () = stop.wait() => bail!("stopped before everything was drained"),
+                }
+                progress.done_since("stopped", stopping);
+                Ok(ExitCode::SUCCESS)
+            }
+        }
+    }
+}
+
+/// `crowsnest apiserver`: the control plane's API alone.
+pub async fn run_apiserver(config: ApiserverConfig) -> anyhow::Result<ExitCode> {
+    let mut stop = Stop::new()?;
+    let dir = open(&config.place)?;
+    let listener = bind(config.listen, "--listen").await?;
+    let nobody = Arc::new(OnceLock::from(BTreeMap::new()));
+    let (auditor, audit) = config.audit.start(dir.dir("audit")?)?;
+    let own = Own { auditor, disabled_admission: config.disabled_admission, in_flight: config.in_flight };
+    let control_plane = ControlPlane::start(&dir, listener, nobody, config.oidc, own).await?;
+    let mut files = Kubeconfigs::new(dir.dir("kubeconfigs")?);
+    files.add("cp", &control_plane.kubeconfig()?)?;
+    let path = files.finish()?;
+    writeln!(std::io::stdout(), "export KUBECONFIG={}", path.display())?;
+    stop.wait().await;
+    let stopped = control_plane.stop().await;
+    written(audit).await;
+    stopped.map(|()| ExitCode::SUCCESS)
+}
+
+/// What is left of the audit log, once nobody is served any more.
+async fn written(audit: Option<Writer>) {
+    if let Some(audit) = audit {
+        audit.stop().await;
+    }
+}
+
+fn open(place: &Place) -> anyhow::Result<DataDir> {
+    Ok(DataDir::open(&place.data_dir, place.reset)?)
+}
+
+/// Tells whether the issuer is there. It is asked again when somebody comes with a token.
+async fn told(oidc: &Oidc, progress: &Progress) {
+    let issuer = oidc.settings().issuer_url();
+    match oidc.issuer().published().await {
+        Ok(_) => progress.done(&format!("sign-in with {issuer}")),
+        Err(error) => progress.warn(&format!("sign-in with {issuer} does not work yet: {}", whole(&error))),
+    }
+}
+
+/// Everything that runs.
+struct Fleet {
+    control_plane: ControlPlane,
+    members: members::Members,
+    roles: Arc<Roles>,
+    servers: TaskTracker,
+    serving: CancellationToken,
+    audit: Option<Writer>,
+    ui: SocketAddr,
+    token: String,
+    kubeconfig: PathBuf,
+}
+
+impl Fleet {
+    async fn start(
+        config: &Config,
+        joined: Option<Joined>,
+        dir: &DataDir,
+        (api, ui_listener): (TcpListener, TcpListener),
+        progress: &Progress,
+    ) -> anyhow::Result<Self> {
+        let (controllers, oidc) = (config.controllers.clone(), config.oidc.clone());
+        let ui_address = ui_listener.local_addr()?;
+        let simulated = admin::Members::default();
+        let sign_in = oidc.as_ref().map(|_| config.sign_in.validate(ui_address)).transpose()?;
+        let (auditor, audit) = config.api.audit.start(dir.dir("audit")?)?;
+        let control_plane =
+            ControlPlane::start(dir, api, simulated.clone(), oidc.clone(), Own::new(auditor.clone())).await?;
+        progress.done(&format!("control plane {}", control_plane.url()));
+
+        let servers = TaskTracker::new();
+        let serving = CancellationToken::new();
+        let roles = Arc::new(Roles::default());
+        let members = members::Members::start(config, joined, dir).await?;
+        simulated.get_or_init(|| members.simulated());
+        progress.done(&format!("{} members", members.len()));
+
+        // Written first, so that a start that hangs can be looked into with kubectl.
+        let mut files = Kubeconfigs::new(dir.dir("kubeconfigs")?);
+        let own = files.add("cp", &control_plane.kubeconfig()?)?;
+        let mut reloader = config.api.reloader();
+        let edge = config.api.middleware(auditor, reloader.counts());
+        let requests = edge.metrics.requests.clone();
+        let trusted = (&config.api, &mut reloader);
+        let settings = (&controllers, config.metrics_adapter);
+        control_plane.install(&roles, edge, trusted, settings, (&servers, &serving)).await?;
+        if config.is_conformance {
+            // The recorded fleet's administrator.
+            crowsnest_install::apply_all(&control_plane.client(), &[crowsnest_install::proxy_admin("admin")]).await?;
+        }
+        let seal = config.ui.seal(dir, &mut reloader).await?;
+        servers.spawn(reloader.run(serving.clone()));
+        progress.done("aggregated APIs, webhooks");
+
+        let upstream = crowsnest_component_base::kubeconfig::config_of(own).await?;
+        members.join(&control_plane.client(), &mut files, progress).await?;
+        let kubeconfig = files.finish()?;
+        progress.done("members joined");
+
+        let cache = IndexOptions { data_dir: dir.dir("cache")?, ..config.cache.clone() };
+        let looks = controllers.controllers.is_enabled("clusterStatus");
+        let roles_config = RolesConfig { cache, controllers, steers: Steers::Always, requests, local_endpoints: true };
+        roles.start(control_plane.client(), roles_config).await?;
+        if looks {
+            members.looked_at(&control_plane.client(), progress).await;
+        }
+        progress.done("cache, controllers");
+
+        let oidc = match oidc.zip(sign_in) {
+            Some((oidc, client)) => {
+                told(&oidc, progress).await;
+                Some(SignIn::new(oidc, client, seal.clone(), servers.clone()))
+            }
+            None => None,
+        };
+        let tunnels = crowsnest_ui::Tunnels { tasks: servers.clone(), stopping: serving.clone() };
+        let ui = Ui::new(upstream, seal, false, &config.ui.hosts, tunnels)?.with_oidc(oidc);
+        servers.spawn(serving::serve(ui_listener, None, crowsnest_ui::router(ui), serving.clone()));
+        if let Some(load) = &config.load {
+            members.load(load, progress).await?;
+        }
+        let token = control_plane.token().to_owned();
+        Ok(Self { control_plane, members, roles, servers, serving, audit, ui: ui_address, token, kubeconfig })
+    }
+
+    /// Five commands to try; the last line is a search.
+    fn banner(&self, out: &mut impl Write) -> std::io::Result<()> {
+        let server = self.control_plane.url();
+        writeln!(out, "UI     http://{}/#token={}", self.ui, self.token)?;
+        writeln!(out, "\nexport KUBECONFIG={}\n", self.kubeconfig.display())?;
+        writeln!(out, "Try")?;
+        writeln!(out, "  kubectl get clusters")?;
+        writeln!(out, "  kubectl create deployment web --image=nginx:1.27   # then write it a PropagationPolicy")?;
+        if let Some((member, file)) = self.members.first(&self.kubeconfig) {
+            let theirs = format!("--kubeconfig {} ", file.display());
+            let theirs = if file == self.kubeconfig { "" } else { &theirs };
+            writeln!(out, "  kubectl {theirs}--context {member} get pods -A")?;
+            let proxied = format!("{server}/apis/cluster.karmada.io/v1alpha1/clusters/{member}/proxy");
+            writeln!(out, "  kubectl --server {proxied} get nodes")?;
+        }
+        writeln!(out, "  crowsnest search 'kind:node status:Ready'")?;
+        out.flush()
+    }
+
+    /// Entrances first, then what works, then what is worked on.
+    async fn stop(self) -> anyhow::Result<()> {
+        self.roles.stop().await;
+        self.serving.cancel();
+        self.servers.close();
+        self.servers.wait().await;
+        let members = self.members.stop().await;
+        let control_plane = self.control_plane.stop().await;
+        written(self.audit).await;
+        members.and(control_plane)
+    }
+}

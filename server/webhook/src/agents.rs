@@ -1,0 +1,42 @@
+//! Admission of writes by members' agents: only the Secrets that report their tokens are allowed.
+
+use axum::response::Response;
+use crowsnest_admission::agents::{agent_cluster, check_secret};
+use crowsnest_api::cluster::Cluster;
+use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_apimachinery::status::ApiError;
+use crowsnest_component_base::client_errors::api_error;
+use http::StatusCode;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::{allow, refuse, user_of};
+use crowsnest_aggregated::stored::read_stored;
+use crowsnest_process::reply::json as reply;
+
+pub(super) async fn review(control_plane: &kube::Client, request: &Value) -> Result<Response, ApiError> {
+    let (user, secret, before) = (user_of(request), &request["object"], &request["oldObject"]);
+    let mut checked = check_secret(&user, secret, before, None);
+    if let (Err(_), false, Some(own)) = (&checked, before.is_null(), agent_cluster(&user)) {
+        let cluster = registered(control_plane, own).await.map_err(api_error)?;
+        checked = check_secret(&user, secret, before, cluster.as_ref());
+    }
+    let answer = match checked {
+        Ok(()) => allow(&request["uid"], None),
+        Err(why) => {
+            let name = secret.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+            refuse(&request["uid"], &ApiError::forbidden("", "secrets", name, why).to_status())
+        }
+    };
+    Ok(reply(StatusCode::OK, &answer))
+}
+
+/// The Cluster of this name, if it is registered.
+async fn registered(control_plane: &kube::Client, name: &str) -> Result<Option<Cluster>, kube::Error> {
+    let Ok(name) = ClusterName::parse(name) else { return Ok(None) };
+    match read_stored(control_plane, &format!("/clusters/{name}")).await {
+        Ok(cluster) => Ok(Cluster::deserialize(&cluster).ok()),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+        Err(error) => Err(error),
+    }
+}

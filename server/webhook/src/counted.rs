@@ -1,0 +1,114 @@
+//! Admission as controller-runtime counts it, by webhook: a path that Karmada's configurations name. Nothing is counted of other
+//! paths, which anybody may make up.
+
+use std::time::Instant;
+
+use axum::extract::{Request, State};
+use axum::middleware::Next;
+use axum::response::Response;
+use prometheus_client::metrics::gauge::Gauge;
+
+use crowsnest_runtime::metrics::Admissions;
+
+pub(super) const PATHS: [&str; 22] = [
+    "/mutate-clusterpropagationpolicy",
+    "/mutate-clusterresourcebinding",
+    "/mutate-federatedhpa",
+    "/mutate-multiclusterservice",
+    "/mutate-overridepolicy",
+    "/mutate-propagationpolicy",
+    "/mutate-resourcebinding",
+    "/mutate-work",
+    "/validate-clusteroverridepolicy",
+    "/validate-clusterpropagationpolicy",
+    "/validate-clustertaintpolicy",
+    "/validate-cronfederatedhpa",
+    "/validate-federatedhpa",
+    "/validate-federatedresourcequota",
+    "/validate-multiclusteringress",
+    "/validate-multiclusterservice",
+    "/validate-overridepolicy",
+    "/validate-propagationpolicy",
+    "/validate-resourcebinding",
+    "/validate-resourcedeletionprotection",
+    "/validate-resourceinterpretercustomization",
+    "/validate-resourceinterpreterwebhookconfiguration",
+];
+
+/// One that is being answered, also when nobody waits for it any more.
+struct InFlight(Gauge);
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
+pub(super) async fn count(State(admissions): State<Admissions>, request: Request, next: Next) -> Response {
+    let asked = request.uri().path();
+    let Some(path) = PATHS.into_iter().find(|path| *path == asked) else { return next.run(request).await };
+    let label = [("webhook", path)];
+    let in_flight = admissions.in_flight.get_or_create_owned(&label);
+    in_flight.inc();
+    let in_flight = InFlight(in_flight);
+    let began = Instant::now();
+    let response = next.run(request).await;
+    drop(in_flight);
+    admissions.latency.get_or_create(&label).observe(began.elapsed().as_secs_f64());
+    let answer = vec![("webhook", path.to_owned()), ("code", response.status().as_str().to_owned())];
+    admissions.answers.get_or_create(&answer).inc();
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::Router;
+    use axum::body::Body;
+    use axum::routing::post;
+    use http::StatusCode;
+    use prometheus_client::encoding::text::encode_registry;
+    use prometheus_client::registry::Registry;
+    use serde_json::Value;
+    use std::collections::BTreeSet;
+    use tower::ServiceExt;
+
+    #[test]
+    fn every_webhook_that_is_installed_is_counted() {
+        let manifests: Vec<Value> = crowsnest_install::admission("https://here", "");
+        let hooks = manifests.iter().filter_map(|manifest| manifest["webhooks"].as_array()).flatten();
+        let urls = hooks.filter_map(|hook| hook["clientConfig"]["url"].as_str()?.strip_prefix("https://here"));
+        let installed: BTreeSet<&str> =
+            urls.filter(|path| !path.starts_with("/stored/") && !path.starts_with("/agents/")).collect();
+        assert_eq!(installed, BTreeSet::from(PATHS));
+    }
+
+    #[tokio::test]
+    async fn reviews_are_counted_by_webhook_and_answer() {
+        let admissions = Admissions::new();
+        let answer = async |request: Request| match request.uri().query() {
+            Some(_) => StatusCode::BAD_REQUEST,
+            None => StatusCode::OK,
+        };
+        let counting = axum::middleware::from_fn_with_state(admissions.clone(), count);
+        let router: Router = Router::new().route("/{path}", post(answer).layer(counting));
+        for path in ["/mutate-work", "/mutate-work", "/mutate-work?wrong", "/made-up"] {
+            let request = Request::post(path).body(Body::empty()).unwrap();
+            router.clone().oneshot(request).await.unwrap();
+        }
+        let mut registry = Registry::default();
+        admissions.register(&mut registry);
+        let mut text = String::new();
+        encode_registry(&mut text, &registry).unwrap();
+        for line in [
+            "requests_total{webhook=\"/mutate-work\",code=\"200\"} 2",
+            "requests_total{webhook=\"/mutate-work\",code=\"400\"} 1",
+            "latency_seconds_count{webhook=\"/mutate-work\"} 3",
+            "requests_in_flight{webhook=\"/mutate-work\"} 0",
+        ] {
+            let line = format!("controller_runtime_webhook_{line}");
+            assert!(text.lines().any(|told| told == line), "no {line} in\n{text}");
+        }
+        assert!(!text.contains("made-up"), "{text}");
+    }
+}

@@ -1,0 +1,232 @@
+//! Admission and conversion webhooks over HTTPS: decode a review, load the objects that the decision needs, decide,
+//! respond.
+//!
+//! `crowsnest_admission` implements the rules. Two more paths admit the objects that the aggregated server
+//! stores in the internal group.
+//!
+//! A review has no side effects: nothing is written, and only quota reservations for a proven API server are remembered
+//! ([`quota`]). Controllers act on an admitted object once it is stored.
+
+use crowsnest_apimachinery::status::{ApiError, Reason};
+use std::sync::Arc;
+
+use axum::body::Bytes;
+use axum::extract::{DefaultBodyLimit, MatchedPath, Path, Request, State};
+use axum::middleware::{Next, from_fn, from_fn_with_state};
+use axum::response::Response;
+use axum::routing::post;
+use axum::{Extension, Router};
+use crowsnest_admission::{Gates, Refusal, Review, World};
+use crowsnest_api::config::ResourceInterpreterCustomization;
+use crowsnest_api::policy::FederatedResourceQuota;
+use crowsnest_apimachinery::user::UserInfo;
+use crowsnest_interpreter::customized::declarative;
+use crowsnest_interpreter::customized::declarative::pool::{self, Share};
+use http::StatusCode;
+use kube::api::{Api, ListParams};
+use serde_json::{Value, json};
+use tracing::{Instrument, Span};
+
+mod agents;
+pub mod clients;
+pub mod counted;
+mod envelope;
+mod quota;
+mod stored;
+
+use clients::{Caller, Clients};
+use crowsnest_aggregated::request::authentication::Delegated;
+use crowsnest_aggregated::request::trace::{answered, of_webhook};
+use crowsnest_process::reply::{HandlerError, json as reply};
+use crowsnest_runtime::metrics::Admissions;
+
+/// Settings of admission; the feature gates are those of the controllers.
+#[derive(Clone)]
+pub struct Webhooks {
+    pub control_plane: kube::Client,
+    pub gates: Gates,
+    pub allow_no_execute_taint_policy: bool,
+    /// Clusters may have endpoints on this host.
+    pub local_endpoints: bool,
+}
+
+/// State that all requests share.
+struct Shared {
+    webhooks: Webhooks,
+    delegated: Delegated,
+    quotas: quota::Quotas,
+    /// Limit of concurrent script compilations.
+    compiling: Share,
+}
+
+/// Routes of a control plane's webhooks for `clients`, with the same settings as the controllers.
+pub fn routes(
+    control_plane: kube::Client,
+    (settings, local_endpoints): (&crowsnest_controllers::runtime::Config, bool),
+    admissions: &Admissions,
+    clients: Clients,
+) -> Router {
+    let webhooks = Webhooks {
+        control_plane,
+        gates: settings.gates,
+        allow_no_execute_taint_policy: settings.allow_no_execute_taint_policy,
+        local_endpoints,
+    };
+    let counting = from_fn_with_state(admissions.clone(), counted::count);
+    let delegated = Delegated::new(webhooks.control_plane.clone());
+    let (quotas, compiling) = (quota::Quotas::default(), Share::default());
+    let shared = Shared { webhooks, delegated, quotas, compiling };
+    let bounds = from_fn_with_state(envelope::Bounds::default(), envelope::bound);
+    let reviews = Router::new()
+        .route("/stored/{resource}", post(stored_object))
+        .route(crowsnest_admission::agents::PATH, post(agent_secret))
+        .route("/{path}", post(review).layer(counting))
+        .layer(bounds.clone())
+        // No body is read for clients that are not admitted.
+        .layer(from_fn_with_state(clients, clients::admit));
+    // API servers present no client certificate for conversions, and a conversion depends only on its request.
+    let conversions = Router::new().route("/convert", post(convert)).layer(bounds);
+    reviews
+        .merge(conversions)
+        .layer(DefaultBodyLimit::max(envelope::LONGEST))
+        .layer(from_fn(traced))
+        .layer(tower_http::catch_panic::CatchPanicLayer::new())
+        .with_state(Arc::new(shared))
+}
+
+async fn traced(request: Request, next: Next) -> Response {
+    let route = request.extensions().get::<MatchedPath>().map_or("webhook", MatchedPath::as_str);
+    let span = of_webhook(request.method(), route, request.headers());
+    let response = next.run(request).instrument(span.clone()).await;
+    answered(&span, response.status());
+    response
+}
+
+/// The user whose request is reviewed.
+fn user_of(request: &Value) -> UserInfo {
+    let user = &request["userInfo"];
+    let text = |field: &str| user[field].as_str().unwrap_or_default().to_owned();
+    let list =
+        |values: &Value| values.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect();
+    let extra = user["extra"].as_object().into_iter().flatten();
+    UserInfo {
+        name: text("username"),
+        uid: text("uid"),
+        groups: list(&user["groups"]),
+        extra: extra.map(|(key, values)| (key.clone(), list(values))).collect(),
+    }
+}
+
+async fn convert(body: Bytes) -> Result<Response, HandlerError> {
+    let review = envelope::conversion_review(&body)?;
+    Ok(reply(StatusCode::OK, &crowsnest_admission::convert_review(&review)))
+}
+
+async fn agent_secret(State(shared): State<Arc<Shared>>, body: Bytes) -> Result<Response, HandlerError> {
+    let (review, _) = envelope::admission_review(&body)?;
+    Ok(agents::review(&shared.webhooks.control_plane, &review["request"]).await?)
+}
+
+async fn stored_object(
+    State(shared): State<Arc<Shared>>,
+    Path(resource): Path<String>,
+    body: Bytes,
+) -> Result<Response, HandlerError> {
+    let (review, _) = envelope::admission_review(&body)?;
+    let reviewed = stored::review_writer(&shared.delegated, &resource, &review["request"]).await;
+    if let Err(refused) = reviewed {
+        return Ok(reply(StatusCode::OK, &refuse(&review["request"]["uid"], &refused.to_status())));
+    }
+    let rules = stored::Rules {
+        modelled: shared.webhooks.gates.customized_cluster_resource_modeling,
+        local_endpoints: shared.webhooks.local_endpoints,
+    };
+    Ok(reply(StatusCode::OK, &stored::review(&resource, &review, rules, jiff::Timestamp::now())))
+}
+
+async fn review(
+    State(shared): State<Arc<Shared>>,
+    Path(path): Path<String>,
+    Extension(caller): Extension<Caller>,
+    body: Bytes,
+) -> Result<Response, HandlerError> {
+    let path = format!("/{path}");
+    let (_, request) = envelope::admission_review(&body)?;
+    let review = match decide(&shared, &path, &request, caller).await {
+        Ok(Some(review)) => {
+            // The path is that of a known webhook.
+            Span::current().record("crowsnest.webhook", path.as_str());
+            review
+        }
+        Ok(None) => return Err(ApiError::new(Reason::NotFound, format!("there is no webhook at {path}")).into()),
+        // Respond with a refusal that names the cause, not with an HTTP error that reports a failed webhook call.
+        Err(error) => Review::from(Err(Refusal::internal(error.to_string()))),
+    };
+    Ok(reply(StatusCode::OK, &review.to_wire(&request)))
+}
+
+async fn decide(
+    shared: &Shared,
+    path: &str,
+    request: &crowsnest_admission::Request,
+    caller: Caller,
+) -> Result<Option<crowsnest_admission::Review>, kube::Error> {
+    let webhooks = &shared.webhooks;
+    let needs = crowsnest_admission::needs(path);
+    if needs.quotas && webhooks.gates.federated_quota_enforcement {
+        return quota::decide(webhooks, &shared.quotas, path, request, caller).await;
+    }
+    if !needs.customizations {
+        return Ok(judge(webhooks, path, request, &[], &[]));
+    }
+    let customizations = listed(Api::<ResourceInterpreterCustomization>::all(webhooks.control_plane.clone())).await?;
+    // Compiling a user's scripts may take long.
+    let (webhooks, path, request) = (webhooks.clone(), path.to_owned(), request.clone());
+    let judging = pool::run(&shared.compiling, move || Ok(judge(&webhooks, &path, &request, &customizations, &[])));
+    Ok(judging.await.unwrap_or_else(|error| Some(Review::from(Err(Refusal::internal(error.to_string()))))))
+}
+
+fn judge(
+    webhooks: &Webhooks,
+    path: &str,
+    request: &crowsnest_admission::Request,
+    customizations: &[ResourceInterpreterCustomization],
+    quotas: &[FederatedResourceQuota],
+) -> Option<crowsnest_admission::Review> {
+    let permanent_id = uuid::Uuid::new_v4().to_string();
+    let world = World {
+        permanent_id: &permanent_id,
+        gates: webhooks.gates,
+        allow_no_execute_taint_policy: webhooks.allow_no_execute_taint_policy,
+        customizations,
+        quotas,
+        compile_lua: &|script| declarative::compile(script).map_err(|problem| problem.to_string()),
+    };
+    crowsnest_admission::review(path, request, &world)
+}
+
+async fn listed<K>(api: Api<K>) -> Result<Vec<K>, kube::Error>
+where
+    K: kube::Resource + Clone + serde::de::DeserializeOwned + std::fmt::Debug,
+{
+    Ok(api.list(&ListParams::default()).await?.items)
+}
+
+/// Response to an AdmissionReview that refuses it with a Status.
+fn refuse(uid: &Value, status: &Value) -> Value {
+    let response = json!({"uid": uid, "allowed": false, "status": status});
+    json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response})
+}
+
+/// The answer of an AdmissionReview that allows, with a JSON patch when there is one.
+fn allow(uid: &Value, patch: Option<&json_patch::Patch>) -> Value {
+    use base64::Engine;
+    let mut response = json!({"uid": uid, "allowed": true});
+    if let Some(patch) = patch.filter(|p| !p.0.is_empty())
+        && let Ok(text) = serde_json::to_vec(patch)
+    {
+        response["patchType"] = "JSONPatch".into();
+        response["patch"] = base64::engine::general_purpose::STANDARD.encode(text).into();
+    }
+    json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response})
+}

@@ -1,0 +1,222 @@
+//! Admission of the objects that the aggregated server stores in `storage.crowsnest.io`: defaulting and validation of
+//! Clusters and ResourceRegistries, with error messages for the public groups.
+
+use crowsnest_admission::destination::{self, Before};
+use crowsnest_admission::{backend_store, cluster, keep_unknown, registry};
+use crowsnest_api::cluster::Cluster;
+use crowsnest_api::search::ResourceRegistry;
+use crowsnest_apimachinery::field::FieldError;
+use crowsnest_apimachinery::status::ApiError;
+use crowsnest_plan::annotations;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::{allow, refuse, user_of};
+
+use crowsnest_aggregated::request::authentication::Delegated;
+use crowsnest_aggregated::stored::writer::Writer;
+
+const PUBLIC: [(&str, &str, &str); 2] =
+    [("clusters", "cluster.karmada.io", "Cluster"), ("resourceregistries", "search.karmada.io", "ResourceRegistry")];
+
+/// Rules that depend on the server's configuration.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Rules {
+    /// Default resource models are added to new clusters.
+    pub(super) modelled: bool,
+    /// Clusters and backend stores may have endpoints on this host.
+    pub(super) local_endpoints: bool,
+}
+
+/// Refuses a Cluster or ResourceRegistry whose author lacks the rights it requires. A write through the aggregated API
+/// arrives with the account of this process, which may read the Secrets that these objects name; there, the caller has been
+/// reviewed before.
+pub(super) async fn review_writer(delegated: &Delegated, resource: &str, request: &Value) -> Result<(), ApiError> {
+    let user = user_of(request);
+    if user.is_master() {
+        return Ok(());
+    }
+    let writer = Writer { delegated, user: &user };
+    // The validation of the object refuses what cannot be decoded.
+    if resource == "resourceregistries" {
+        let Ok(after) = ResourceRegistry::deserialize(&request["object"]) else { return Ok(()) };
+        let old = ResourceRegistry::deserialize(&request["oldObject"]).ok();
+        return writer.check_registry(old.as_ref().map_or(Before::Absent, Before::Known), &after).await;
+    }
+    let Ok(after) = Cluster::deserialize(&request["object"]) else { return Ok(()) };
+    let old = Cluster::deserialize(&request["oldObject"]).ok();
+    let before = old.as_ref().map_or(Before::Absent, Before::Known);
+    writer.check(before, &after).await
+}
+
+/// Answers one review with a patch of the defaults, or with a refusal. The same path serves the mutating and the
+/// validating phase; the second has no defaults left to add.
+pub(super) fn review(resource: &str, review: &Value, rules: Rules, now: jiff::Timestamp) -> Value {
+    let request = &review["request"];
+    let object = &request["object"];
+    let outcome = match resource {
+        "clusters" => admit_cluster(object, &request["oldObject"], rules, now),
+        "resourceregistries" => admit_registry(object, &request["oldObject"], rules),
+        other => Err(ApiError::bad_request(format!("{other} are not kept here"))),
+    };
+    match outcome {
+        Ok((admitted, warnings)) => {
+            let mut review = allow(&request["uid"], Some(&json_patch::diff(object, &admitted)));
+            if !warnings.is_empty() {
+                review["response"]["warnings"] = json!(warnings);
+            }
+            review
+        }
+        Err(error) => refuse(&request["uid"], &error.to_status()),
+    }
+}
+
+/// Object as it is stored, and warnings for its author.
+type Admitted = (Value, Vec<String>);
+
+fn admit_cluster(object: &Value, old: &Value, rules: Rules, now: jiff::Timestamp) -> Result<Admitted, ApiError> {
+    let mut typed: Cluster = decode(object, "Cluster")?;
+    let known = (serde_json::to_value(&typed.spec), serde_json::to_value(&typed.status));
+    // Only new clusters get default models: users may remove them from existing ones.
+    let modelled = rules.modelled && (old.is_null() || !typed.spec.resource_models.is_empty());
+    cluster::prepare(&mut typed, modelled);
+    cluster::prepare_status(&mut typed.status);
+    cluster::canonicalize(&mut typed, &Time(now));
+    let before: ObjectMeta = ObjectMeta::deserialize(&old["metadata"]).unwrap_or_default();
+    let (misfits, warnings) = annotations::admit(typed.metadata.annotations.as_ref(), before.annotations.as_ref());
+    let mut errors = cluster::validate(&typed);
+    let old = Cluster::deserialize(old).ok();
+    errors.extend(destination::validate(old.as_ref(), &typed, rules.local_endpoints));
+    errors.extend(misfits);
+    invalid("clusters", &typed.metadata.name, errors)?;
+    let (mut spec, mut status) = (
+        serde_json::to_value(&typed.spec).map_err(ApiError::internal)?,
+        serde_json::to_value(&typed.status).map_err(ApiError::internal)?,
+    );
+    keep_unknown(&object["spec"], &known.0.map_err(ApiError::internal)?, &mut spec);
+    keep_unknown(&object["status"], &known.1.map_err(ApiError::internal)?, &mut status);
+    let mut admitted = object.clone();
+    admitted["spec"] = spec;
+    if object.get("status").is_some_and(|s| !s.is_null()) {
+        admitted["status"] = status;
+    }
+    Ok((admitted, warnings))
+}
+
+fn admit_registry(object: &Value, old: &Value, rules: Rules) -> Result<Admitted, ApiError> {
+    let typed: ResourceRegistry = decode(object, "ResourceRegistry")?;
+    let mut errors = registry::validate(&typed);
+    let old = ResourceRegistry::deserialize(old).ok();
+    errors.extend(backend_store::validate(old.as_ref(), &typed, rules.local_endpoints));
+    invalid("resourceregistries", &typed.metadata.name, errors)?;
+    // Stored as it is, also with fields of later versions.
+    Ok((object.clone(), backend_store::warnings(&typed, rules.local_endpoints)))
+}
+
+fn decode<T: DeserializeOwned>(object: &Value, kind: &str) -> Result<T, ApiError> {
+    T::deserialize(object).map_err(|error| ApiError::bad_request(format!("the {kind} can't be read: {error}")))
+}
+
+fn invalid(resource: &str, name: &Option<String>, errors: Vec<FieldError>) -> Result<(), ApiError> {
+    if errors.is_empty() {
+        return Ok(());
+    }
+    let (_, group, kind) = PUBLIC.iter().find(|(r, _, _)| *r == resource).copied().unwrap_or(PUBLIC[0]);
+    Err(ApiError::invalid(group, kind, name.as_deref().unwrap_or_default(), errors))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base64::Engine;
+    use base64::engine::general_purpose::STANDARD;
+
+    const PLAIN: Rules = Rules { modelled: false, local_endpoints: false };
+    const MODELLED: Rules = Rules { modelled: true, ..PLAIN };
+
+    fn registry(spec: Value) -> Value {
+        let object = json!({
+            "apiVersion": "storage.crowsnest.io/v1alpha1", "kind": "ResourceRegistry", "metadata": {"name": "r"}, "spec": spec,
+        });
+        review(
+            "resourceregistries",
+            &json!({"request": {"uid": "u", "object": object}}),
+            PLAIN,
+            jiff::Timestamp::UNIX_EPOCH,
+        )
+    }
+
+    #[rstest::rstest]
+    #[case::nothing_to_say(json!({"targetCluster": {}, "resourceSelectors": []}), true, json!(null))]
+    #[case::all_of_it_may_be_left_out(json!({}), true, json!(null))]
+    #[case::a_backend_store(json!({"backendStore": {"openSearch": {"addresses": ["https://x"]}}}), true, json!(null))]
+    #[case::local(json!({"backendStore": {"openSearch": {"addresses": ["https://127.0.0.1:9200"]}}}), false, json!(null))]
+    #[case::not_encrypted(
+        json!({"backendStore": {"openSearch": {"addresses": ["http://x"], "secretRef": {"namespace": "a", "name": "b"}}}}),
+        true,
+        json!(["spec.backendStore.openSearch: nothing is exported: credentials are never sent over http, but address 0 is no https URL"])
+    )]
+    #[case::refused(json!({"backendStore": {"openSearch": {"addresses": ["ftp://x"]}}}), false, json!(null))]
+    fn registries(#[case] spec: Value, #[case] allowed: bool, #[case] warnings: Value) {
+        let response = &registry(spec)["response"];
+        assert_eq!((&response["allowed"], &response["warnings"]), (&json!(allowed), &warnings), "{response}");
+        assert_eq!(response.get("patch"), None);
+    }
+
+    #[rstest::rstest]
+    #[case::new(json!(null), true)]
+    #[case::taken_away(json!({"spec": {"syncMode": "Push", "resourceModels": [{"grade": 0, "ranges": []}]}}), false)]
+    fn models_are_made_up_for_new_clusters(#[case] before: Value, #[case] expected: bool) {
+        let object = json!({"apiVersion": "storage.crowsnest.io/v1alpha1", "kind": "Cluster", "spec": {"syncMode": "Push"},
+            "metadata": {"name": "m1"}});
+        let request = json!({"request": {"uid": "u", "object": object, "oldObject": before}});
+        let response = &review("clusters", &request, MODELLED, jiff::Timestamp::UNIX_EPOCH)["response"];
+        assert_eq!(response["allowed"], true, "{response}");
+        let patch = response["patch"].as_str().map(|patch| STANDARD.decode(patch).unwrap()).unwrap_or_default();
+        assert_eq!(String::from_utf8(patch).unwrap().contains("resourceModels"), expected);
+    }
+
+    /// A field of a later version's Clusters is not taken away.
+    #[test]
+    fn what_is_not_known_stays() {
+        let object = json!({"apiVersion": "storage.crowsnest.io/v1alpha1", "kind": "Cluster", "metadata": {"name": "m1"},
+            "spec": {"syncMode": "Push", "zone": "a", "mood": "calm"}});
+        let request = json!({"request": {"uid": "u", "object": object}});
+        let response = &review("clusters", &request, PLAIN, jiff::Timestamp::UNIX_EPOCH)["response"];
+        let patch = STANDARD.decode(response["patch"].as_str().unwrap()).unwrap();
+        let patch = String::from_utf8(patch).unwrap();
+        assert!(patch.contains("/spec/zones") && !patch.contains("mood"), "{patch}");
+    }
+
+    #[rstest::rstest]
+    #[case::new(json!(null), json!("off"), Err("metadata.annotations[proxy.crowsnest.io/exec]"), 0)]
+    #[case::changed(json!("enabled"), json!("off"), Err("metadata.annotations[proxy.crowsnest.io/exec]"), 0)]
+    #[case::as_it_was(json!("off"), json!("off"), Ok(()), 1)]
+    #[case::mended(json!("off"), json!("disabled"), Ok(()), 0)]
+    fn annotations_of_clusters(
+        #[case] before: Value,
+        #[case] now: Value,
+        #[case] expected: Result<(), &str>,
+        #[case] warnings: usize,
+    ) {
+        let cluster = |exec: Value| {
+            let annotations = if exec.is_null() { json!({}) } else { json!({"proxy.crowsnest.io/exec": exec}) };
+            json!({"apiVersion": "storage.crowsnest.io/v1alpha1", "kind": "Cluster", "spec": {"syncMode": "Push"},
+                   "metadata": {"name": "m1", "annotations": annotations}})
+        };
+        let request = json!({"request": {"uid": "u", "object": cluster(now), "oldObject": cluster(before)}});
+        let response = &review("clusters", &request, PLAIN, jiff::Timestamp::UNIX_EPOCH)["response"];
+        let cause = &response["status"]["details"]["causes"][0];
+        let refused = cause["field"].as_str().map_or(Ok(()), Err);
+        assert_eq!((refused, response["allowed"] == true), (expected, expected.is_ok()), "{response}");
+        assert_eq!(response["warnings"].as_array().map_or(0, Vec::len), warnings, "{response}");
+        if expected.is_err() {
+            assert_eq!(
+                (&response["status"]["reason"], &cause["reason"]),
+                (&json!("Invalid"), &json!("FieldValueNotSupported"))
+            );
+        }
+    }
+}
