@@ -8,7 +8,7 @@ ARG BASE_IMAGE=gcr.io/distroless/cc-debian12:nonroot
 FROM ${NODE_IMAGE} AS node
 
 FROM ${RUST_IMAGE} AS build
-# The UI is built by server/build.rs.
+# The UI is built by server/ui/build.rs.
 COPY --from=node /usr/local/bin/node /usr/local/bin/node
 COPY --from=node /usr/local/lib/node_modules /usr/local/lib/node_modules
 RUN ln -s ../lib/node_modules/npm/bin/npm-cli.js /usr/local/bin/npm \
