@@ -1,4 +1,4 @@
-//! The documents: what they link to is there, and the README says the same commands in both languages.
+//! The documents: link targets and source paths exist, and both languages of the README have the same commands.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,36 +9,85 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-#[test]
-fn links_lead_somewhere() -> Result<()> {
-    let mut links = 0;
+/// Markdown pages for users and contributors, with their text.
+fn pages() -> Result<Vec<(PathBuf, String)>> {
+    let mut pages = Vec::new();
     for folder in [root(), root().join("docs"), root().join("docs/karmada")] {
         for entry in fs::read_dir(&folder)? {
             let path = entry?.path();
-            if path.extension().is_none_or(|end| end != "md") {
+            if path.extension().is_some_and(|end| end == "md") {
+                let text = fs::read_to_string(&path)?;
+                pages.push((path, text));
+            }
+        }
+    }
+    Ok(pages)
+}
+
+#[test]
+fn links_lead_somewhere() -> Result<()> {
+    let mut links = 0;
+    for (path, text) in pages()? {
+        for link in targets(&text) {
+            let file = link.split('#').next().unwrap_or_default();
+            // The repository's releases are pages of GitHub, not files.
+            let elsewhere = file.contains("://") || file.starts_with("mailto:") || file.starts_with("../../releases");
+            if file.is_empty() || elsewhere {
                 continue;
             }
-            for link in targets(&fs::read_to_string(&path)?) {
-                let file = link.split('#').next().unwrap_or_default();
-                // The repository's releases are pages of GitHub, not files.
-                let elsewhere =
-                    file.contains("://") || file.starts_with("mailto:") || file.starts_with("../../releases");
-                if file.is_empty() || elsewhere {
-                    continue;
-                }
-                links += 1;
-                ensure!(folder.join(file).exists(), "{}: there is no {file}", path.display());
-            }
+            links += 1;
+            ensure!(path.with_file_name("").join(file).exists(), "{}: there is no {file}", path.display());
         }
     }
     ensure!(links > 50, "{links}");
     Ok(())
 }
 
+#[test]
+fn source_paths_exist() -> Result<()> {
+    let mut paths = 0;
+    // The changelog names files by the paths of its time.
+    for (page, text) in pages()?.iter().filter(|(page, _)| !page.ends_with("CHANGELOG.md")) {
+        for span in code_spans(text).iter().filter(|span| is_source_path(span)) {
+            for path in expand_braces(span) {
+                paths += 1;
+                ensure!(root().join(&path).exists(), "{}: there is no {path}", page.display());
+            }
+        }
+    }
+    ensure!(paths > 500, "{paths}");
+    Ok(())
+}
+
+/// Whether a code span names a source file or folder, from the repository's root. Patterns and placeholders are none.
+fn is_source_path(span: &str) -> bool {
+    let is_pattern = span.contains(|c: char| c.is_whitespace() || "<*…".contains(c));
+    let is_source = span.ends_with(".rs") || span.contains("/src") || span.starts_with("tests/");
+    span.contains('/') && is_source && !is_pattern
+}
+
+/// Paths of a brace list: `a/{b,c}.rs` is `a/b.rs` and `a/c.rs`.
+fn expand_braces(path: &str) -> Vec<String> {
+    let Some((head, (list, tail))) = path.split_once('{').and_then(|(head, rest)| Some((head, rest.split_once('}')?)))
+    else {
+        return vec![path.to_owned()];
+    };
+    list.split(',').flat_map(|item| expand_braces(&format!("{head}{item}{tail}"))).collect()
+}
+
+/// The text of a page without its indented code blocks.
+fn prose(text: &str) -> String {
+    text.lines().filter(|line| !line.starts_with("    ")).collect::<Vec<_>>().join("\n")
+}
+
+/// Contents of the code spans of a page.
+fn code_spans(text: &str) -> Vec<String> {
+    prose(text).split('`').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
 /// What stands in the brackets of `](…)`, but for those in code.
 fn targets(text: &str) -> Vec<String> {
-    let prose = text.lines().filter(|line| !line.starts_with("    ")).collect::<Vec<_>>().join("\n");
-    let outside: String = prose.split('`').step_by(2).collect();
+    let outside: String = prose(text).split('`').step_by(2).collect();
     outside.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(link, _)| link.to_owned()).collect()
 }
 

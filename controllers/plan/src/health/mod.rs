@@ -1,5 +1,5 @@
-//! Whether a cluster is ready, judged by several signals over time (docs/FAILOVER.md). `cluster/cluster_status/mod.rs` looks, asks here and
-//! writes what it is told; the taint manager and ClusterTaintPolicies read the conditions.
+//! Whether a cluster is ready, judged by several signals over time (docs/FAILOVER.md). `controllers/src/cluster/cluster_status/mod.rs`
+//! probes a cluster, calls this module and writes its decision; the taint manager and ClusterTaintPolicies read the conditions.
 //!
 //! One signal alone never takes readiness away, nor do a flicker, a start of ours or a clock that jumps. With Karmada's rule
 //! ([`super::eviction::Safety::Karmada`]) none of this is asked, but [`super::clusters::with_thresholds`].
