@@ -13,7 +13,7 @@ use crate::request::authentication::Delegated;
 use crate::request::context::RequestContext;
 use crate::request::middleware::{self, Edge};
 use crate::resource::registry::{Found, Group, Registry, Route};
-use crate::resource::{Paths, discovery, openapi};
+use crate::resource::{Call, Paths, discovery, openapi};
 use crowsnest_process::reply::{Body, json};
 use crowsnest_runtime::roles::{Roles, Running};
 
@@ -77,7 +77,7 @@ async fn serve(
     if !is_passed_on && !definition.has_method(request.method()) {
         return Err(ApiError::method_not_allowed());
     }
-    resource.serve(server, context, request).await
+    resource.serve(Call { server, context, request }).await
 }
 
 /// 200 if every worker is healthy, else 503 with the problems.

@@ -1,7 +1,6 @@
 //! `clusters/<name>/attach`: an agent's connection becomes the tunnel through which its cluster is reached.
 
 use async_trait::async_trait;
-use axum::extract::Request;
 use axum::response::Response;
 use crowsnest_api::cluster::{Cluster, ClusterSyncMode};
 use crowsnest_apimachinery::names::ClusterName;
@@ -12,9 +11,7 @@ use http::{HeaderMap, HeaderValue, StatusCode, header};
 use kube::Api;
 
 use super::NAME;
-use crate::request::context::RequestContext;
-use crate::resource::{CREATE, Definition, Paths, Requested, Resource};
-use crate::server::Aggregated;
+use crate::resource::{CREATE, Call, Definition, Paths, Requested, Resource};
 use crowsnest_agent::agent::replicas::Replica;
 use crowsnest_process::reply::Body;
 
@@ -36,12 +33,8 @@ impl Resource for Attach {
     }
 
     /// 101, after which the connection is a tunnel, or 204 if the agent has a tunnel to this replica.
-    async fn serve(
-        &self,
-        server: &Aggregated,
-        context: &RequestContext,
-        mut request: Request,
-    ) -> Result<Response, ApiError> {
+    async fn serve(&self, call: Call<'_>) -> Result<Response, ApiError> {
+        let Call { server, context, mut request } = call;
         let cluster = context.name();
         let fleet = &server.running()?.fleet;
         let (own, mut response) = (Replica::own(), Response::new(Body::empty()));

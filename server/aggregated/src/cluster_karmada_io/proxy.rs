@@ -1,15 +1,12 @@
 //! `clusters/NAME/proxy`: the API of a member, with the caller's identity there; `*` is the name of all members.
 
 use async_trait::async_trait;
-use axum::extract::Request;
 use axum::response::Response;
 use crowsnest_apimachinery::status::ApiError;
 
 use crate::forwarding::{incoming, outgoing};
 
-use crate::request::context::RequestContext;
-use crate::resource::{CONNECT, Definition, Members, Paths, Resource};
-use crate::server::Aggregated;
+use crate::resource::{CONNECT, Call, Definition, Members, Paths, Resource};
 
 pub(super) struct ClusterProxy;
 
@@ -28,12 +25,8 @@ impl Resource for ClusterProxy {
         Members::Named
     }
 
-    async fn serve(
-        &self,
-        server: &Aggregated,
-        context: &RequestContext,
-        request: Request,
-    ) -> Result<Response, ApiError> {
+    async fn serve(&self, call: Call<'_>) -> Result<Response, ApiError> {
+        let Call { server, context, request } = call;
         let (proxy, path) = (&server.running()?.proxy, context.attributes.below());
         Ok(incoming(proxy.cluster(context.name(), &context.user, path, outgoing(request)).await))
     }

@@ -4,7 +4,6 @@
 mod openapi;
 
 use async_trait::async_trait;
-use axum::extract::Request;
 use axum::response::Response;
 use crowsnest_api::aggregated_groups;
 use crowsnest_apimachinery::status::ApiError;
@@ -14,11 +13,10 @@ use serde_json::{Value, json};
 
 use crate::forwarding::{incoming, outgoing};
 
-use crate::request::context::RequestContext;
 use crate::resource::openapi::Document;
 use crate::resource::registry::Group;
 use crate::resource::schema::status_schema;
-use crate::resource::{Definition, GET, Paths, Resource};
+use crate::resource::{Call, Definition, GET, Paths, Resource};
 use crate::server::Aggregated;
 
 const NAME: &str = aggregated_groups::CUSTOM_METRICS.name;
@@ -64,12 +62,8 @@ impl Resource for MetricValues {
         openapi::describe(version, document);
     }
 
-    async fn serve(
-        &self,
-        server: &Aggregated,
-        context: &RequestContext,
-        request: Request,
-    ) -> Result<Response, ApiError> {
+    async fn serve(&self, call: Call<'_>) -> Result<Response, ApiError> {
+        let Call { server, context, request } = call;
         let path = &context.attributes.path;
         Ok(incoming(server.running()?.proxy.custom_metrics(path, outgoing(request)).await))
     }

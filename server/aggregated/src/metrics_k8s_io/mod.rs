@@ -4,7 +4,6 @@
 pub mod openapi;
 
 use async_trait::async_trait;
-use axum::extract::Request;
 use axum::response::Response;
 use crowsnest_api::aggregated_groups;
 use crowsnest_apimachinery::request::is_path_segment;
@@ -15,24 +14,39 @@ use crate::forwarding::{incoming, outgoing};
 use crate::request::context::RequestContext;
 use crate::resource::openapi::Document;
 use crate::resource::registry::Group;
-use crate::resource::{Definition, Paths, READ, Resource};
-use crate::server::Aggregated;
+use crate::resource::{Call, Definition, Paths, READ, Resource};
 
 const NAME: &str = aggregated_groups::METRICS.name;
 const VERSION: &str = "v1beta1";
 
-pub const GROUP: Group =
-    Group { schemas: openapi::schemas, ..Group::new(&aggregated_groups::METRICS, &[&Nodes, &Pods]) };
+const RESOURCES: &[&dyn Resource] = &[&NODES, &PODS];
 
-struct Nodes;
-struct Pods;
+pub const GROUP: Group = Group { schemas: openapi::schemas, ..Group::new(&aggregated_groups::METRICS, RESOURCES) };
+
+/// Usage of objects of a kind.
+struct Usage {
+    definition: Definition,
+    describe: fn(&mut Document),
+}
+
+static NODES: Usage = Usage {
+    definition: Definition { route: NAME, ..Definition::new("nodes", "NodeMetrics", READ, Paths::CollectionAndObject) },
+    describe: openapi::describe_nodes,
+};
+
+static PODS: Usage = Usage {
+    definition: Definition {
+        namespaced: true,
+        route: NAME,
+        ..Definition::new("pods", "PodMetrics", READ, Paths::CollectionAndObject)
+    },
+    describe: openapi::describe_pods,
+};
 
 #[async_trait]
-impl Resource for Nodes {
+impl Resource for Usage {
     fn definition(&self) -> &Definition {
-        const DEFINITION: Definition =
-            Definition { route: NAME, ..Definition::new("nodes", "NodeMetrics", READ, Paths::CollectionAndObject) };
-        &DEFINITION
+        &self.definition
     }
 
     fn applies_field_selector(&self) -> bool {
@@ -40,51 +54,13 @@ impl Resource for Nodes {
     }
 
     fn describe(&self, _version: &str, document: &mut Document) {
-        openapi::describe_nodes(document);
+        (self.describe)(document);
     }
 
-    async fn serve(
-        &self,
-        server: &Aggregated,
-        context: &RequestContext,
-        request: Request,
-    ) -> Result<Response, ApiError> {
-        usage(server, context, request).await
+    async fn serve(&self, Call { server, context, request }: Call<'_>) -> Result<Response, ApiError> {
+        check_names(context)?;
+        Ok(incoming(server.running()?.proxy.usage(&context.attributes.path, outgoing(request)).await))
     }
-}
-
-#[async_trait]
-impl Resource for Pods {
-    fn definition(&self) -> &Definition {
-        const DEFINITION: Definition = Definition {
-            namespaced: true,
-            route: NAME,
-            ..Definition::new("pods", "PodMetrics", READ, Paths::CollectionAndObject)
-        };
-        &DEFINITION
-    }
-
-    fn applies_field_selector(&self) -> bool {
-        true
-    }
-
-    fn describe(&self, _version: &str, document: &mut Document) {
-        openapi::describe_pods(document);
-    }
-
-    async fn serve(
-        &self,
-        server: &Aggregated,
-        context: &RequestContext,
-        request: Request,
-    ) -> Result<Response, ApiError> {
-        usage(server, context, request).await
-    }
-}
-
-async fn usage(server: &Aggregated, context: &RequestContext, request: Request) -> Result<Response, ApiError> {
-    check_names(context)?;
-    Ok(incoming(server.running()?.proxy.usage(&context.attributes.path, outgoing(request)).await))
 }
 
 /// Members are read with our own rights, so a path must have the same meaning in all of them: no part of it may be more than

@@ -1,7 +1,6 @@
 //! `explanations` and `clusterexplanations`: why a template is in its clusters, and what it waits for.
 
 use async_trait::async_trait;
-use axum::extract::Request;
 use axum::response::Response;
 use crowsnest_apimachinery::status::{ApiError, Reason};
 use crowsnest_plan::report::Explanation;
@@ -11,55 +10,40 @@ use serde_json::{Value, json};
 use super::openapi::{FAILURES, ROOT, of};
 use super::rights::{Reader, get};
 use super::{API_VERSION, reports};
-use crate::request::context::RequestContext;
 use crate::resource::openapi::Document;
 use crate::resource::schema::{JSON, in_path, responses};
-use crate::resource::{Definition, GET, Paths, Resource};
-use crate::server::Aggregated;
+use crate::resource::{Call, Definition, GET, Paths, Resource};
 use crowsnest_process::reply::json as reply;
 
-pub(super) struct ClusterExplanations;
-pub(super) struct Explanations;
+/// Explanations of templates, with or without a namespace.
+pub(super) struct Explanations(Definition);
+
+pub(super) static CLUSTER_SCOPED: Explanations =
+    Explanations(definition("clusterexplanations", "clusterexplanation", "ClusterExplanation"));
+pub(super) static NAMESPACED: Explanations =
+    Explanations(Definition { namespaced: true, ..definition("explanations", "explanation", "Explanation") });
 
 const fn definition(resource: &'static str, singular: &'static str, kind: &'static str) -> Definition {
     Definition { singular, route: "explanations", ..Definition::new(resource, kind, GET, Paths::Object) }
 }
 
 #[async_trait]
-impl Resource for ClusterExplanations {
-    fn definition(&self) -> &Definition {
-        const DEFINITION: Definition = definition("clusterexplanations", "clusterexplanation", "ClusterExplanation");
-        &DEFINITION
-    }
-
-    fn describe(&self, _version: &str, document: &mut Document) {
-        describe(document, self.definition());
-    }
-
-    async fn serve(&self, server: &Aggregated, context: &RequestContext, _: Request) -> Result<Response, ApiError> {
-        explain(server, context).await
-    }
-}
-
-#[async_trait]
 impl Resource for Explanations {
     fn definition(&self) -> &Definition {
-        const DEFINITION: Definition =
-            Definition { namespaced: true, ..definition("explanations", "explanation", "Explanation") };
-        &DEFINITION
+        &self.0
     }
 
     fn describe(&self, _version: &str, document: &mut Document) {
-        describe(document, self.definition());
+        describe(document, &self.0);
     }
 
-    async fn serve(&self, server: &Aggregated, context: &RequestContext, _: Request) -> Result<Response, ApiError> {
-        explain(server, context).await
+    async fn serve(&self, call: Call<'_>) -> Result<Response, ApiError> {
+        explain(call).await
     }
 }
 
 /// Explains the template that the request names: `<resource>.<group>:<name>`.
-async fn explain(server: &Aggregated, context: &RequestContext) -> Result<Response, ApiError> {
+async fn explain(Call { server, context, .. }: Call<'_>) -> Result<Response, ApiError> {
     let (namespace, asked) = (context.namespace(), context.name());
     let Some((word, name)) = asked.split_once(':').filter(|(word, name)| !word.is_empty() && !name.is_empty()) else {
         let text = format!("{asked:?} names no template: <resource>.<group>:<name> does, as in deployments.apps:web");

@@ -13,6 +13,7 @@ use crowsnest_api::aggregated_groups;
 use crowsnest_apimachinery::status::ApiError;
 use crowsnest_controllers::reports::Reports;
 
+use crate::resource::Resource;
 use crate::resource::registry::Group;
 use crate::server::Aggregated;
 
@@ -20,13 +21,10 @@ pub const NAME: &str = aggregated_groups::CROWSNEST_PROPAGATION.name;
 const API_VERSION: &str = "propagation.crowsnest.io/v1alpha1";
 
 /// Reports are computed on request, so there is nothing to list.
-pub const GROUP: Group = Group {
-    schemas: openapi::schemas,
-    ..Group::new(
-        &aggregated_groups::CROWSNEST_PROPAGATION,
-        &[&explanations::ClusterExplanations, &explanations::Explanations, &plans::Plans],
-    )
-};
+const RESOURCES: &[&dyn Resource] = &[&explanations::CLUSTER_SCOPED, &explanations::NAMESPACED, &plans::Plans];
+
+pub const GROUP: Group =
+    Group { schemas: openapi::schemas, ..Group::new(&aggregated_groups::CROWSNEST_PROPAGATION, RESOURCES) };
 
 fn reports(server: &Aggregated) -> Result<Reports, ApiError> {
     server.running()?.reports().map_err(ApiError::unavailable)

@@ -4,7 +4,6 @@ use crowsnest_apimachinery::status::ApiError;
 use std::collections::BTreeSet;
 
 use async_trait::async_trait;
-use axum::extract::Request;
 use axum::response::Response;
 use crowsnest_apimachinery::field::FieldError;
 use crowsnest_apimachinery::request::is_path_segment;
@@ -18,11 +17,9 @@ use serde_json::{Value, json};
 use super::openapi::{FAILURES, ROOT, of};
 use super::rights::Reader;
 use super::{API_VERSION, NAME, reports};
-use crate::request::context::RequestContext;
 use crate::resource::openapi::Document;
 use crate::resource::schema::{JSON, responses};
-use crate::resource::{CREATE, Definition, Paths, Resource};
-use crate::server::Aggregated;
+use crate::resource::{CREATE, Call, Definition, Paths, Resource};
 use crowsnest_process::reply::collect;
 use crowsnest_process::reply::json as reply;
 
@@ -51,13 +48,8 @@ impl Resource for Plans {
         document.path(format!("{ROOT}/plans"), json!({"post": post}));
     }
 
-    async fn serve(
-        &self,
-        server: &Aggregated,
-        context: &RequestContext,
-        request: Request,
-    ) -> Result<Response, ApiError> {
-        plan(server, context, request).await
+    async fn serve(&self, call: Call<'_>) -> Result<Response, ApiError> {
+        plan(call).await
     }
 }
 
@@ -151,7 +143,7 @@ fn check(sent: &Sent) -> Result<(), ApiError> {
 }
 
 /// Computes the plan for a client's proposal.
-async fn plan(server: &Aggregated, context: &RequestContext, request: Request) -> Result<Response, ApiError> {
+async fn plan(Call { server, context, request }: Call<'_>) -> Result<Response, ApiError> {
     let reports = reports(server)?;
     let body = collect(request.into_body()).await?;
     let sent: Sent = serde_json::from_slice(&body)

@@ -14,6 +14,24 @@ use tracing_opentelemetry::OpenTelemetrySpanExt;
 
 use crate::request::context::RequestAttributes;
 
+/// A span with the attributes that all requests have, and these.
+macro_rules! server_span {
+    ($name:literal, ($method:expr, $route:expr), $($attributes:tt)*) => {
+        tracing::info_span!(
+            target: SPANS,
+            $name,
+            otel.name = %format_args!("{} {}", $method, $route),
+            otel.kind = "server",
+            otel.status_code = Empty,
+            http.request.method = $method.as_str(),
+            http.route = $route,
+            http.response.status_code = Empty,
+            error.type = Empty,
+            $($attributes)*
+        )
+    };
+}
+
 /// The span of a request for our API groups; `id` is that of the audit log.
 pub fn request_span(
     (attributes, id): (&RequestAttributes, &str),
@@ -23,21 +41,14 @@ pub fn request_span(
 ) -> Span {
     let route = attributes.route.name();
     let authorized = attributes.member.as_ref().unwrap_or(&attributes.here);
-    let span = tracing::info_span!(
-        target: SPANS,
+    let span = server_span!(
         "request",
-        otel.name = %format_args!("{method} {route}"),
-        otel.kind = "server",
-        otel.status_code = Empty,
-        http.request.method = method.as_str(),
-        http.route = route,
-        http.response.status_code = Empty,
+        (method, route),
         k8s.cluster.name = attributes.cluster.as_deref(),
         k8s.namespace.name = Some(authorized.namespace.as_str()).filter(|namespace| !namespace.is_empty()),
         crowsnest.verb = authorized.verb,
         crowsnest.resource = resource_name(authorized),
         crowsnest.audit_id = id,
-        error.type = Empty,
     );
     // Other clients must not choose what is traced.
     let known = peer.front_proxy || matches!(peer.certificate, Certificate::User(_));
@@ -47,18 +58,7 @@ pub fn request_span(
 
 /// The span of a request for a webhook. Its client is not authenticated.
 pub fn of_webhook(method: &Method, route: &str, headers: &HeaderMap) -> Span {
-    let span = tracing::info_span!(
-        target: SPANS,
-        "webhook",
-        otel.name = %format_args!("{method} {route}"),
-        otel.kind = "server",
-        otel.status_code = Empty,
-        http.request.method = method.as_str(),
-        http.route = route,
-        http.response.status_code = Empty,
-        crowsnest.webhook = Empty,
-        error.type = Empty,
-    );
+    let span = server_span!("webhook", (method, route), crowsnest.webhook = Empty);
     follow(&span, headers, true);
     span
 }

@@ -65,12 +65,14 @@ pub trait Resource: Send + Sync {
     fn describe(&self, _version: &str, _document: &mut Document) {}
 
     /// Handles a request whose caller has been authorized for it.
-    async fn serve(
-        &self,
-        server: &Aggregated,
-        context: &RequestContext,
-        request: Request,
-    ) -> Result<Response, ApiError>;
+    async fn serve(&self, call: Call<'_>) -> Result<Response, ApiError>;
+}
+
+/// A request for a resource.
+pub struct Call<'r> {
+    pub server: &'r Aggregated,
+    pub context: &'r RequestContext,
+    pub request: Request,
 }
 
 /// Members that a request is forwarded to.

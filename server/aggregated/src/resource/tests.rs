@@ -216,8 +216,8 @@ impl Resource for Widgets {
         document.path(format!("/apis/example.io/{version}/widgets"), json!({"get": {"operationId": "listWidgets"}}));
     }
 
-    async fn serve(&self, _: &Aggregated, context: &RequestContext, _: Request) -> Result<Response, ApiError> {
-        let served = format!("{} {}/{}", context.user.name, context.namespace(), context.name());
+    async fn serve(&self, call: Call<'_>) -> Result<Response, ApiError> {
+        let served = format!("{} {}/{}", call.context.user.name, call.context.namespace(), call.context.name());
         Ok(json_response(StatusCode::OK, &json!({"served": served})))
     }
 }

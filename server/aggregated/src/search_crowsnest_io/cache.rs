@@ -4,7 +4,6 @@ use crowsnest_apimachinery::status::ApiError;
 use std::fmt;
 
 use async_trait::async_trait;
-use axum::extract::Request;
 use axum::response::Response;
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_component_base::metrics::{Scrape, Series};
@@ -15,9 +14,7 @@ use prometheus_client::registry::Registry;
 
 use super::call::typed;
 use super::definition;
-use crate::request::context::RequestContext;
-use crate::resource::{Definition, Resource};
-use crate::server::Aggregated;
+use crate::resource::{Call, Definition, Resource};
 use crowsnest_process::reply::Body;
 use crowsnest_runtime::metrics::ProcessMetrics;
 use crowsnest_runtime::roles::Running;
@@ -31,13 +28,8 @@ impl Resource for Cache {
         &DEFINITION
     }
 
-    async fn serve(
-        &self,
-        server: &Aggregated,
-        _context: &RequestContext,
-        _request: Request,
-    ) -> Result<Response, ApiError> {
-        typed("CacheStatus", &server.running()?.index.status().await.map_err(ApiError::internal)?)
+    async fn serve(&self, call: Call<'_>) -> Result<Response, ApiError> {
+        typed("CacheStatus", &call.server.running()?.index.status().await.map_err(ApiError::internal)?)
     }
 }
 

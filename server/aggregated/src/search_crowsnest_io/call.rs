@@ -3,31 +3,34 @@
 use axum::response::Response;
 use crowsnest_apimachinery::status::ApiError;
 use crowsnest_apimachinery::user::UserInfo;
-use http::StatusCode;
+use http::{StatusCode, Uri};
 
 use super::API_VERSION;
 use super::parameters::Parameters;
 use super::saved_searches::scopes;
-use crate::request::context::RequestContext;
-use crate::server::Aggregated;
+use crate::resource::Call;
 use crowsnest_process::reply::json;
 use crowsnest_runtime::roles::Running;
 
 /// A caller's request with its parameters.
-pub(super) struct Call<'r> {
+pub(super) struct SearchCall<'r> {
     pub(super) running: &'r Running,
     pub(super) user: &'r UserInfo,
     pub(super) parameters: Parameters<'r>,
+    pub(super) uri: Uri,
+    /// True if the response may be a stream of server-sent events.
+    pub(super) accepts_events: bool,
 }
 
-impl<'r> Call<'r> {
-    pub(super) async fn new(server: &'r Aggregated, context: &'r RequestContext) -> Result<Self, ApiError> {
+impl<'r> SearchCall<'r> {
+    pub(super) async fn new(Call { server, context, request }: Call<'r>) -> Result<Self, ApiError> {
         let running = server.running()?;
         let mut parameters = Parameters::new(context.query());
         if parameters.names_scope() {
             parameters.scopes = scopes(&server.control_plane, &context.user).await?;
         }
-        Ok(Self { running, user: &context.user, parameters })
+        let accepts_events = context.attributes.accepts_events;
+        Ok(Self { running, user: &context.user, parameters, uri: request.into_parts().0.uri, accepts_events })
     }
 }
 

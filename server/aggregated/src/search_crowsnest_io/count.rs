@@ -1,52 +1,34 @@
 //! `count`: number of objects that match.
 
-use async_trait::async_trait;
-use axum::extract::Request;
 use axum::response::Response;
 use crowsnest_apimachinery::status::ApiError;
 use serde_json::json;
 
-use super::call::{Call, typed};
+use super::call::{SearchCall, typed};
 use super::definition;
 use super::hits::skipped;
-use super::openapi::{Operation, Q, named, of, relation};
+use super::openapi::{Answers, Parameter, Q, named, of, relation};
+use super::operation::SearchOperation;
 
-use crate::request::context::RequestContext;
+use crate::resource::Definition;
 use crate::resource::openapi::Document;
 use crate::resource::schema::{JSON, body, list, number};
-use crate::resource::{Definition, Resource};
-use crate::server::Aggregated;
-
-const OPERATION: Operation = Operation {
-    summary: "How many objects match.",
-    parameters: &[Q],
-    object: false,
-    answers: &[(JSON, &["SearchCount"])],
-};
 
 pub(super) struct Count;
 
-#[async_trait]
-impl Resource for Count {
-    fn definition(&self) -> &Definition {
-        const DEFINITION: Definition = definition("count", "SearchCount");
-        &DEFINITION
-    }
+impl SearchOperation for Count {
+    const DEFINITION: Definition = definition("count", "SearchCount");
+    const SUMMARY: &str = "How many objects match.";
+    const PARAMETERS: &[Parameter] = &[Q];
+    const ANSWERS: Answers = &[(JSON, &["SearchCount"])];
 
-    fn describe(&self, _version: &str, document: &mut Document) {
-        OPERATION.describe("count", document);
+    fn schemas(document: &mut Document) {
         let fields = json!({"total": number(), "totalRelation": relation(), "skipped": list(of("Skipped")),
             "notices": list(of("Notice"))});
         document.schema(named("SearchCount"), body("SearchCount", fields, &[]));
     }
 
-    async fn serve(
-        &self,
-        server: &Aggregated,
-        context: &RequestContext,
-        _request: Request,
-    ) -> Result<Response, ApiError> {
-        let call = Call::new(server, context).await?;
+    async fn answer(call: SearchCall<'_>) -> Result<Response, ApiError> {
         let search = call.parameters.search(call.user)?;
         let count = call.running.index.searcher().count(&search).await.map_err(ApiError::internal)?;
         let relation = if count.incomplete { "gte" } else { "eq" };

@@ -1,47 +1,37 @@
 //! `diff`: differences between two revisions of an object (`from`, `to`: a seq or `now`; by default the last change), or between it and
 //! the object of that name in another cluster (`with`).
 
-use async_trait::async_trait;
-use axum::extract::Request;
 use axum::response::Response;
 use crowsnest_apimachinery::status::ApiError;
 use crowsnest_index::Object;
 use serde_json::{Value, json};
 
-use super::call::{Call, typed};
+use super::call::{SearchCall, typed};
 use super::definition;
 use super::hits::identity;
 use super::object::{past, version};
-use super::openapi::{self, Operation, named, of};
+use super::openapi::{self, Answers, Parameter, named, of};
+use super::operation::SearchOperation;
 
-use crate::request::context::RequestContext;
+use crate::resource::Definition;
 use crate::resource::openapi::Document;
 use crate::resource::schema::{JSON, body, flag, list, number, object, text};
-use crate::resource::{Definition, Resource};
-use crate::server::Aggregated;
-
-const OPERATION: Operation = Operation {
-    summary: "What differs between two versions of an object, or between it and the one of that name in another cluster.",
-    parameters: &[
-        ("from", "string", "A seq, or now; what it was last when absent.", false),
-        ("to", "string", "A seq, or now.", false),
-        ("with", "string", "Another cluster.", false),
-    ],
-    object: true,
-    answers: &[(JSON, &["ObjectDiff"])],
-};
 
 pub(super) struct Diff;
 
-#[async_trait]
-impl Resource for Diff {
-    fn definition(&self) -> &Definition {
-        const DEFINITION: Definition = definition("diff", "ObjectDiff");
-        &DEFINITION
-    }
+impl SearchOperation for Diff {
+    const DEFINITION: Definition = definition("diff", "ObjectDiff");
+    const SUMMARY: &str =
+        "What differs between two versions of an object, or between it and the one of that name in another cluster.";
+    const PARAMETERS: &[Parameter] = &[
+        ("from", "string", "A seq, or now; what it was last when absent.", false),
+        ("to", "string", "A seq, or now.", false),
+        ("with", "string", "Another cluster.", false),
+    ];
+    const NAMES_OBJECT: bool = true;
+    const ANSWERS: Answers = &[(JSON, &["ObjectDiff"])];
 
-    fn describe(&self, _version: &str, document: &mut Document) {
-        OPERATION.describe("diff", document);
+    fn schemas(document: &mut Document) {
         let mut side = openapi::identity();
         side["seq"] = number();
         side["resourceVersion"] = text();
@@ -51,13 +41,8 @@ impl Resource for Diff {
         document.schema(named("ObjectDiff"), body("ObjectDiff", fields, &[]));
     }
 
-    async fn serve(
-        &self,
-        server: &Aggregated,
-        context: &RequestContext,
-        _request: Request,
-    ) -> Result<Response, ApiError> {
-        let Call { running, user, parameters } = Call::new(server, context).await?;
+    async fn answer(call: SearchCall<'_>) -> Result<Response, ApiError> {
+        let SearchCall { running, user, parameters, .. } = call;
         let key = parameters.object()?;
         let here = past(&running.index, user, &key).await?;
         let (from, to) = match parameters.get("with") {

@@ -1,7 +1,5 @@
 //! `export`: all hits of a query at one moment, as JSON lines (whole objects) or CSV (columns).
 
-use async_trait::async_trait;
-use axum::extract::Request;
 use axum::response::Response;
 use bytes::Bytes;
 use crowsnest_apimachinery::status::ApiError;
@@ -14,15 +12,13 @@ use http::{HeaderValue, header};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::call::Call;
+use super::call::SearchCall;
 use super::columns::{Column, Columns};
 use super::definition;
 use super::hits::{hit, time};
-use super::openapi::{LIMIT, Operation, Q};
-use crate::request::context::RequestContext;
-use crate::resource::openapi::Document;
-use crate::resource::{Definition, Resource};
-use crate::server::Aggregated;
+use super::openapi::{Answers, LIMIT, Parameter, Q};
+use super::operation::SearchOperation;
+use crate::resource::Definition;
 use crowsnest_process::reply::Body;
 
 /// Karmada's annotation for the cluster of an object.
@@ -37,44 +33,27 @@ enum Format {
     Csv(Vec<String>),
 }
 
-const OPERATION: Operation = Operation {
-    summary: "All hits of one moment: whole objects as JSON lines, or columns as CSV.",
-    parameters: &[
+pub(super) struct Export;
+
+impl SearchOperation for Export {
+    const DEFINITION: Definition = definition("export", "SearchExport");
+    const SUMMARY: &str = "All hits of one moment: whole objects as JSON lines, or columns as CSV.";
+    const PARAMETERS: &[Parameter] = &[
         Q,
         LIMIT,
         ("format", "string", "jsonl or csv.", false),
         ("columns", "string", "Of CSV, separated by commas: fields of a hit, label:KEY, print:NAME, or .PATH.", false),
-    ],
-    object: false,
-    answers: &[("application/jsonl", &["Object"]), ("text/csv", &["Text"])],
-};
+    ];
+    const ANSWERS: Answers = &[("application/jsonl", &["Object"]), ("text/csv", &["Text"])];
 
-pub(super) struct Export;
-
-#[async_trait]
-impl Resource for Export {
-    fn definition(&self) -> &Definition {
-        const DEFINITION: Definition = definition("export", "SearchExport");
-        &DEFINITION
-    }
-
-    fn describe(&self, _version: &str, document: &mut Document) {
-        OPERATION.describe("export", document);
-    }
-
-    async fn serve(
-        &self,
-        server: &Aggregated,
-        context: &RequestContext,
-        _request: Request,
-    ) -> Result<Response, ApiError> {
-        export(Call::new(server, context).await?).await
+    async fn answer(call: SearchCall<'_>) -> Result<Response, ApiError> {
+        export(call).await
     }
 }
 
 /// Parameters: `format=jsonl|csv`, `columns=` of CSV, and `limit` (default: all hits). Hits are found before the response begins, so
 /// that an error is a `Status`.
-async fn export(Call { running, user, parameters }: Call<'_>) -> Result<Response, ApiError> {
+async fn export(SearchCall { running, user, parameters, .. }: SearchCall<'_>) -> Result<Response, ApiError> {
     let columns = || parameters.get("columns").unwrap_or(COLUMNS).split(',').map(str::to_owned).collect();
     let (format, kind) = match parameters.get("format").unwrap_or("jsonl") {
         "jsonl" => (Format::JsonLines, "application/jsonl"),

@@ -1,57 +1,41 @@
 //! `graph`: the objects that an object is related to, over `depth` steps.
 
-use async_trait::async_trait;
-use axum::extract::Request;
 use axum::response::Response;
 use crowsnest_apimachinery::status::ApiError;
 use serde_json::json;
 
-use super::call::{Call, typed};
+use super::call::{SearchCall, typed};
 use super::definition;
 use super::hits::summary;
 use super::object::unknown;
-use super::openapi::{Operation, named, of};
+use super::openapi::{Answers, Parameter, named, of};
+use super::operation::SearchOperation;
 
-use crate::request::context::RequestContext;
+use crate::resource::Definition;
 use crate::resource::openapi::Document;
 use crate::resource::schema::{JSON, body, flag, list, number, object, text};
-use crate::resource::{Definition, Resource};
-use crate::server::Aggregated;
 
 /// Default and maximum number of steps.
 const DEPTH: usize = 2;
 const MOST_DEPTH: usize = 5;
 
-const OPERATION: Operation = Operation {
-    summary: "What an object is related to: owners, what is used, events.",
-    parameters: &[("depth", "integer", "Steps, five at most.", false)],
-    object: true,
-    answers: &[(JSON, &["ObjectGraph"])],
-};
-
 pub(super) struct Graph;
 
-#[async_trait]
-impl Resource for Graph {
-    fn definition(&self) -> &Definition {
-        const DEFINITION: Definition = definition("graph", "ObjectGraph");
-        &DEFINITION
-    }
+impl SearchOperation for Graph {
+    const DEFINITION: Definition = definition("graph", "ObjectGraph");
+    const SUMMARY: &str = "What an object is related to: owners, what is used, events.";
+    const PARAMETERS: &[Parameter] = &[("depth", "integer", "Steps, five at most.", false)];
+    const NAMES_OBJECT: bool = true;
+    const ANSWERS: Answers = &[(JSON, &["ObjectGraph"])];
 
-    fn describe(&self, _version: &str, document: &mut Document) {
-        OPERATION.describe("graph", document);
+    fn schemas(document: &mut Document) {
         let edge = object(json!({"from": number(), "to": number(), "relation": text()}), &[]);
         let fields = json!({"nodes": list(of("Hit")), "more": flag(), "edges": list(edge)});
         document.schema(named("ObjectGraph"), body("ObjectGraph", fields, &[]));
     }
 
-    async fn serve(
-        &self,
-        server: &Aggregated,
-        context: &RequestContext,
-        _request: Request,
-    ) -> Result<Response, ApiError> {
-        let Call { running, user, parameters } = Call::new(server, context).await?;
+    async fn answer(call: SearchCall<'_>) -> Result<Response, ApiError> {
+        let SearchCall { running, user, parameters, .. } = call;
         let key = parameters.object()?;
         let depth = parameters.number("depth")?.unwrap_or(DEPTH).clamp(1, MOST_DEPTH);
         let graph = running.index.searcher().graph(user, &key, depth as u8).await.map_err(ApiError::internal)?;

@@ -1,43 +1,32 @@
 //! `history`: the revisions of an object that are kept, newest first; with `seq` the manifest of one.
 
-use async_trait::async_trait;
-use axum::extract::Request;
 use axum::response::Response;
 use crowsnest_apimachinery::status::ApiError;
 use crowsnest_index::Object;
 use http::StatusCode;
 use serde_json::{Map, Value, json};
 
-use super::call::{Call, typed};
+use super::call::{SearchCall, typed};
 use super::definition;
 use super::hits::time;
 use super::object::{past, version};
-use super::openapi::{Operation, named};
-use crate::request::context::RequestContext;
+use super::openapi::{Answers, Parameter, named};
+use super::operation::SearchOperation;
+use crate::resource::Definition;
 use crate::resource::openapi::Document;
 use crate::resource::schema::{self, JSON, body, flag, list, number, object, text};
-use crate::resource::{Definition, Resource};
-use crate::server::Aggregated;
 use crowsnest_process::reply::json as json_response;
-
-const OPERATION: Operation = Operation {
-    summary: "The versions of an object that are kept, newest first; with seq the manifest of one.",
-    parameters: &[("seq", "integer", "A version, by the change that began it.", false)],
-    object: true,
-    answers: &[(JSON, &["ObjectHistory", "Object"])],
-};
 
 pub(super) struct History;
 
-#[async_trait]
-impl Resource for History {
-    fn definition(&self) -> &Definition {
-        const DEFINITION: Definition = definition("history", "ObjectHistory");
-        &DEFINITION
-    }
+impl SearchOperation for History {
+    const DEFINITION: Definition = definition("history", "ObjectHistory");
+    const SUMMARY: &str = "The versions of an object that are kept, newest first; with seq the manifest of one.";
+    const PARAMETERS: &[Parameter] = &[("seq", "integer", "A version, by the change that began it.", false)];
+    const NAMES_OBJECT: bool = true;
+    const ANSWERS: Answers = &[(JSON, &["ObjectHistory", "Object"])];
 
-    fn describe(&self, _version: &str, document: &mut Document) {
-        OPERATION.describe("history", document);
+    fn schemas(document: &mut Document) {
         let version = json!({"seq": number(), "resourceVersion": text(), "generation": number(), "from": schema::time(),
             "until": schema::time(), "deleted": flag()});
         let version = object(version, &["until", "deleted"]);
@@ -45,13 +34,8 @@ impl Resource for History {
         document.schema(named("ObjectHistory"), body("ObjectHistory", history, &[]));
     }
 
-    async fn serve(
-        &self,
-        server: &Aggregated,
-        context: &RequestContext,
-        _request: Request,
-    ) -> Result<Response, ApiError> {
-        let Call { running, user, parameters } = Call::new(server, context).await?;
+    async fn answer(call: SearchCall<'_>) -> Result<Response, ApiError> {
+        let SearchCall { running, user, parameters, .. } = call;
         let key = parameters.object()?;
         let past = past(&running.index, user, &key).await?;
         if let Some(seq) = parameters.number("seq")? {

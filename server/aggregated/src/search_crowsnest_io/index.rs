@@ -2,7 +2,6 @@
 //! fill a new one. Responses contain no data of objects.
 
 use async_trait::async_trait;
-use axum::extract::Request;
 use axum::response::Response;
 use crowsnest_apimachinery::status::ApiError;
 use crowsnest_index::{Error, Index};
@@ -10,9 +9,7 @@ use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use super::{API_VERSION, definition};
-use crate::request::context::RequestContext;
-use crate::resource::{Definition, Resource};
-use crate::server::Aggregated;
+use crate::resource::{Call, Definition, Resource};
 use crowsnest_process::reply::json as reply;
 
 /// Maximum number of objects that one request compares.
@@ -27,15 +24,10 @@ impl Resource for TextIndex {
         &DEFINITION
     }
 
-    async fn serve(
-        &self,
-        server: &Aggregated,
-        context: &RequestContext,
-        request: Request,
-    ) -> Result<Response, ApiError> {
-        let index = &server.running()?.index;
-        if request.method() == Method::GET {
-            return show(index, context.query().first("verify")).await;
+    async fn serve(&self, call: Call<'_>) -> Result<Response, ApiError> {
+        let index = &call.server.running()?.index;
+        if call.request.method() == Method::GET {
+            return show(index, call.context.query().first("verify")).await;
         }
         match index.searcher().rebuild_text().await {
             Ok(()) => Ok(reply(StatusCode::ACCEPTED, &state(index).await?)),

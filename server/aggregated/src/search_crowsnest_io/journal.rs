@@ -5,8 +5,6 @@
 use crowsnest_apimachinery::status::ApiError;
 use std::collections::{BTreeMap, HashMap};
 
-use async_trait::async_trait;
-use axum::extract::Request;
 use axum::response::Response;
 use crowsnest_api::constants::annotation;
 use crowsnest_apimachinery::names::ClusterName;
@@ -17,17 +15,16 @@ use crowsnest_search::SearchRequest;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::call::{Call, typed};
+use super::call::{SearchCall, typed};
 use super::definition;
 use super::hits::skipped;
-use super::openapi::{Operation, named, of};
+use super::openapi::{Answers, Parameter, named, of};
+use super::operation::SearchOperation;
 use super::parameters::Parameters;
 
-use crate::request::context::RequestContext;
+use crate::resource::Definition;
 use crate::resource::openapi::Document;
 use crate::resource::schema::{JSON, body, flag, list, number, object, text, time};
-use crate::resource::{Definition, Resource};
-use crate::server::Aggregated;
 
 /// Default and maximum number of entries about the object.
 const ENTRIES: usize = 100;
@@ -85,9 +82,12 @@ fn subject_namespace(object: &Value) -> &str {
 /// Entries by their ids.
 type Entries = HashMap<String, Entry>;
 
-const OPERATION: Operation = Operation {
-    summary: "What moved about an object, and because of what: entries of the fleet's journal with their causes to the root, oldest first.",
-    parameters: &[
+pub(super) struct Journal;
+
+impl SearchOperation for Journal {
+    const DEFINITION: Definition = definition("journal", "Journal");
+    const SUMMARY: &str = "What moved about an object, and because of what: entries of the fleet's journal with their causes to the root, oldest first.";
+    const PARAMETERS: &[Parameter] = &[
         ("about", "string", "KIND/NAMESPACE/NAME, KIND/NAME or NAME, as about: of the query language takes it.", true),
         (
             "at",
@@ -97,22 +97,10 @@ const OPERATION: Operation = Operation {
         ),
         ("within", "string", "How far around it, as 90s or 15m; 5m when absent.", false),
         ("limit", "integer", "The newest entries about the object, 100 when absent, 1000 at most.", false),
-    ],
-    object: false,
-    answers: &[(JSON, &["Journal"])],
-};
+    ];
+    const ANSWERS: Answers = &[(JSON, &["Journal"])];
 
-pub(super) struct Journal;
-
-#[async_trait]
-impl Resource for Journal {
-    fn definition(&self) -> &Definition {
-        const DEFINITION: Definition = definition("journal", "Journal");
-        &DEFINITION
-    }
-
-    fn describe(&self, _version: &str, document: &mut Document) {
-        OPERATION.describe("journal", document);
+    fn schemas(document: &mut Document) {
         let reference =
             json!({"apiVersion": text(), "kind": text(), "namespace": text(), "name": text(), "uid": text()});
         document.schema(named("JournalReference"), object(reference, &["namespace", "uid"]));
@@ -127,17 +115,12 @@ impl Resource for Journal {
         document.schema(named("Journal"), body("Journal", fields, &[]));
     }
 
-    async fn serve(
-        &self,
-        server: &Aggregated,
-        context: &RequestContext,
-        _request: Request,
-    ) -> Result<Response, ApiError> {
-        journal(&Call::new(server, context).await?).await
+    async fn answer(call: SearchCall<'_>) -> Result<Response, ApiError> {
+        journal(&call).await
     }
 }
 
-async fn journal(call: &Call<'_>) -> Result<Response, ApiError> {
+async fn journal(call: &SearchCall<'_>) -> Result<Response, ApiError> {
     let index = &call.running.index;
     let about = call.parameters.required("about")?;
     let limit = call.parameters.number("limit")?.unwrap_or(ENTRIES).clamp(1, MOST_ENTRIES);

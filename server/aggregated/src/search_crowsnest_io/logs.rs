@@ -3,8 +3,6 @@
 use crowsnest_apimachinery::status::ApiError;
 use std::fmt::Write;
 
-use async_trait::async_trait;
-use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use crowsnest_proxy::logs::{LogEvent, LogRequest, LogSource, Said};
@@ -12,16 +10,15 @@ use futures::{Stream, StreamExt};
 use http::{HeaderValue, header};
 use serde_json::{Value, json};
 
-use super::call::Call;
+use super::call::SearchCall;
 use super::definition;
 use super::events::{event, stream};
 use super::hits::skipped;
-use super::openapi::{EVENTS, Operation, Parameter, Q, TEXT, named};
+use super::openapi::{Answers, EVENTS, Parameter, Q, TEXT, named};
+use super::operation::SearchOperation;
 use super::parameters::Parameters;
-use crate::request::context::RequestContext;
 use crate::resource::openapi::Document;
-use crate::resource::{Definition, Requested, Resource};
-use crate::server::Aggregated;
+use crate::resource::{Definition, Requested};
 use crowsnest_process::reply::Body;
 
 /// Maximum number of available lines that are sent together.
@@ -34,64 +31,52 @@ struct Form {
     timestamps: bool,
 }
 
-const LOGS: &[Parameter] = &[
-    Q,
-    ("labelSelector", "string", "Of the pods.", false),
-    ("namespace", "string", "Of the pods; may be repeated.", false),
-    ("cluster", "string", "Of the pods; may be repeated.", false),
-    ("pod", "string", "Regular expression for names of pods.", false),
-    ("container", "string", "Regular expression for names of containers.", false),
-    ("init", "boolean", "Include init containers (default true).", false),
-    ("ephemeral", "boolean", "Include ephemeral containers (default true).", false),
-    ("include", "string", "Regular expression for lines; may be repeated: a line matches one of them.", false),
-    ("exclude", "string", "Regular expression for lines to leave out; may be repeated.", false),
-    ("since", "string", "Maximum age of lines, as 90s, 15m, 2h30m or 7d.", false),
-    ("sinceTime", "string", "Earliest time of lines (RFC 3339).", false),
-    ("tail", "integer", "Number of last lines of each container, -1 for all (default 10 if no time is given).", false),
-    ("previous", "boolean", "Logs of the runs before the last restarts.", false),
-    ("follow", "boolean", "Follow new lines, and new pods.", false),
-    ("timestamps", "boolean", "Write the time of each line.", false),
-    ("prefix", "boolean", "Write the container of each line (default true).", false),
-    ("maxStreams", "integer", "Maximum number of logs that are read at once (default 100, at most 500).", false),
-];
-
-const OPERATION: Operation = Operation {
-    summary: "The logs of the pods that match, in the order of their times; as server-sent events (notices, skipped, joined, line, refused, left, done, error) if Accept has text/event-stream.",
-    parameters: LOGS,
-    object: false,
-    answers: &[(TEXT, &["Text"]), (EVENTS, &["LogEvents"])],
-};
-
 pub(super) struct Logs;
 
-#[async_trait]
-impl Resource for Logs {
-    fn definition(&self) -> &Definition {
-        const DEFINITION: Definition =
-            Definition { route: "search.crowsnest.io/logs", ..definition("logs", "FleetLogs") };
-        &DEFINITION
-    }
+impl SearchOperation for Logs {
+    const DEFINITION: Definition = Definition { route: "search.crowsnest.io/logs", ..definition("logs", "FleetLogs") };
+    const SUMMARY: &str = "The logs of the pods that match, in the order of their times; as server-sent events (notices, skipped, joined, line, refused, left, done, error) if Accept has text/event-stream.";
+    const PARAMETERS: &[Parameter] = &[
+        Q,
+        ("labelSelector", "string", "Of the pods.", false),
+        ("namespace", "string", "Of the pods; may be repeated.", false),
+        ("cluster", "string", "Of the pods; may be repeated.", false),
+        ("pod", "string", "Regular expression for names of pods.", false),
+        ("container", "string", "Regular expression for names of containers.", false),
+        ("init", "boolean", "Include init containers (default true).", false),
+        ("ephemeral", "boolean", "Include ephemeral containers (default true).", false),
+        ("include", "string", "Regular expression for lines; may be repeated: a line matches one of them.", false),
+        ("exclude", "string", "Regular expression for lines to leave out; may be repeated.", false),
+        ("since", "string", "Maximum age of lines, as 90s, 15m, 2h30m or 7d.", false),
+        ("sinceTime", "string", "Earliest time of lines (RFC 3339).", false),
+        (
+            "tail",
+            "integer",
+            "Number of last lines of each container, -1 for all (default 10 if no time is given).",
+            false,
+        ),
+        ("previous", "boolean", "Logs of the runs before the last restarts.", false),
+        ("follow", "boolean", "Follow new lines, and new pods.", false),
+        ("timestamps", "boolean", "Write the time of each line.", false),
+        ("prefix", "boolean", "Write the container of each line (default true).", false),
+        ("maxStreams", "integer", "Maximum number of logs that are read at once (default 100, at most 500).", false),
+    ];
+    const ANSWERS: Answers = &[(TEXT, &["Text"]), (EVENTS, &["LogEvents"])];
 
-    fn is_long_running(&self, _requested: Requested) -> bool {
+    fn is_long_running(_requested: Requested) -> bool {
         true
     }
 
-    fn describe(&self, _version: &str, document: &mut Document) {
-        OPERATION.describe("logs", document);
+    fn schemas(document: &mut Document) {
         let events = json!({"type": "string", "description": "Server-sent events with JSON data."});
         document.schema(named("LogEvents"), events);
     }
 
-    async fn serve(
-        &self,
-        server: &Aggregated,
-        context: &RequestContext,
-        request: Request,
-    ) -> Result<Response, ApiError> {
-        let Call { running, user, parameters } = Call::new(server, context).await?;
-        let request = LogRequest::parse(request.uri().query(), jiff::Timestamp::now())?;
+    async fn answer(call: SearchCall<'_>) -> Result<Response, ApiError> {
+        let SearchCall { running, user, parameters, uri, accepts_events } = call;
+        let request = LogRequest::parse(uri.query(), jiff::Timestamp::now())?;
         let lines = running.proxy.logs(user, request, parameters.scopes.clone()).await?;
-        if context.attributes.accepts_events {
+        if accepts_events {
             let events = lines.map(|next| {
                 let (name, data) = shown(next);
                 event(name, &data)

@@ -1,16 +1,13 @@
 //! `metrics`: metrics of the process as OpenMetrics text, for operators. They contain nothing of an object.
 
 use async_trait::async_trait;
-use axum::extract::Request;
 use axum::response::Response;
 use crowsnest_apimachinery::status::ApiError;
 
 use super::cache::metrics;
 use super::definition;
 
-use crate::request::context::RequestContext;
-use crate::resource::{Definition, Resource};
-use crate::server::Aggregated;
+use crate::resource::{Call, Definition, Resource};
 
 pub(super) struct Metrics;
 
@@ -21,12 +18,8 @@ impl Resource for Metrics {
         &DEFINITION
     }
 
-    async fn serve(
-        &self,
-        server: &Aggregated,
-        _context: &RequestContext,
-        _request: Request,
-    ) -> Result<Response, ApiError> {
+    async fn serve(&self, call: Call<'_>) -> Result<Response, ApiError> {
+        let server = call.server;
         metrics(server.running()?, server.edge.series(), &server.edge.metrics).await
     }
 }

@@ -18,6 +18,7 @@ mod logs;
 mod metrics;
 mod object;
 mod openapi;
+mod operation;
 mod parameters;
 mod query;
 mod saved_searches;

@@ -12,6 +12,9 @@ pub(super) const ROOT: &str = "/apis/search.crowsnest.io/v1alpha1";
 /// Name, type, description, and whether the parameter is required.
 pub(super) type Parameter = (&'static str, &'static str, &'static str, bool);
 
+/// Media types with their possible schemas.
+pub(super) type Answers = &'static [(&'static str, &'static [&'static str])];
+
 pub(super) const Q: Parameter = ("q", "string", "The query, in the language of docs/QUERY.md.", false);
 pub(super) const LIMIT: Parameter =
     ("limit", "integer", "Hits of one page, 5000 at most; limit: in the query wins.", false);
@@ -45,8 +48,7 @@ pub(super) struct Operation {
     pub(super) parameters: &'static [Parameter],
     /// True if parameters name an object of a member.
     pub(super) object: bool,
-    /// Media types with their possible schemas.
-    pub(super) answers: &'static [(&'static str, &'static [&'static str])],
+    pub(super) answers: Answers,
 }
 
 /// Responses with a Status.

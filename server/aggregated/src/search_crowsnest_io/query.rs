@@ -1,7 +1,5 @@
 //! `query`: hits with counts, as JSON or as server-sent events, which continue with changes if `watch` is set.
 
-use async_trait::async_trait;
-use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
 use crowsnest_apimachinery::status::ApiError;
 use crowsnest_index::Error;
@@ -11,56 +9,41 @@ use http::StatusCode;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::call::Call;
+use super::call::SearchCall;
 use super::columns::Columns;
 use super::events::{Event, Events, error, event, stream};
 use super::hits::{done, facets, groups, hit, hits, identity, skipped};
-use super::openapi::{COLUMNS, CURSOR, EVENTS, FACETS, LIMIT, Operation, Q, named, of, relation};
+use super::openapi::{Answers, COLUMNS, CURSOR, EVENTS, FACETS, LIMIT, Parameter, Q, named, of, relation};
+use super::operation::SearchOperation;
 use super::{API_VERSION, definition};
-use crate::request::context::RequestContext;
 use crate::resource::openapi::Document;
 use crate::resource::schema::{JSON, body, list, number, object, text};
-use crate::resource::{Definition, Requested, Resource};
-use crate::server::Aggregated;
+use crate::resource::{Definition, Requested};
 use crowsnest_process::reply::json as json_response;
-
-const OPERATION: Operation = Operation {
-    summary: "Objects that match, best first, with counts; as server-sent events (notices, skipped, facets, groups, matches, done, error) if Accept has text/event-stream. With watch=true changes follow: changed, left, counts, behind.",
-    parameters: &[Q, LIMIT, CURSOR, FACETS, COLUMNS, ("watch", "boolean", "Send changes after the result.", false)],
-    object: false,
-    answers: &[(JSON, &["SearchResult"]), (EVENTS, &["SearchEvents"])],
-};
 
 pub(super) struct Query;
 
-#[async_trait]
-impl Resource for Query {
-    fn definition(&self) -> &Definition {
-        const DEFINITION: Definition =
-            Definition { route: "search.crowsnest.io/query", ..definition("query", "SearchResult") };
-        &DEFINITION
-    }
+impl SearchOperation for Query {
+    const DEFINITION: Definition =
+        Definition { route: "search.crowsnest.io/query", ..definition("query", "SearchResult") };
+    const SUMMARY: &str = "Objects that match, best first, with counts; as server-sent events (notices, skipped, facets, groups, matches, done, error) if Accept has text/event-stream. With watch=true changes follow: changed, left, counts, behind.";
+    const PARAMETERS: &[Parameter] =
+        &[Q, LIMIT, CURSOR, FACETS, COLUMNS, ("watch", "boolean", "Send changes after the result.", false)];
+    const ANSWERS: Answers = &[(JSON, &["SearchResult"]), (EVENTS, &["SearchEvents"])];
 
-    fn is_long_running(&self, requested: Requested) -> bool {
+    fn is_long_running(requested: Requested) -> bool {
         requested.events
     }
 
-    fn describe(&self, _version: &str, document: &mut Document) {
-        OPERATION.describe("query", document);
+    fn schemas(document: &mut Document) {
         schemas(document);
     }
 
-    async fn serve(
-        &self,
-        server: &Aggregated,
-        context: &RequestContext,
-        _request: Request,
-    ) -> Result<Response, ApiError> {
-        let call = Call::new(server, context).await?;
+    async fn answer(call: SearchCall<'_>) -> Result<Response, ApiError> {
         if call.parameters.flag("watch") {
             return Ok(live(&call)?.into_response());
         }
-        match context.attributes.accepts_events {
+        match call.accepts_events {
             true => Ok(events(&call)?.into_response()),
             false => complete(&call).await,
         }
@@ -68,7 +51,7 @@ impl Resource for Query {
 }
 
 /// The complete result as JSON.
-async fn complete(call: &Call<'_>) -> Result<Response, ApiError> {
+async fn complete(call: &SearchCall<'_>) -> Result<Response, ApiError> {
     let columns = call.parameters.columns()?;
     let request = call.parameters.search_with(call.user, &columns)?;
     let answer = call.running.index.searcher().search_all(request).await.map_err(ApiError::internal)?;
@@ -109,14 +92,14 @@ fn part(part: Result<SearchEvent, Error>, columns: &Columns) -> Event {
     }
 }
 
-fn events(call: &Call<'_>) -> Result<Events, ApiError> {
+fn events(call: &SearchCall<'_>) -> Result<Events, ApiError> {
     let columns = call.parameters.columns()?;
     let request = call.parameters.search_with(call.user, &columns)?;
     Ok(stream(call.running.index.searcher().search(request).map(move |next| part(next, &columns))))
 }
 
 /// The result, and after its `done` the changes: hits that have `changed` or `left`, `counts`, and `behind` if changes were lost.
-fn live(call: &Call<'_>) -> Result<Events, ApiError> {
+fn live(call: &SearchCall<'_>) -> Result<Events, ApiError> {
     let columns = call.parameters.columns()?;
     let request = call.parameters.search_with(call.user, &columns)?;
     let changes = call.running.index.searcher().live(request).map(move |next| match next {

@@ -21,11 +21,9 @@ use serde_json::{Value, json};
 
 use super::openapi::{FAILURES, ROOT, named, of};
 use super::{API_VERSION, NAME as GROUP};
-use crate::request::context::RequestContext;
 use crate::resource::openapi::Document;
 use crate::resource::schema::{JSON, body, flag, list, object, responses, status, text};
-use crate::resource::{Definition, Paths, Resource};
-use crate::server::Aggregated;
+use crate::resource::{Call, Definition, Paths, Resource};
 use crate::stored::STORAGE_GROUP;
 use crowsnest_process::reply::json as reply;
 
@@ -78,12 +76,8 @@ impl Resource for SavedSearches {
         document.schema(named("SavedSearchList"), body("SavedSearchList", all, &[]));
     }
 
-    async fn serve(
-        &self,
-        server: &Aggregated,
-        context: &RequestContext,
-        request: Request,
-    ) -> Result<Response, ApiError> {
+    async fn serve(&self, call: Call<'_>) -> Result<Response, ApiError> {
+        let Call { server, context, request } = call;
         let saved = Saved { api: Api::all(server.control_plane.clone()), caller: &context.user };
         let method = request.method().clone();
         match (&method, context.name()) {

@@ -7,8 +7,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
-use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_index::{Error, Index};
@@ -21,15 +19,14 @@ use http::StatusCode;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use super::call::Call;
+use super::call::SearchCall;
 use super::definition;
 use super::events::{error, event, stream};
-use super::openapi::{EVENTS, Operation, named, of};
-use crate::request::context::RequestContext;
+use super::openapi::{Answers, EVENTS, Parameter, named, of};
+use super::operation::SearchOperation;
 use crate::resource::openapi::Document;
 use crate::resource::schema::JSON;
-use crate::resource::{Definition, Requested, Resource};
-use crate::server::Aggregated;
+use crate::resource::{Definition, Requested};
 use crowsnest_process::reply::json as json_response;
 use crowsnest_runtime::roles::Running;
 
@@ -51,41 +48,27 @@ const COUNTS: &[(&str, &str)] = &[
     ("bindings", "kind:resourcebinding,clusterresourcebinding"),
 ];
 
-const OPERATION: Operation = Operation {
-    summary: "Status of the fleet; with watch=true also its changes.",
-    parameters: &[("watch", "boolean", "Send changes as server-sent events.", false)],
-    object: false,
-    answers: &[(JSON, &["FleetStatus"]), (EVENTS, &["FleetStatusEvents"])],
-};
-
 pub(super) struct Status;
 
-#[async_trait]
-impl Resource for Status {
-    fn definition(&self) -> &Definition {
-        const DEFINITION: Definition = definition("status", "FleetStatus");
-        &DEFINITION
-    }
+impl SearchOperation for Status {
+    const DEFINITION: Definition = definition("status", "FleetStatus");
+    const SUMMARY: &str = "Status of the fleet; with watch=true also its changes.";
+    const PARAMETERS: &[Parameter] = &[("watch", "boolean", "Send changes as server-sent events.", false)];
+    const ANSWERS: Answers = &[(JSON, &["FleetStatus"]), (EVENTS, &["FleetStatusEvents"])];
 
-    fn is_long_running(&self, requested: Requested) -> bool {
+    fn is_long_running(requested: Requested) -> bool {
         requested.events
     }
 
-    fn describe(&self, _version: &str, document: &mut Document) {
-        OPERATION.describe("status", document);
+    fn schemas(document: &mut Document) {
         let events = json!({"type": "string", "description": "Server-sent events with a FleetStatus each."});
         document.schema(named("FleetStatus"), of("Object"));
         document.schema(named("FleetStatusEvents"), events);
     }
 
-    async fn serve(
-        &self,
-        server: &Aggregated,
-        context: &RequestContext,
-        _request: Request,
-    ) -> Result<Response, ApiError> {
-        let Call { running, user, parameters } = Call::new(server, context).await?;
-        if context.attributes.accepts_events || parameters.flag("watch") {
+    async fn answer(call: SearchCall<'_>) -> Result<Response, ApiError> {
+        let SearchCall { running, user, parameters, accepts_events, .. } = call;
+        if accepts_events || parameters.flag("watch") {
             let events = follow(running, user).map(|next| match next {
                 Ok(status) => event("status", &status),
                 Err(message) => error(&message),

@@ -1,16 +1,13 @@
 //! `proxying/NAME/proxy`: one API over all members, with the caller's identity in each.
 
 use async_trait::async_trait;
-use axum::extract::Request;
 use axum::response::Response;
 use crowsnest_apimachinery::status::ApiError;
 
 use super::registered;
 use crate::forwarding::{incoming, outgoing};
 
-use crate::request::context::RequestContext;
-use crate::resource::{CONNECT, Definition, Members, Paths, Resource};
-use crate::server::Aggregated;
+use crate::resource::{CONNECT, Call, Definition, Members, Paths, Resource};
 
 /// The resource itself, which Karmada lists in discovery and does not serve.
 pub(super) struct Proxying;
@@ -24,7 +21,7 @@ impl Resource for Proxying {
         &DEFINITION
     }
 
-    async fn serve(&self, _: &Aggregated, _: &RequestContext, _: Request) -> Result<Response, ApiError> {
+    async fn serve(&self, _call: Call<'_>) -> Result<Response, ApiError> {
         Err(ApiError::unknown_resource())
     }
 }
@@ -44,12 +41,8 @@ impl Resource for FleetProxy {
         Members::All
     }
 
-    async fn serve(
-        &self,
-        server: &Aggregated,
-        context: &RequestContext,
-        request: Request,
-    ) -> Result<Response, ApiError> {
+    async fn serve(&self, call: Call<'_>) -> Result<Response, ApiError> {
+        let Call { server, context, request } = call;
         let path = context.attributes.below();
         let running = match crowsnest_proxy::is_in_a_resource(path) {
             true => registered(server)?,

@@ -1,16 +1,13 @@
 //! `search/cache` and `search/opensearch`: the objects in the cache and in Karmada's OpenSearch backend.
 
 use async_trait::async_trait;
-use axum::extract::Request;
 use axum::response::Response;
 use crowsnest_apimachinery::status::ApiError;
 use http::Method;
 
 use super::registered;
 use crate::forwarding::{incoming, outgoing};
-use crate::request::context::RequestContext;
-use crate::resource::{Definition, GET, Members, Paths, Resource};
-use crate::server::Aggregated;
+use crate::resource::{Call, Definition, GET, Members, Paths, Resource};
 use crowsnest_process::reply::Body;
 
 pub(super) struct Cache;
@@ -32,12 +29,8 @@ impl Resource for Cache {
         Members::All
     }
 
-    async fn serve(
-        &self,
-        server: &Aggregated,
-        context: &RequestContext,
-        request: Request,
-    ) -> Result<Response, ApiError> {
+    async fn serve(&self, call: Call<'_>) -> Result<Response, ApiError> {
+        let Call { server, context, request } = call;
         let (proxy, path) = (&registered(server)?.proxy, context.attributes.below());
         Ok(incoming(proxy.search_cache(&context.user, path, outgoing(request)).await))
     }
@@ -51,16 +44,11 @@ impl Resource for OpenSearch {
     }
 
     /// Empty like Karmada's response: objects in an OpenSearch are queried there.
-    async fn serve(
-        &self,
-        _server: &Aggregated,
-        context: &RequestContext,
-        request: Request,
-    ) -> Result<Response, ApiError> {
-        if request.method() != Method::GET {
+    async fn serve(&self, call: Call<'_>) -> Result<Response, ApiError> {
+        if call.request.method() != Method::GET {
             return Err(ApiError::method_not_allowed());
         }
-        match crowsnest_proxy::names_a_resource(context.attributes.below()) {
+        match crowsnest_proxy::names_a_resource(call.context.attributes.below()) {
             true => Ok(Response::new(Body::empty())),
             false => Err(ApiError::unknown_resource()),
         }

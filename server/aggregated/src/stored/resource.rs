@@ -1,17 +1,14 @@
 //! A resource whose objects are kept in the control plane.
 
 use async_trait::async_trait;
-use axum::extract::Request;
 use axum::response::Response;
 use crowsnest_apimachinery::status::ApiError;
 
 use super::writer::Writer;
 use super::{StoredGroup, Target};
 
-use crate::request::context::RequestContext;
 use crate::resource::openapi::Document;
-use crate::resource::{Definition, Resource};
-use crate::server::Aggregated;
+use crate::resource::{Call, Definition, Resource};
 
 /// A resource of a [`StoredGroup`], or a subresource.
 pub struct StoredResource {
@@ -35,12 +32,8 @@ impl Resource for StoredResource {
         (self.describe)(document);
     }
 
-    async fn serve(
-        &self,
-        server: &Aggregated,
-        context: &RequestContext,
-        request: Request,
-    ) -> Result<Response, ApiError> {
+    async fn serve(&self, call: Call<'_>) -> Result<Response, ApiError> {
+        let Call { server, context, request } = call;
         let user = &context.user;
         let writer = (!user.is_master()).then_some(Writer { delegated: &server.delegated, user });
         let target = Target { tail: context.attributes.tail(), query: context.query() };

@@ -1,0 +1,51 @@
+//! Operations of the search API: GETs with query parameters.
+
+use async_trait::async_trait;
+use axum::response::Response;
+use crowsnest_apimachinery::status::ApiError;
+
+use super::call::SearchCall;
+use super::openapi::{Answers, Operation, Parameter};
+use crate::resource::openapi::Document;
+use crate::resource::{Call, Definition, Requested, Resource};
+
+/// A resource without objects that answers what its parameters request. Each is in a file of its own, and in the list of the group.
+pub(super) trait SearchOperation: Send + Sync {
+    const DEFINITION: Definition;
+    const SUMMARY: &'static str;
+    const PARAMETERS: &'static [Parameter];
+    /// True if parameters name an object of a member.
+    const NAMES_OBJECT: bool = false;
+    const ANSWERS: Answers;
+
+    /// See [`Resource::is_long_running`].
+    fn is_long_running(_requested: Requested) -> bool {
+        false
+    }
+
+    /// Adds the schemas of the answers.
+    fn schemas(_document: &mut Document) {}
+
+    fn answer(call: SearchCall<'_>) -> impl Future<Output = Result<Response, ApiError>> + Send;
+}
+
+#[async_trait]
+impl<O: SearchOperation> Resource for O {
+    fn definition(&self) -> &Definition {
+        const { &O::DEFINITION }
+    }
+
+    fn is_long_running(&self, requested: Requested) -> bool {
+        O::is_long_running(requested)
+    }
+
+    fn describe(&self, _version: &str, document: &mut Document) {
+        let (summary, parameters, object, answers) = (O::SUMMARY, O::PARAMETERS, O::NAMES_OBJECT, O::ANSWERS);
+        Operation { summary, parameters, object, answers }.describe(O::DEFINITION.resource, document);
+        O::schemas(document);
+    }
+
+    async fn serve(&self, call: Call<'_>) -> Result<Response, ApiError> {
+        O::answer(SearchCall::new(call).await?).await
+    }
+}
