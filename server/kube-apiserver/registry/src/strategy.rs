@@ -10,8 +10,9 @@ use crowsnest_apimachinery::field::FieldError;
 use crowsnest_apimachinery::status::ApiResult;
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_apiserver::audit::Record;
-use crowsnest_schema::SchemaRef;
 use crowsnest_schema::apply::VersionSchemas;
+use crowsnest_schema::{SchemaRef, prune};
+use futures::future::BoxFuture;
 use serde_json::Value;
 
 /// What a strategy may know of the request it serves.
@@ -101,8 +102,11 @@ pub trait Strategy: VersionSchemas {
     }
 
     /// Fields that a write through `subresource` (empty: the main resource) can neither change nor own: `[["status"]]`.
-    fn reset_fields(&self, _subresource: &str) -> &'static [&'static [&'static str]] {
-        &[]
+    fn reset_fields(&self, subresource: &str) -> &'static [&'static [&'static str]] {
+        match subresource {
+            "" => &[&["status"]],
+            _ => &[&["spec"], &["metadata"]],
+        }
     }
 
     /// True when PUT may omit `metadata.resourceVersion`.
@@ -121,10 +125,16 @@ pub trait Strategy: VersionSchemas {
     }
 
     /// Drops what the schema does not know (custom resources); built-ins drop unknown fields too.
-    fn prune(&self, object: &mut Value);
+    fn prune(&self, object: &mut Value) {
+        if let Some(schema) = self.schema() {
+            prune(&schema, object);
+        }
+    }
 
     /// Selectable fields beside metadata.name and metadata.namespace: (`spec.nodeName`, value as text).
-    fn selectable_fields(&self, object: &Value) -> Vec<(String, String)>;
+    fn selectable_fields(&self, _object: &Value) -> Vec<(String, String)> {
+        Vec::new()
+    }
 
     /// The same of an object that was just converted from the version it is stored in.
     fn default_converted(&self, object: &mut Value) {
@@ -133,11 +143,7 @@ pub trait Strategy: VersionSchemas {
 
     /// Converts what may be a part of an object: nothing is filled in, some of it may be missing, and what the other version does
     /// not know stays.
-    fn convert_part(
-        &self,
-        objects: Vec<Value>,
-        to_api_version: &str,
-    ) -> futures::future::BoxFuture<'_, ApiResult<Vec<Value>>> {
+    fn convert_part(&self, objects: Vec<Value>, to_api_version: &str) -> BoxFuture<'_, ApiResult<Vec<Value>>> {
         self.convert(objects, to_api_version)
     }
 
@@ -147,11 +153,9 @@ pub trait Strategy: VersionSchemas {
     }
 
     /// Converts between served versions of one resource; identity when there is one version or strategy `None`.
-    fn convert(
-        &self,
-        objects: Vec<Value>,
-        to_api_version: &str,
-    ) -> futures::future::BoxFuture<'_, ApiResult<Vec<Value>>>;
+    fn convert(&self, objects: Vec<Value>, _to_api_version: &str) -> BoxFuture<'_, ApiResult<Vec<Value>>> {
+        Box::pin(async move { Ok(objects) })
+    }
 }
 
 /// Shared handle to a strategy.
