@@ -26,21 +26,9 @@ impl ServiceResolver for ClusterServices {
         }
         let absent = || ResolveError::NotFound(name.to_owned());
         let registry = self.registry.upgrade().ok_or_else(absent)?;
-        let record = registry
-            .store
-            .get(&ResourceKey::new("", "services"), &ObjectKey::new(namespace, name))
-            .ok_or_else(absent)?;
-        let service = record.body.value(record.revision).map_err(|_| absent())?;
-        let slices = registry.store.list(
-            &ResourceKey::new("discovery.k8s.io", "endpointslices"),
-            namespace,
-            None,
-            None,
-            usize::MAX,
-        );
-        let slices: Vec<Value> = slices
-            .map(|listing| listing.records.iter().filter_map(|r| r.body.value(r.revision).ok()).collect())
-            .unwrap_or_default();
+        let service = registry.store.object(&ResourceKey::new("", "services"), &ObjectKey::new(namespace, name));
+        let service = service.ok_or_else(absent)?;
+        let slices = registry.store.objects(&ResourceKey::new("discovery.k8s.io", "endpointslices"), namespace);
         address(&service, &slices, port)
     }
 }

@@ -20,6 +20,16 @@ const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 /// Tries when a generated name is taken.
 const TRIES: usize = 8;
 
+/// A write that creates an object.
+#[derive(Clone, Copy)]
+pub(crate) struct Creation<'c> {
+    pub(crate) resource: &'c ResourceRef,
+    pub(crate) ctx: &'c RequestContext,
+    pub(crate) options: &'c WriteOptions,
+    /// True if the object already has its managedFields (from an apply).
+    pub(crate) tracked: bool,
+}
+
 impl Registry {
     /// Stores a new object and returns it as stored.
     pub async fn create(
@@ -30,29 +40,26 @@ impl Registry {
         options: &WriteOptions,
         warnings: &mut Vec<String>,
     ) -> ApiResult<Value> {
-        self.create_tracked(resource, ctx, object, options, warnings, false).await
+        self.create_tracked(Creation { resource, ctx, options, tracked: false }, object, warnings).await
     }
 
-    /// The same; `tracked` tells that the object already has its managedFields (from an apply).
     pub(crate) async fn create_tracked(
         &self,
-        resource: &ResourceRef,
-        ctx: &RequestContext,
+        creation: Creation<'_>,
         mut object: Value,
-        options: &WriteOptions,
         warnings: &mut Vec<String>,
-        tracked: bool,
     ) -> ApiResult<Value> {
+        let Creation { resource, ctx, options, tracked } = creation;
         begin(resource, ctx, &mut object, options, warnings, tracked)?;
         let generated = object.name().is_empty() && !object.meta_text("generateName").is_empty();
         if !generated {
-            return self.create_named(resource, ctx, object, options, warnings).await;
+            return self.create_named(creation, object, warnings).await;
         }
         let base: String = object.meta_text("generateName").chars().take(BASE).collect();
         for attempt in 0.. {
             let mut candidate = object.clone();
             candidate.metadata_mut().insert("name".into(), format!("{base}{}", suffix()).into());
-            match self.create_named(resource, ctx, candidate, options, warnings).await {
+            match self.create_named(creation, candidate, warnings).await {
                 Err(error)
                     if attempt + 1 < TRIES && error.is(crowsnest_apimachinery::status::Reason::AlreadyExists) => {}
                 other => return other,
@@ -63,10 +70,8 @@ impl Registry {
 
     async fn create_named(
         &self,
-        resource: &ResourceRef,
-        ctx: &RequestContext,
+        Creation { resource, ctx, options, .. }: Creation<'_>,
         mut object: Value,
-        options: &WriteOptions,
         warnings: &mut Vec<String>,
     ) -> ApiResult<Value> {
         let asked = object.name().to_owned();
@@ -113,9 +118,7 @@ impl Registry {
     /// The refusal of a name that another object has, which may be about to go.
     fn taken(&self, resource: &ResourceRef, key: &ObjectKey) -> ApiError {
         let mut error = write_error(resource, key.name(), Error::Exists);
-        let record = self.store.get(&table(resource), key);
-        if record.and_then(|record| record.body.value(record.revision).ok()).is_some_and(|object| object.is_deleting())
-        {
+        if self.store.object(&table(resource), key).is_some_and(|object| object.is_deleting()) {
             error.message = format!("object is being deleted: {}", error.message);
         }
         error

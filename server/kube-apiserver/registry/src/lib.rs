@@ -34,7 +34,7 @@ use crowsnest_apimachinery::status::{ApiError, ApiResult, Reason, qualified};
 use parking_lot::RwLock;
 use serde_json::Value;
 
-use crate::admission::{Admission, Attributes};
+use crate::admission::{Admission, Attributes, Review};
 use crate::catalog::Catalog;
 use crate::connect::Connect;
 use crate::error::Error;
@@ -214,7 +214,7 @@ impl Registry {
         let chain = self.admission.load_full();
         loop {
             for step in chain.iter() {
-                step.mutate(attributes, object.as_deref_mut(), warnings).await?;
+                step.mutate(Review { attributes, object: object.as_deref_mut(), warnings: &mut *warnings }).await?;
             }
             if !attributes.reinvocation.begin_second() {
                 break;
@@ -234,7 +234,7 @@ impl Registry {
         warnings: &mut Vec<String>,
     ) -> ApiResult<()> {
         for step in self.admission.load_full().iter() {
-            step.validate(attributes, object, warnings).await?;
+            step.validate(Review { attributes, object, warnings: &mut *warnings }).await?;
         }
         Ok(())
     }

@@ -7,10 +7,9 @@ use async_trait::async_trait;
 use crowsnest_apimachinery::status::{ApiError, ApiResult, Cause};
 use lru::LruCache;
 use parking_lot::Mutex;
-use serde_json::Value;
 
 use crate::Registry;
-use crate::admission::{Admission, Attributes, Operation};
+use crate::admission::{Admission, Mutation, Operation};
 use crate::object::Object;
 use crate::resource::Gvr;
 use crate::storage::Revision;
@@ -50,12 +49,7 @@ impl NamespaceLifecycle {
 
 #[async_trait]
 impl Admission for NamespaceLifecycle {
-    async fn mutate(
-        &self,
-        a: &Attributes<'_>,
-        object: Option<&mut Value>,
-        _warnings: &mut Vec<String>,
-    ) -> ApiResult<()> {
+    async fn mutate(&self, Mutation { attributes: a, object, .. }: Mutation<'_>) -> ApiResult<()> {
         let namespaces = a.resource.gvr.group.is_empty() && a.resource.gvr.resource == "namespaces";
         if namespaces && a.operation == Operation::Delete && IMMORTAL.contains(&a.name) {
             return Err(ApiError::forbidden("", "namespaces", a.name, "this namespace may not be deleted"));

@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::object::Object;
 use crate::options::ListOptions;
 use crate::resource::ResourceRef;
-use crate::storage::{ObjectKey, Record, Revision};
+use crate::storage::{ListRange, ObjectKey, Record, Revision};
 use crate::{Registry, storage_error, table, unexpected};
 
 /// How long a read waits for a version the server has not reached yet.
@@ -125,13 +125,15 @@ impl Registry {
         after: Option<&ObjectKey>,
         limit: usize,
     ) -> ApiResult<crate::storage::Listing> {
-        self.store.list(&table(resource), namespace, at, after, limit).map_err(|error| match (error, after) {
-            (Error::Expired { .. }, Some(after)) if options.continue_token.is_some() => ApiError {
-                continue_token: Some(encode_token(LATEST, after.as_str(), namespace).into()),
-                ..ApiError::new(Reason::Expired, INCONSISTENT)
-            },
-            (Error::Expired { .. }, _) => ApiError::new(Reason::Expired, EXPIRED),
-            (other, _) => storage_error(other),
+        self.store.list(&table(resource), namespace, ListRange { at, after, limit }).map_err(|error| {
+            match (error, after) {
+                (Error::Expired { .. }, Some(after)) if options.continue_token.is_some() => ApiError {
+                    continue_token: Some(encode_token(LATEST, after.as_str(), namespace).into()),
+                    ..ApiError::new(Reason::Expired, INCONSISTENT)
+                },
+                (Error::Expired { .. }, _) => ApiError::new(Reason::Expired, EXPIRED),
+                (other, _) => storage_error(other),
+            }
         })
     }
 

@@ -8,7 +8,7 @@ use crowsnest_schema::apply;
 use serde_json::Value;
 
 use crate::admission::{Attributes, Operation};
-use crate::create::{dedup_owners, manager, set_namespace};
+use crate::create::{Creation, dedup_owners, manager, set_namespace};
 use crate::error::Error;
 use crate::object::Object;
 use crate::options::WriteOptions;
@@ -107,6 +107,16 @@ pub trait CreateReview: Send + Sync {
     fn check_create(&self, resource: &ResourceRef, ctx: &RequestContext, name: &str) -> ApiResult<()>;
 }
 
+/// A change of the object with this name.
+#[derive(Clone, Copy)]
+struct Update<'u> {
+    resource: &'u ResourceRef,
+    ctx: &'u RequestContext,
+    name: &'u str,
+    change: &'u Change,
+    options: &'u WriteOptions,
+}
+
 /// The outcome of one pass.
 enum Pass {
     Done(Value),
@@ -124,23 +134,24 @@ impl Registry {
         options: &WriteOptions,
         warnings: &mut Vec<String>,
     ) -> ApiResult<(Value, bool)> {
+        let update = Update { resource, ctx, name, change, options };
         for _ in 0..TRIES {
             let record = match self.record(resource, &ctx.namespace, name) {
                 Ok(record) => record,
-                Err(absent) => match self.new_object(resource, ctx, name, change, options, warnings).await? {
-                    Some(object) => match self
-                        .create_tracked(resource, ctx, object, options, warnings, matches!(change, Change::Patch(_)))
-                        .await
-                    {
-                        // Somebody else was faster: go on as an update.
-                        Err(error) if error.is(crowsnest_apimachinery::status::Reason::AlreadyExists) => continue,
-                        other => return other.map(|object| (object, true)),
-                    },
+                Err(absent) => match self.new_object(update, warnings).await? {
+                    Some(object) => {
+                        let creation = Creation { resource, ctx, options, tracked: matches!(change, Change::Patch(_)) };
+                        match self.create_tracked(creation, object, warnings).await {
+                            // Somebody else was faster: go on as an update.
+                            Err(error) if error.is(crowsnest_apimachinery::status::Reason::AlreadyExists) => continue,
+                            other => return other.map(|object| (object, true)),
+                        }
+                    }
                     None => return Err(absent),
                 },
             };
             let mut told = Vec::new();
-            let pass = self.update_once(resource, ctx, name, record, change, options, &mut told).await;
+            let pass = self.update_once(update, record, &mut told).await;
             // Who is refused is warned as well.
             if !matches!(pass, Ok(Pass::Overtaken)) {
                 warnings.append(&mut told);
@@ -165,15 +176,8 @@ impl Registry {
     }
 
     /// The object to create when the path has none yet: for apply, and for kinds that allow it on PUT.
-    async fn new_object(
-        &self,
-        resource: &ResourceRef,
-        ctx: &RequestContext,
-        name: &str,
-        change: &Change,
-        options: &WriteOptions,
-        warnings: &mut Vec<String>,
-    ) -> ApiResult<Option<Value>> {
+    async fn new_object(&self, update: Update<'_>, warnings: &mut Vec<String>) -> ApiResult<Option<Value>> {
+        let Update { resource, ctx, name, change, options } = update;
         if !ctx.subresource.is_empty() {
             return Ok(None);
         }
@@ -204,17 +208,8 @@ impl Registry {
         Ok(Some(object))
     }
 
-    #[expect(clippy::too_many_arguments, reason = "one pass of the loop above, with all it works on")]
-    async fn update_once(
-        &self,
-        resource: &ResourceRef,
-        ctx: &RequestContext,
-        name: &str,
-        record: Record,
-        change: &Change,
-        options: &WriteOptions,
-        warnings: &mut Vec<String>,
-    ) -> ApiResult<Pass> {
+    async fn update_once(&self, update: Update<'_>, record: Record, warnings: &mut Vec<String>) -> ApiResult<Pass> {
+        let Update { resource, ctx, name, change, options } = update;
         let revision = record.revision;
         let stored = record.body.clone();
         let live = self.decode(resource, record).await?;

@@ -16,7 +16,7 @@ use crate::list::{check_fields, is_decided_by_key, may_match, of_key, parse_vers
 use crate::object::Object as _;
 use crate::options::ListOptions;
 use crate::resource::ResourceRef;
-use crate::storage::{Body, Change, ChangeKind, LineKey, Record, Revision, Selectable, Sides, Watcher};
+use crate::storage::{Body, Change, ChangeKind, LineKey, ListRange, Record, Revision, Selectable, Sides, Watcher};
 use crate::{Registry, storage_error, table};
 
 /// Between two periodic bookmarks.
@@ -83,8 +83,7 @@ impl Registry {
         };
         let (records, since, initial_end) = if initial {
             self.reach(requested).await?;
-            let listing =
-                self.store.list(&table(resource), namespace, None, None, usize::MAX).map_err(storage_error)?;
+            let listing = self.store.list(&table(resource), namespace, ListRange::ALL).map_err(storage_error)?;
             let end = (options.send_initial_events == Some(true) && options.bookmarks).then_some(listing.revision);
             (listing.records, listing.revision, end)
         } else {

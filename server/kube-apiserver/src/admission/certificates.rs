@@ -9,7 +9,7 @@ use base64::engine::general_purpose::STANDARD;
 use crowsnest_apimachinery::rbac::Action;
 use crowsnest_apimachinery::status::{ApiError, ApiResult};
 use crowsnest_apiserver::authn::{FRONT_PROXY, SigningRequest};
-use crowsnest_registry::admission::{Admission, Attributes, Operation};
+use crowsnest_registry::admission::{Admission, Attributes, Operation, Validation};
 use crowsnest_registry::authz::Authorizer;
 use serde_json::Value;
 
@@ -59,7 +59,7 @@ fn check_signer(authorizer: &Authorizer, a: &Attributes<'_>, verb: &str) -> ApiR
 
 #[async_trait]
 impl Admission for CertificateApproval {
-    async fn validate(&self, a: &Attributes<'_>, _: Option<&Value>, _: &mut Vec<String>) -> ApiResult<()> {
+    async fn validate(&self, Validation { attributes: a, .. }: Validation<'_>) -> ApiResult<()> {
         if concerns(a, Operation::Update, "approval") {
             return check_signer(&self.0, a, "approve");
         }
@@ -69,7 +69,7 @@ impl Admission for CertificateApproval {
 
 #[async_trait]
 impl Admission for CertificateSigning {
-    async fn validate(&self, a: &Attributes<'_>, object: Option<&Value>, _: &mut Vec<String>) -> ApiResult<()> {
+    async fn validate(&self, Validation { attributes: a, object, .. }: Validation<'_>) -> ApiResult<()> {
         let (Some(old), Some(new), true) = (a.old, object, concerns(a, Operation::Update, "status")) else {
             return Ok(());
         };
@@ -84,7 +84,7 @@ impl Admission for CertificateSigning {
 
 #[async_trait]
 impl Admission for CertificateSubjectRestriction {
-    async fn validate(&self, a: &Attributes<'_>, object: Option<&Value>, _: &mut Vec<String>) -> ApiResult<()> {
+    async fn validate(&self, Validation { attributes: a, object, .. }: Validation<'_>) -> ApiResult<()> {
         let spec = match object {
             Some(object) if concerns(a, Operation::Create, "") => &object["spec"],
             _ => return Ok(()),

@@ -1,12 +1,12 @@
 //! DefaultIngressClass: an Ingress that names no class gets the newest of those that are everybody's default.
 
 use std::cmp::Reverse;
-use std::sync::{Arc, Weak};
+use std::sync::Weak;
 
 use async_trait::async_trait;
 use crowsnest_apimachinery::status::ApiResult;
 use crowsnest_registry::Registry;
-use crowsnest_registry::admission::{Admission, Attributes, Operation};
+use crowsnest_registry::admission::{Admission, Mutation, Operation};
 use crowsnest_registry::object::Object;
 use crowsnest_registry::storage::ResourceKey;
 use serde_json::Value;
@@ -16,20 +16,12 @@ const OLD: &str = "kubernetes.io/ingress.class";
 const DEFAULT: &str = "ingressclass.kubernetes.io/is-default-class";
 
 /// See the module.
-pub struct DefaultIngressClass {
-    registry: Weak<Registry>,
-}
+pub struct DefaultIngressClass(pub Weak<Registry>);
 
 impl DefaultIngressClass {
-    pub fn new(registry: &Arc<Registry>) -> Self {
-        Self { registry: Arc::downgrade(registry) }
-    }
-
     fn newest(&self) -> Option<String> {
-        let registry = self.registry.upgrade()?;
-        let listing =
-            registry.store.list(&ResourceKey::new(GROUP, "ingressclasses"), "", None, None, usize::MAX).ok()?;
-        let classes = listing.records.iter().filter_map(|record| record.body.value(record.revision).ok());
+        let registry = self.0.upgrade()?;
+        let classes = registry.store.objects(&ResourceKey::new(GROUP, "ingressclasses"), "").into_iter();
         let defaults = classes.filter(|class| class["metadata"]["annotations"][DEFAULT] == "true");
         let made = |class: &Value| class["metadata"]["creationTimestamp"].as_str().unwrap_or_default().to_owned();
         let newest = defaults.min_by_key(|class| (Reverse(made(class)), class.name().to_owned()));
@@ -39,12 +31,7 @@ impl DefaultIngressClass {
 
 #[async_trait]
 impl Admission for DefaultIngressClass {
-    async fn mutate(
-        &self,
-        a: &Attributes<'_>,
-        object: Option<&mut Value>,
-        _warnings: &mut Vec<String>,
-    ) -> ApiResult<()> {
+    async fn mutate(&self, Mutation { attributes: a, object, .. }: Mutation<'_>) -> ApiResult<()> {
         let created = a.operation == Operation::Create && a.is(GROUP, "ingresses");
         let Some(ingress) = object.filter(|_| created) else { return Ok(()) };
         let names_one =

@@ -1,33 +1,25 @@
 //! LimitRanger: default requests and limits, and the bounds a namespace's LimitRanges set.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Weak};
+use std::sync::Weak;
 
 use async_trait::async_trait;
 use crowsnest_apimachinery::quantity::Quantity;
 use crowsnest_apimachinery::status::{ApiError, ApiResult};
 use crowsnest_registry::Registry;
-use crowsnest_registry::admission::{Admission, Attributes, Operation};
+use crowsnest_registry::admission::{Admission, Attributes, Mutation, Operation, Validation};
 use crowsnest_registry::storage::ResourceKey;
 use serde_json::{Map, Value, json};
 
 const ANNOTATION: &str = "kubernetes.io/limit-ranger";
 
 /// See the module.
-pub struct LimitRanger {
-    registry: Weak<Registry>,
-}
+pub struct LimitRanger(pub Weak<Registry>);
 
 impl LimitRanger {
-    pub fn new(registry: &Arc<Registry>) -> Self {
-        Self { registry: Arc::downgrade(registry) }
-    }
-
     fn ranges(&self, namespace: &str) -> Vec<Value> {
-        let Some(registry) = self.registry.upgrade() else { return Vec::new() };
-        let listing = registry.store.list(&ResourceKey::new("", "limitranges"), namespace, None, None, usize::MAX);
-        let records = listing.map(|l| l.records).unwrap_or_default();
-        records.iter().filter_map(|r| r.body.value(r.revision).ok()).collect()
+        let Some(registry) = self.0.upgrade() else { return Vec::new() };
+        registry.store.objects(&ResourceKey::new("", "limitranges"), namespace)
     }
 }
 
@@ -45,12 +37,7 @@ fn limited(a: &Attributes<'_>) -> bool {
 
 #[async_trait]
 impl Admission for LimitRanger {
-    async fn mutate(
-        &self,
-        a: &Attributes<'_>,
-        object: Option<&mut Value>,
-        _warnings: &mut Vec<String>,
-    ) -> ApiResult<()> {
+    async fn mutate(&self, Mutation { attributes: a, object, .. }: Mutation<'_>) -> ApiResult<()> {
         if let Some(object) = object
             && limited(a)
             && a.resource.gvr.resource == "pods"
@@ -62,7 +49,7 @@ impl Admission for LimitRanger {
         Ok(())
     }
 
-    async fn validate(&self, a: &Attributes<'_>, object: Option<&Value>, _warnings: &mut Vec<String>) -> ApiResult<()> {
+    async fn validate(&self, Validation { attributes: a, object, .. }: Validation<'_>) -> ApiResult<()> {
         let Some(object) = object.filter(|_| limited(a)) else { return Ok(()) };
         for range in self.ranges(&a.ctx.namespace) {
             let mut violations = match a.resource.gvr.resource.as_str() {

@@ -102,19 +102,19 @@ pub fn plugins(
     let client = Arc::new(WebhookClient::new(outbound.clone()));
     let webhooks = webhook::Webhooks::new(registry, judge.clone(), client);
     let chain: [(Option<Plugin>, Arc<dyn Admission>); 13] = [
-        (Some(Plugin::LimitRanger), Arc::new(limits::LimitRanger::new(registry))),
+        (Some(Plugin::LimitRanger), Arc::new(limits::LimitRanger(Arc::downgrade(registry)))),
         (Some(Plugin::TaintNodesByCondition), Arc::new(taints::TaintNodesByCondition)),
         (Some(Plugin::Priority), Arc::new(priority::Priority::new(registry))),
         (Some(Plugin::DefaultTolerationSeconds), Arc::new(tolerations::DefaultTolerationSeconds)),
-        (Some(Plugin::RuntimeClass), Arc::new(runtime::RuntimeClass::new(registry))),
+        (Some(Plugin::RuntimeClass), Arc::new(runtime::RuntimeClass(Arc::downgrade(registry)))),
         (Some(Plugin::CertificateApproval), Arc::new(certificates::CertificateApproval(authorizer.clone()))),
         (Some(Plugin::CertificateSigning), Arc::new(certificates::CertificateSigning(authorizer.clone()))),
         (Some(Plugin::CertificateSubjectRestriction), Arc::new(certificates::CertificateSubjectRestriction)),
-        (Some(Plugin::DefaultIngressClass), Arc::new(ingress::DefaultIngressClass::new(registry))),
+        (Some(Plugin::DefaultIngressClass), Arc::new(ingress::DefaultIngressClass(Arc::downgrade(registry)))),
         (Some(Plugin::MutatingAdmissionPolicy), Arc::new(policy::MutatingPolicies::new(registry, judge.clone()))),
         (Some(Plugin::ValidatingAdmissionPolicy), Arc::new(policy::ValidatingPolicies::new(registry, judge))),
         (None, Arc::new(webhooks)),
-        (Some(Plugin::ResourceQuota), Arc::new(quota::ResourceQuota::new(registry))),
+        (Some(Plugin::ResourceQuota), Arc::new(quota::ResourceQuota(Arc::downgrade(registry)))),
     ];
     let kept = chain.into_iter().filter(|(plugin, _)| plugin.is_none_or(|plugin| !disabled.contains(&plugin)));
     kept.map(|(_, step)| step).collect()

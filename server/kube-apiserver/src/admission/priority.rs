@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use async_trait::async_trait;
 use crowsnest_apimachinery::status::{ApiError, ApiResult, Reason};
 use crowsnest_registry::Registry;
-use crowsnest_registry::admission::{Admission, Attributes, Operation};
+use crowsnest_registry::admission::{Admission, Mutation, Operation, Validation};
 use crowsnest_registry::authz::bootstrap::{loopback, loopback_options};
 use crowsnest_registry::object::Object;
 use crowsnest_registry::resource::Gvr;
@@ -94,10 +94,7 @@ impl Priority {
                 return known.1.clone();
             }
         }
-        let listing = registry.store.list(&table, "", None, None, usize::MAX);
-        let records = listing.map(|listing| listing.records).unwrap_or_default();
-        let objects = records.iter().filter_map(|record| record.body.value(record.revision).ok());
-        let classes = Arc::new(objects.map(|object| Class::read(&object)).collect::<Vec<_>>());
+        let classes = Arc::new(registry.store.objects(&table, "").iter().map(Class::read).collect::<Vec<_>>());
         *self.known.write() = (current, classes.clone());
         classes
     }
@@ -105,12 +102,7 @@ impl Priority {
 
 #[async_trait]
 impl Admission for Priority {
-    async fn mutate(
-        &self,
-        a: &Attributes<'_>,
-        object: Option<&mut Value>,
-        _warnings: &mut Vec<String>,
-    ) -> ApiResult<()> {
+    async fn mutate(&self, Mutation { attributes: a, object, .. }: Mutation<'_>) -> ApiResult<()> {
         let Some(pod) = object.filter(|_| a.is("", "pods")) else { return Ok(()) };
         match (a.operation, a.old) {
             (Operation::Create, _) => {
@@ -124,7 +116,7 @@ impl Admission for Priority {
         }
     }
 
-    async fn validate(&self, a: &Attributes<'_>, object: Option<&Value>, _warnings: &mut Vec<String>) -> ApiResult<()> {
+    async fn validate(&self, Validation { attributes: a, object, .. }: Validation<'_>) -> ApiResult<()> {
         let written = matches!(a.operation, Operation::Create | Operation::Update);
         let Some(class) = object.filter(|_| written && a.is(GROUP, CLASSES)) else { return Ok(()) };
         if class["globalDefault"] != true {

@@ -1,32 +1,25 @@
 //! RuntimeClass: a pod gets the overhead, node selector and tolerations of its class, and none that its class does not say.
 
-use std::sync::{Arc, Weak};
+use std::sync::Weak;
 
 use async_trait::async_trait;
 use crowsnest_apimachinery::quantity::Quantity;
 use crowsnest_apimachinery::status::{ApiError, ApiResult};
 use crowsnest_registry::Registry;
-use crowsnest_registry::admission::{Admission, Attributes, Operation};
+use crowsnest_registry::admission::{Admission, Mutation, Operation, Validation};
 use crowsnest_registry::storage::{ObjectKey, ResourceKey};
 use serde_json::{Map, Value, json};
 
 /// See the module.
-pub struct RuntimeClass {
-    registry: Weak<Registry>,
-}
+pub struct RuntimeClass(pub Weak<Registry>);
 
 impl RuntimeClass {
-    pub fn new(registry: &Arc<Registry>) -> Self {
-        Self { registry: Arc::downgrade(registry) }
-    }
-
     /// The class that a pod names.
     fn of(&self, pod: &Value) -> Result<Option<Value>, String> {
         let Some(name) = pod["spec"]["runtimeClassName"].as_str() else { return Ok(None) };
-        let found = self.registry.upgrade().and_then(|registry| {
+        let found = self.0.upgrade().and_then(|registry| {
             let key = ObjectKey::new("", name);
-            let record = registry.store.get(&ResourceKey::new("node.k8s.io", "runtimeclasses"), &key)?;
-            record.body.value(record.revision).ok()
+            registry.store.object(&ResourceKey::new("node.k8s.io", "runtimeclasses"), &key)
         });
         found.map(Some).ok_or_else(|| format!("pod rejected: RuntimeClass \"{name}\" not found"))
     }
@@ -34,18 +27,13 @@ impl RuntimeClass {
 
 #[async_trait]
 impl Admission for RuntimeClass {
-    async fn mutate(
-        &self,
-        a: &Attributes<'_>,
-        object: Option<&mut Value>,
-        _warnings: &mut Vec<String>,
-    ) -> ApiResult<()> {
+    async fn mutate(&self, Mutation { attributes: a, object, .. }: Mutation<'_>) -> ApiResult<()> {
         let Some(pod) = object.filter(|_| a.operation == Operation::Create && a.is("", "pods")) else { return Ok(()) };
         let settled = self.of(pod).and_then(|class| class.map_or(Ok(()), |class| settle(pod, &class)));
         settled.map_err(|why| ApiError::forbidden("", "pods", a.name, why))
     }
 
-    async fn validate(&self, a: &Attributes<'_>, object: Option<&Value>, _warnings: &mut Vec<String>) -> ApiResult<()> {
+    async fn validate(&self, Validation { attributes: a, object, .. }: Validation<'_>) -> ApiResult<()> {
         let Some(pod) = object.filter(|_| a.operation == Operation::Create && a.is("", "pods")) else { return Ok(()) };
         let judged = self.of(pod).and_then(|class| overhead(&pod["spec"], class.as_ref()));
         judged.map_err(|why| ApiError::forbidden("", "pods", a.name, why))

@@ -11,8 +11,7 @@ pub fn namespace(registry: &Registry, a: &Attributes<'_>) -> Option<Value> {
     if !a.resource.namespaced || a.ctx.namespace.is_empty() {
         return None;
     }
-    let record = registry.store.get(&ResourceKey::new("", "namespaces"), &ObjectKey::new("", &a.ctx.namespace))?;
-    record.body.value(record.revision).ok()
+    registry.store.object(&ResourceKey::new("", "namespaces"), &ObjectKey::new("", &a.ctx.namespace))
 }
 
 /// Other versions and groups that the same resource is served in.

@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use crowsnest_apimachinery::status::ApiResult;
-use crowsnest_registry::admission::{Admission, Attributes, Operation};
+use crowsnest_registry::admission::{Admission, Mutation, Operation};
 use serde_json::{Value, json};
 
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
@@ -14,12 +14,7 @@ pub struct TaintNodesByCondition;
 
 #[async_trait]
 impl Admission for TaintNodesByCondition {
-    async fn mutate(
-        &self,
-        a: &Attributes<'_>,
-        object: Option<&mut Value>,
-        _warnings: &mut Vec<String>,
-    ) -> ApiResult<()> {
+    async fn mutate(&self, Mutation { attributes: a, object, .. }: Mutation<'_>) -> ApiResult<()> {
         if let Some(node) = object
             && a.operation == Operation::Create
             && a.is("", "nodes")

@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use crowsnest_apimachinery::status::ApiResult;
-use crowsnest_registry::admission::{Admission, Attributes, Operation};
+use crowsnest_registry::admission::{Admission, Mutation, Operation};
 use serde_json::{Value, json};
 
 const SECONDS: i64 = 300;
@@ -14,12 +14,7 @@ pub struct DefaultTolerationSeconds;
 
 #[async_trait]
 impl Admission for DefaultTolerationSeconds {
-    async fn mutate(
-        &self,
-        a: &Attributes<'_>,
-        object: Option<&mut Value>,
-        _warnings: &mut Vec<String>,
-    ) -> ApiResult<()> {
+    async fn mutate(&self, Mutation { attributes: a, object, .. }: Mutation<'_>) -> ApiResult<()> {
         if let Some(pod) = object
             && a.is("", "pods")
             && matches!(a.operation, Operation::Create | Operation::Update)

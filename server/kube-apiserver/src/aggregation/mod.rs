@@ -180,11 +180,9 @@ impl Aggregator {
     }
 
     fn reload(&self) {
-        let listing = self.registry.store.list(&ResourceKey::new(GROUP, PLURAL), "", None, None, usize::MAX);
-        let records = listing.map(|l| l.records).unwrap_or_default();
         let before = self.services.load_full();
         let mut services = Services::new();
-        for object in records.iter().filter_map(|r| r.body.value(r.revision).ok()) {
+        for object in self.registry.store.objects(&ResourceKey::new(GROUP, PLURAL), "") {
             let Some(remote) = Remote::of(&object) else { continue };
             let key = (remote.group.clone(), remote.version.clone());
             let old = before.get(&key).filter(|old| old.remote == remote);
@@ -263,9 +261,7 @@ impl Aggregator {
         let served = self.registry.catalog.served();
         let custom = self.custom_groups();
         let wanted = local::wanted(served.iter().map(|r| (r.gvr.group.as_str(), r.gvr.version.as_str())), &custom);
-        let listing = self.registry.store.list(&ResourceKey::new(GROUP, PLURAL), "", None, None, usize::MAX);
-        let records = listing.map(|l| l.records).unwrap_or_default();
-        let existing: Vec<Value> = records.iter().filter_map(|r| r.body.value(r.revision).ok()).collect();
+        let existing = self.registry.store.objects(&ResourceKey::new(GROUP, PLURAL), "");
         let plan = local::plan(&wanted, &existing, starting);
         let options = WriteOptions { manager: "kube-apiserver".into(), ..WriteOptions::default() };
         for object in plan.create {
@@ -299,10 +295,8 @@ impl Aggregator {
     /// Groups that come from definitions: their APIServices may be removed again.
     fn custom_groups(&self) -> BTreeSet<String> {
         let table = ResourceKey::new(definition::GROUP, definition::PLURAL);
-        let records =
-            self.registry.store.list(&table, "", None, None, usize::MAX).map(|l| l.records).unwrap_or_default();
-        let objects = records.iter().filter_map(|r| r.body.value(r.revision).ok());
-        objects.map(|o| definition::Definition(&o).group().to_owned()).collect()
+        let objects = self.registry.store.objects(&table, "");
+        objects.iter().map(|o| definition::Definition(o).group().to_owned()).collect()
     }
 }
 

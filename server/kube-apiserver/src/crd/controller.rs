@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crowsnest_apimachinery::status::{ApiResult, Reason};
-use crowsnest_apimachinery::user::UserInfo;
+use crowsnest_registry::authz::bootstrap::loopback;
 use crowsnest_registry::error::Error;
 use crowsnest_registry::options::{DeleteOptions, WriteOptions};
 use crowsnest_registry::resource::{Gvr, ResourceInfo, ResourceRef};
@@ -102,14 +102,11 @@ impl Controller {
     }
 
     fn definitions(&self) -> Vec<Value> {
-        let listing = self.registry.store.list(&ResourceKey::new(GROUP, PLURAL), "", None, None, usize::MAX);
-        let records = listing.map(|l| l.records).unwrap_or_default();
-        records.iter().filter_map(|r| r.body.value(r.revision).ok()).collect()
+        self.registry.store.objects(&ResourceKey::new(GROUP, PLURAL), "")
     }
 
     async fn full_pass(&mut self) {
-        let listing = self.registry.store.list(&ResourceKey::new(GROUP, PLURAL), "", None, None, usize::MAX);
-        let records = listing.map(|l| l.records).unwrap_or_default();
+        let records = self.registry.store.records(&ResourceKey::new(GROUP, PLURAL), "");
         let stored = records.iter().map(|r| r.key.name().to_owned());
         let names: BTreeSet<String> = stored.chain(self.installed.keys().cloned()).collect();
         for name in names {
@@ -236,8 +233,7 @@ impl Controller {
         let table = ResourceKey::new(view.group(), view.plural());
         let served = self.registry.catalog.served();
         let version = served.iter().find(|r| r.gvr.group == view.group() && r.gvr.resource == view.plural());
-        let listing = self.registry.store.list(&table, "", None, None, usize::MAX);
-        let records = listing.map(|l| l.records).unwrap_or_default();
+        let records = self.registry.store.records(&table, "");
         let Some(resource) = version.cloned() else { return Ok(records.len()) };
         for record in &records {
             let mut ctx = context("");
@@ -270,16 +266,5 @@ impl Controller {
 
 /// The server acting on its own behalf.
 pub(crate) fn context(subresource: &str) -> RequestContext {
-    RequestContext {
-        user: UserInfo {
-            name: "system:apiserver".into(),
-            groups: vec!["system:masters".into(), "system:authenticated".into()],
-            ..UserInfo::default()
-        },
-        now: jiff::Timestamp::now(),
-        dry_run: false,
-        subresource: subresource.into(),
-        namespace: String::new(),
-        record: None,
-    }
+    RequestContext { subresource: subresource.into(), ..loopback("") }
 }

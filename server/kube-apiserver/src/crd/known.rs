@@ -32,8 +32,7 @@ fn without_versions(definition: &Value) -> Value {
 impl Known {
     /// Looks at those of a group again.
     pub fn look(&mut self, store: &Store, group: &str) {
-        let listing = store.list(&ResourceKey::new(GROUP, PLURAL), "", None, None, usize::MAX);
-        let records = listing.map(|listing| listing.records).unwrap_or_default();
+        let records = store.records(&ResourceKey::new(GROUP, PLURAL), "");
         let there: BTreeMap<&str, &Record> =
             records.iter().map(|r| (r.key.name(), r)).filter(|(name, _)| group_of(name) == group).collect();
         self.0.retain(|name, _| group_of(name) != group || there.contains_key(name.as_str()));

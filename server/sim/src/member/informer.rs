@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crowsnest_registry::Registry;
 use crowsnest_registry::error::Error as StorageError;
 use crowsnest_registry::resource::ResourceRef;
-use crowsnest_registry::storage::{Body, Change, ChangeKind, ObjectKey, Record, Revision};
+use crowsnest_registry::storage::{Body, Change, ChangeKind, ListRange, ObjectKey, Record, Revision};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::Resource;
 use serde::de::DeserializeOwned;
@@ -121,7 +121,7 @@ impl<T: Stored, F> Informer<T, F> {
     {
         let table = self.resource.table();
         let before = self.store.snapshot();
-        let listing = match self.registry.store.list(&table, "", None, None, usize::MAX) {
+        let listing = match self.registry.store.list(&table, "", ListRange::ALL) {
             Ok(listing) => listing,
             Err(error) => return error,
         };

@@ -76,16 +76,22 @@ impl<'a> Attributes<'a> {
     }
 }
 
-/// A step of the chain. `object` is absent on delete. Warnings go to the answer's `Warning` headers.
+/// What a step of the chain reviews. `object` is absent on delete. Warnings go to the answer's `Warning` headers.
+#[derive(Debug)]
+pub struct Review<'r, Object> {
+    pub attributes: &'r Attributes<'r>,
+    pub object: Option<Object>,
+    pub warnings: &'r mut Vec<String>,
+}
+
+pub type Mutation<'r> = Review<'r, &'r mut Value>;
+pub type Validation<'r> = Review<'r, &'r Value>;
+
+/// A step of the chain.
 #[async_trait]
 pub trait Admission: Send + Sync {
     /// May change the object.
-    async fn mutate(
-        &self,
-        _attributes: &Attributes<'_>,
-        _object: Option<&mut Value>,
-        _warnings: &mut Vec<String>,
-    ) -> ApiResult<()> {
+    async fn mutate(&self, _review: Mutation<'_>) -> ApiResult<()> {
         Ok(())
     }
 
@@ -95,12 +101,7 @@ pub trait Admission: Send + Sync {
     }
 
     /// May only refuse.
-    async fn validate(
-        &self,
-        _attributes: &Attributes<'_>,
-        _object: Option<&Value>,
-        _warnings: &mut Vec<String>,
-    ) -> ApiResult<()> {
+    async fn validate(&self, _review: Validation<'_>) -> ApiResult<()> {
         Ok(())
     }
 }

@@ -21,8 +21,7 @@ const MAX_SECONDS: i64 = 1 << 32;
 const LEEWAY: i64 = 10;
 
 pub(super) fn stored(registry: &Registry, group: &str, resource: &str, namespace: &str, name: &str) -> Option<Value> {
-    let record = registry.store.get(&ResourceKey::new(group, resource), &ObjectKey::new(namespace, name))?;
-    record.body.value(record.revision).ok()
+    registry.store.object(&ResourceKey::new(group, resource), &ObjectKey::new(namespace, name))
 }
 
 /// Answers a TokenRequest.

@@ -9,7 +9,7 @@ use crowsnest_apimachinery::rbac::{Action, PolicyRule, RoleRef};
 use crowsnest_apimachinery::status::{ApiError, ApiResult};
 use serde_json::{Map, Value};
 
-use crate::admission::{self, Admission, Attributes, Operation};
+use crate::admission::{self, Admission, Attributes, Operation, Validation};
 use crate::authz::{Authorizer, GROUP, escalation};
 use crate::object::Object;
 use crate::storage::{ObjectKey, ResourceKey};
@@ -58,8 +58,8 @@ impl EscalationGuard {
             let text = |key: &str| spec["paramRef"][key].as_str().unwrap_or_default().to_owned();
             let policies = a.resource.gvr.resource.replace("policybindings", "policies");
             let key = ObjectKey::new("", spec["policyName"].as_str().unwrap_or_default());
-            let policy = registry.store.get(&ResourceKey::new(admission::GROUP, &policies), &key);
-            let policy = policy.and_then(|record| record.body.value(record.revision).ok()).unwrap_or_default();
+            let policy = registry.store.object(&ResourceKey::new(admission::GROUP, &policies), &key);
+            let policy = policy.unwrap_or_default();
             let mut wanted = parameters(registry, &policy["spec"]["paramKind"]);
             let Action::Resource { verb, namespace, name, .. } = &mut wanted else { return Ok(()) };
             (*namespace, *name) = (text("namespace"), text("name"));
@@ -217,7 +217,7 @@ impl Admission for EscalationGuard {
         }
     }
 
-    async fn validate(&self, a: &Attributes<'_>, object: Option<&Value>, _: &mut Vec<String>) -> ApiResult<()> {
+    async fn validate(&self, Validation { attributes: a, object, .. }: Validation<'_>) -> ApiResult<()> {
         match object.filter(|_| a.operation != Operation::Delete && a.resource.gvr.group == admission::GROUP) {
             Some(object) => self.check_parameters(a, object),
             None => Ok(()),

@@ -79,9 +79,7 @@ impl Authorizer {
     }
 
     fn objects(&self, table: &ResourceKey) -> Vec<Value> {
-        let listing = self.registry.store.list(table, "", None, None, usize::MAX);
-        let records = listing.map(|l| l.records).unwrap_or_default();
-        records.iter().filter_map(|r| r.body.value(r.revision).ok()).collect()
+        self.registry.store.objects(table, "")
     }
 
     pub fn decide(&self, user: &UserInfo, action: &Action) -> Decision {

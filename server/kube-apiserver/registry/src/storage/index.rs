@@ -62,6 +62,21 @@ impl Change {
     }
 }
 
+/// Limits of a listing.
+#[derive(Debug, Clone, Copy)]
+pub struct ListRange<'k> {
+    /// An older revision; `None` means now.
+    pub at: Option<Revision>,
+    /// Only objects after this key.
+    pub after: Option<&'k ObjectKey>,
+    pub limit: usize,
+}
+
+impl ListRange<'_> {
+    /// All objects as they are now.
+    pub const ALL: Self = Self { at: None, after: None, limit: usize::MAX };
+}
+
 /// Part of a table at one revision.
 #[derive(Debug)]
 pub struct Listing {
@@ -228,15 +243,9 @@ impl Index {
         if requested < oldest { Err(Error::Expired { requested, oldest }) } else { Ok(()) }
     }
 
-    /// The objects of one namespace (all when empty) after a key, now or at an older revision.
-    pub fn list(
-        &self,
-        table: &ResourceKey,
-        namespace: &str,
-        at: Option<Revision>,
-        after: Option<&ObjectKey>,
-        limit: usize,
-    ) -> Result<Listing> {
+    /// The objects of one namespace (all when empty) of a page.
+    pub fn list(&self, table: &ResourceKey, namespace: &str, page: ListRange<'_>) -> Result<Listing> {
+        let ListRange { at, after, limit } = page;
         let revision = at.unwrap_or(self.revision);
         let Some(found) = self.tables.get(table) else {
             self.old_enough(self.floor, revision)?;

@@ -14,7 +14,7 @@ use std::fmt;
 use std::sync::Arc;
 
 pub use body::{Body, Links, MAX_STORED, OwnerLink};
-pub use index::{Change, ChangeKind, Limits, Listing, Record};
+pub use index::{Change, ChangeKind, Limits, ListRange, Listing, Record};
 pub use journal::{Journal, MemoryJournal, Snapshot};
 pub use shared::{LineKey, Recent, Selectable, Sides};
 pub use sqlite::{Durability, SqliteJournal};

@@ -155,7 +155,7 @@ fn part(model: &Model, percent: u64) -> Revision {
 }
 
 pub(super) fn held(store: &Store, at: Option<Revision>) -> Result<State> {
-    let listing = store.list(&table(), "", at, None, usize::MAX)?;
+    let listing = store.list(&table(), "", ListRange { at, ..ListRange::ALL })?;
     Ok(listing.records.iter().map(|record| (record.key.clone(), (record.revision, payload(record)))).collect())
 }
 
@@ -193,10 +193,11 @@ fn list(store: &Store, model: &Model, percent: u64, namespace: usize, page: usiz
     let forgotten = at < model.compacted;
     let (mut seen, mut after) = (State::new(), None);
     loop {
-        let listing = match store.list(&table(), namespace, Some(at), after.as_ref(), page) {
-            Err(Error::Expired { .. }) if forgotten => return,
-            listing => listing.unwrap(),
-        };
+        let listing =
+            match store.list(&table(), namespace, ListRange { at: Some(at), after: after.as_ref(), limit: page }) {
+                Err(Error::Expired { .. }) if forgotten => return,
+                listing => listing.unwrap(),
+            };
         seen.extend(listing.records.iter().map(|record| (record.key.clone(), (record.revision, payload(record)))));
         after = listing.records.last().map(|record| record.key.clone());
         if listing.remaining == 0 {

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use parking_lot::{Mutex, RwLock};
+use serde_json::Value;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
 use crate::error::{Error, Result};
-use crate::storage::index::{Change, ChangeKind, Index, Limits, Listing, Record};
+use crate::storage::index::{Change, ChangeKind, Index, Limits, ListRange, Listing, Record};
 use crate::storage::journal::{Entry, Journal};
 use crate::storage::{Body, ObjectKey, ResourceKey, Revision};
 
@@ -97,15 +98,25 @@ impl Store {
     }
 
     /// Objects of one namespace (all when empty) after a key, now or at an older revision.
-    pub fn list(
-        &self,
-        table: &ResourceKey,
-        namespace: &str,
-        at: Option<Revision>,
-        after: Option<&ObjectKey>,
-        limit: usize,
-    ) -> Result<Listing> {
-        self.shared.index.read().list(table, namespace, at, after, limit)
+    pub fn list(&self, table: &ResourceKey, namespace: &str, page: ListRange<'_>) -> Result<Listing> {
+        self.shared.index.read().list(table, namespace, page)
+    }
+
+    /// All records of one namespace (all when empty).
+    pub fn records(&self, table: &ResourceKey, namespace: &str) -> Vec<Record> {
+        self.list(table, namespace, ListRange::ALL).map(|listing| listing.records).unwrap_or_default()
+    }
+
+    /// The objects of one namespace (all when empty), as they are stored, without unreadable ones.
+    pub fn objects(&self, table: &ResourceKey, namespace: &str) -> Vec<Value> {
+        let records = self.records(table, namespace);
+        records.iter().filter_map(|record| record.body.value(record.revision).ok()).collect()
+    }
+
+    /// An object as it is stored; `None` if it is absent or unreadable.
+    pub fn object(&self, table: &ResourceKey, key: &ObjectKey) -> Option<Value> {
+        let record = self.get(table, key)?;
+        record.body.value(record.revision).ok()
     }
 
     pub fn count(&self, table: &ResourceKey) -> usize {
@@ -258,7 +269,7 @@ impl Feed {
         match self.position {
             None => {
                 for (table, _) in index.tables() {
-                    for record in index.list(table, "", None, None, usize::MAX)?.records {
+                    for record in index.list(table, "", ListRange::ALL)?.records {
                         let Record { key, revision, body } = record;
                         changes.push((table.clone(), FeedChange { kind: ChangeKind::Added, key, revision, body }));
                     }

@@ -45,12 +45,20 @@ async fn lists_see_older_revisions_until_compaction() {
         revisions.push(store.write(write(name, Expect::Absent, Some(body(name, 0)))).await.unwrap());
     }
     store.write(write("a", Expect::Revision(revisions[0]), None)).await.unwrap();
-    assert_eq!(names(&store.list(&table, "ns", None, None, 10).unwrap()), ["b", "c"]);
-    assert_eq!(names(&store.list(&table, "ns", Some(revisions[1]), None, 10).unwrap()), ["a", "b"]);
-    let page = store.list(&table, "", Some(revisions[2]), Some(&ObjectKey::new("ns", "a")), 1).unwrap();
+    assert_eq!(names(&store.list(&table, "ns", ListRange { limit: 10, ..ListRange::ALL }).unwrap()), ["b", "c"]);
+    assert_eq!(
+        names(&store.list(&table, "ns", ListRange { at: Some(revisions[1]), limit: 10, ..ListRange::ALL }).unwrap()),
+        ["a", "b"]
+    );
+    let page = store
+        .list(&table, "", ListRange { at: Some(revisions[2]), after: Some(&ObjectKey::new("ns", "a")), limit: 1 })
+        .unwrap();
     assert_eq!((names(&page), page.remaining), (vec!["b"], 1));
     store.compact(revisions[2]);
-    assert!(matches!(store.list(&table, "ns", Some(revisions[1]), None, 10), Err(Error::Expired { .. })));
+    assert!(matches!(
+        store.list(&table, "ns", ListRange { at: Some(revisions[1]), limit: 10, ..ListRange::ALL }),
+        Err(Error::Expired { .. })
+    ));
     assert!(matches!(store.watch(&table, revisions[1]), Err(Error::Expired { .. })));
 }
 
@@ -109,7 +117,7 @@ async fn many_writes_at_once_have_an_outcome_each() {
     let outcomes = store.write_all(writes).await.unwrap();
     assert!(matches!(outcomes.as_slice(), [Ok(first), Ok(second), Err(Error::Exists)] if first < second));
     let table = ResourceKey::new("", "configmaps");
-    assert_eq!(names(&store.list(&table, "ns", None, None, 10).unwrap()), ["a", "b"]);
+    assert_eq!(names(&store.list(&table, "ns", ListRange { limit: 10, ..ListRange::ALL }).unwrap()), ["a", "b"]);
 }
 
 #[test]

@@ -16,9 +16,10 @@ mod type_checking;
 mod validating;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use arc_swap::ArcSwap;
+use crowsnest_cel::authorizer::Judge;
 use crowsnest_registry::Registry;
 use crowsnest_registry::admission::Attributes;
 use crowsnest_registry::object::Object;
@@ -28,7 +29,7 @@ use serde_json::Value;
 
 use self::config::{Binding, Policy};
 use super::surroundings::{self, in_version};
-use super::webhook::review;
+use super::webhook::{matching, review};
 
 pub use mutating::MutatingPolicies;
 pub use validating::ValidatingPolicies;
@@ -59,12 +60,7 @@ impl Source {
         if current.revisions == Some(revisions) {
             return current;
         }
-        let objects = |table: &ResourceKey| -> Vec<Value> {
-            let listing = registry.store.list(table, "", None, None, usize::MAX);
-            let records = listing.map(|listing| listing.records).unwrap_or_default();
-            records.iter().filter_map(|record| record.body.value(record.revision).ok()).collect()
-        };
-        let [policies, bindings] = self.tables.each_ref().map(objects);
+        let [policies, bindings] = self.tables.each_ref().map(|table| registry.store.objects(table, ""));
         let mut bound: BTreeMap<String, Vec<Binding>> = BTreeMap::new();
         for binding in bindings.iter().map(Binding::parse) {
             bound.entry(binding.policy.clone()).or_default().push(binding);
@@ -76,6 +72,29 @@ impl Source {
         let next = Arc::new(Configured { revisions: Some(revisions), policies: policies.collect() });
         self.current.store(next.clone());
         next
+    }
+}
+
+/// The admission step of one kind of policies.
+struct Policies {
+    registry: Weak<Registry>,
+    judge: Arc<dyn Judge>,
+    source: Source,
+}
+
+impl Policies {
+    fn new(registry: &Arc<Registry>, judge: Arc<dyn Judge>, [policies, bindings]: [&str; 2]) -> Self {
+        Self { registry: Arc::downgrade(registry), judge, source: Source::new(policies, bindings) }
+    }
+
+    /// Policies that can match a write; `None` if there are none, or the write is exempt from policies.
+    fn configured(&self, a: &Attributes<'_>) -> Option<(Arc<Registry>, Arc<Configured>)> {
+        if matching::exempt(&a.resource.gvr) {
+            return None;
+        }
+        let registry = self.registry.upgrade()?;
+        let configured = self.source.load(&registry);
+        (!configured.policies.is_empty()).then_some((registry, configured))
     }
 }
 

@@ -1,6 +1,6 @@
 //! MutatingAdmissionPolicy: policies change what is written, one after the other, before webhooks do.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use crowsnest_apimachinery::status::{ApiError, ApiResult, Cause};
@@ -8,7 +8,7 @@ use crowsnest_cel::authorizer::Judge;
 use crowsnest_cel::{Budget, with_base};
 use crowsnest_registry::Registry;
 use crowsnest_registry::admission::expression::{self, Inputs};
-use crowsnest_registry::admission::{Admission, Attributes};
+use crowsnest_registry::admission::{Admission, Attributes, Mutation};
 use crowsnest_registry::object::Object;
 use crowsnest_registry::resource::Gvr;
 use crowsnest_schema::SchemaRef;
@@ -18,18 +18,13 @@ use serde_json::Value;
 use super::config::{Binding, Policy};
 use super::demands::{bind_variables, conditions_hold};
 use super::patches::mutated;
-use super::{Meant, Source, Write};
-use crate::admission::webhook::matching;
+use super::{Meant, Policies, Write};
 
 /// The name of this step where steps of a second round are told apart.
 const STEP: &str = "MutatingAdmissionPolicy";
 
 /// The admission step.
-pub struct MutatingPolicies {
-    registry: Weak<Registry>,
-    judge: Arc<dyn Judge>,
-    source: Source,
-}
+pub struct MutatingPolicies(Policies);
 
 /// A policy that means the write, through a binding, with one set of parameters.
 struct Invocation<'p> {
@@ -89,8 +84,7 @@ impl Refusals {
 
 impl MutatingPolicies {
     pub fn new(registry: &Arc<Registry>, judge: Arc<dyn Judge>) -> Self {
-        let source = Source::new("mutatingadmissionpolicies", "mutatingadmissionpolicybindings");
-        Self { registry: Arc::downgrade(registry), judge, source }
+        Self(Policies::new(registry, judge, ["mutatingadmissionpolicies", "mutatingadmissionpolicybindings"]))
     }
 
     /// One policy changes the object.
@@ -102,7 +96,7 @@ impl MutatingPolicies {
         refusals: &mut Refusals,
     ) -> ApiResult<()> {
         let (policy, a) = (invocation.policy, write.a);
-        let (asker, own) = expression::asker(&self.judge, a);
+        let (asker, own) = expression::asker(&self.0.judge, a);
         let (first, old, request) = write.versioned(&invocation.gvr, Some(object)).await.map_err(ApiError::internal)?;
         let (params, namespace) = (invocation.params.as_ref(), write.namespace.as_ref());
         let authorizer = Some((&asker, &own));
@@ -167,21 +161,9 @@ async fn back(a: &Attributes<'_>, gvr: &Gvr, changed: Value) -> ApiResult<Value>
 
 #[async_trait]
 impl Admission for MutatingPolicies {
-    async fn mutate(
-        &self,
-        a: &Attributes<'_>,
-        object: Option<&mut Value>,
-        _warnings: &mut Vec<String>,
-    ) -> ApiResult<()> {
+    async fn mutate(&self, Mutation { attributes: a, object, .. }: Mutation<'_>) -> ApiResult<()> {
         let Some(object) = object else { return Ok(()) };
-        if matching::exempt(&a.resource.gvr) {
-            return Ok(());
-        }
-        let Some(registry) = self.registry.upgrade() else { return Ok(()) };
-        let configured = self.source.load(&registry);
-        if configured.policies.is_empty() {
-            return Ok(());
-        }
+        let Some((registry, configured)) = self.0.configured(a) else { return Ok(()) };
         let write = Write::new(&registry, a);
         let mut refusals = Refusals::default();
         let mut invocations = Vec::new();

@@ -1,20 +1,19 @@
 //! ValidatingAdmissionPolicy: writes are refused, warned of or noted where a policy's demands are not met.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use crowsnest_apimachinery::status::{ApiError, ApiResult, Cause};
 use crowsnest_cel::authorizer::Judge;
 use crowsnest_registry::Registry;
 use crowsnest_registry::admission::expression::{self, Inputs};
-use crowsnest_registry::admission::{Admission, Attributes};
+use crowsnest_registry::admission::{Admission, Attributes, Validation};
 use serde_json::{Value, json};
 
 use super::config::{Binding, Policy};
 use super::demands::{Findings, evaluate};
-use super::{Meant, Source, Write};
-use crate::admission::webhook::matching;
+use super::{Meant, Policies, Write};
 
 /// Longest value of an audit annotation.
 const MAX_ANNOTATION: usize = 10 * 1024;
@@ -22,11 +21,7 @@ const MAX_ANNOTATION: usize = 10 * 1024;
 const MAX_FAILURES: usize = 50;
 
 /// The admission step.
-pub struct ValidatingPolicies {
-    registry: Weak<Registry>,
-    judge: Arc<dyn Judge>,
-    source: Source,
-}
+pub struct ValidatingPolicies(Policies);
 
 /// What all policies together found.
 #[derive(Default)]
@@ -42,8 +37,7 @@ struct Verdict {
 
 impl ValidatingPolicies {
     pub fn new(registry: &Arc<Registry>, judge: Arc<dyn Judge>) -> Self {
-        let source = Source::new("validatingadmissionpolicies", "validatingadmissionpolicybindings");
-        Self { registry: Arc::downgrade(registry), judge, source }
+        Self(Policies::new(registry, judge, ["validatingadmissionpolicies", "validatingadmissionpolicybindings"]))
     }
 
     async fn judge(
@@ -53,7 +47,7 @@ impl ValidatingPolicies {
         object: Option<&Value>,
         verdict: &mut Verdict,
     ) {
-        let (asker, own) = expression::asker(&self.judge, write.a);
+        let (asker, own) = expression::asker(&self.0.judge, write.a);
         // Objects and request in the version that the policy names, once somebody needs them.
         let mut versioned = None;
         for meant in write.meant(policy, bindings, object).await {
@@ -88,15 +82,8 @@ impl ValidatingPolicies {
 
 #[async_trait]
 impl Admission for ValidatingPolicies {
-    async fn validate(&self, a: &Attributes<'_>, object: Option<&Value>, warnings: &mut Vec<String>) -> ApiResult<()> {
-        if matching::exempt(&a.resource.gvr) {
-            return Ok(());
-        }
-        let Some(registry) = self.registry.upgrade() else { return Ok(()) };
-        let configured = self.source.load(&registry);
-        if configured.policies.is_empty() {
-            return Ok(());
-        }
+    async fn validate(&self, Validation { attributes: a, object, warnings }: Validation<'_>) -> ApiResult<()> {
+        let Some((registry, configured)) = self.0.configured(a) else { return Ok(()) };
         let write = Write::new(&registry, a);
         let mut verdict = Verdict::default();
         for (policy, bindings) in &configured.policies {

@@ -11,7 +11,7 @@ use std::sync::{Arc, Weak};
 use async_trait::async_trait;
 use crowsnest_apimachinery::quantity::{Format, Quantity};
 use crowsnest_apimachinery::status::{ApiError, ApiResult};
-use crowsnest_registry::admission::{Admission, Attributes, Operation};
+use crowsnest_registry::admission::{Admission, Attributes, Operation, Validation};
 use crowsnest_registry::options::WriteOptions;
 use crowsnest_registry::resource::Gvr;
 use crowsnest_registry::storage::ResourceKey;
@@ -22,27 +22,19 @@ use self::usage::{Amounts, containers, in_scope, usage};
 use super::limits::{add, amounts};
 
 /// See the module.
-pub struct ResourceQuota {
-    registry: Weak<Registry>,
-}
+pub struct ResourceQuota(pub Weak<Registry>);
 
 impl ResourceQuota {
-    pub fn new(registry: &Arc<Registry>) -> Self {
-        Self { registry: Arc::downgrade(registry) }
-    }
-
     fn quotas(registry: &Registry, namespace: &str) -> Vec<Value> {
-        let listing = registry.store.list(&ResourceKey::new("", "resourcequotas"), namespace, None, None, usize::MAX);
-        let records = listing.map(|l| l.records).unwrap_or_default();
-        records.iter().filter_map(|r| r.body.value(r.revision).ok()).collect()
+        registry.store.objects(&ResourceKey::new("", "resourcequotas"), namespace)
     }
 }
 
 #[async_trait]
 impl Admission for ResourceQuota {
-    async fn validate(&self, a: &Attributes<'_>, object: Option<&Value>, _warnings: &mut Vec<String>) -> ApiResult<()> {
+    async fn validate(&self, Validation { attributes: a, object, .. }: Validation<'_>) -> ApiResult<()> {
         let writes = matches!(a.operation, Operation::Create | Operation::Update);
-        let (Some(object), Some(registry)) = (object, self.registry.upgrade()) else { return Ok(()) };
+        let (Some(object), Some(registry)) = (object, self.0.upgrade()) else { return Ok(()) };
         if !writes || !matches!(a.ctx.subresource.as_str(), "" | "resize") || a.ctx.namespace.is_empty() {
             return Ok(());
         }
@@ -262,8 +254,7 @@ fn count(registry: &Registry, quota: &Value, namespace: &str) -> Amounts {
         if !interesting {
             continue;
         }
-        let listing = registry.store.list(&ResourceKey::new(group, plural), namespace, None, None, usize::MAX);
-        for record in listing.map(|l| l.records).unwrap_or_default() {
+        for record in registry.store.records(&ResourceKey::new(group, plural), namespace) {
             let Ok(object) = record.body.value(record.revision) else { continue };
             if in_scope(quota, group, plural, &object) {
                 add(&mut total, &usage(group, plural, &object));

@@ -18,7 +18,7 @@ use crowsnest_cel::authorizer::Judge;
 use crowsnest_cel::with_base;
 use crowsnest_registry::Registry;
 use crowsnest_registry::admission::expression::{self, Inputs};
-use crowsnest_registry::admission::{Admission, Attributes, Operation};
+use crowsnest_registry::admission::{Admission, Attributes, Mutation, Operation, Validation};
 use crowsnest_registry::resource::Gvr;
 use crowsnest_registry::storage::{ResourceKey, Revision};
 use serde_json::Value;
@@ -54,9 +54,7 @@ impl Source {
         if current.revision == Some(revision) {
             return current;
         }
-        let listing = registry.store.list(&self.table, "", None, None, usize::MAX);
-        let records = listing.map(|l| l.records).unwrap_or_default();
-        let objects: Vec<Value> = records.iter().filter_map(|r| r.body.value(r.revision).ok()).collect();
+        let objects = registry.store.objects(&self.table, "");
         let next = Arc::new(Configured { revision: Some(revision), webhooks: config::parse_all(&objects) });
         self.current.store(next.clone());
         next
@@ -287,12 +285,7 @@ impl Webhooks {
 
 #[async_trait]
 impl Admission for Webhooks {
-    async fn mutate(
-        &self,
-        a: &Attributes<'_>,
-        mut object: Option<&mut Value>,
-        warnings: &mut Vec<String>,
-    ) -> ApiResult<()> {
+    async fn mutate(&self, Mutation { attributes: a, mut object, warnings }: Mutation<'_>) -> ApiResult<()> {
         if matching::exempt(&a.resource.gvr)
             || (object.is_none() && !matches!(a.operation, Operation::Delete | Operation::Connect))
         {
@@ -301,7 +294,7 @@ impl Admission for Webhooks {
         self.mutate_all(a, &mut object, warnings).await
     }
 
-    async fn validate(&self, a: &Attributes<'_>, object: Option<&Value>, warnings: &mut Vec<String>) -> ApiResult<()> {
+    async fn validate(&self, Validation { attributes: a, object, warnings }: Validation<'_>) -> ApiResult<()> {
         if matching::exempt(&a.resource.gvr) {
             return Ok(());
         }
