@@ -126,6 +126,16 @@ impl Kinds {
         [&self.propagation_policy, &self.cluster_propagation_policy].contains(&resource)
     }
 
+    /// Bindings of namespaced and of cluster-scoped templates.
+    pub fn bindings(&self) -> [&Resource; 2] {
+        [&self.resource_binding, &self.cluster_resource_binding]
+    }
+
+    /// Propagation policies of a namespace and of all.
+    pub fn policies(&self) -> [&Resource; 2] {
+        [&self.propagation_policy, &self.cluster_propagation_policy]
+    }
+
     /// The binding resource of a scope.
     pub fn binding(&self, scope: Scope) -> &Resource {
         match scope {
@@ -220,6 +230,12 @@ impl Context {
     ) -> Result<Option<Arc<Value>>, Error> {
         let Some(cached) = self.get_redacted(resource, namespace, name).await? else { return Ok(None) };
         self.full(resource, &cached).await
+    }
+
+    /// The complete binding, unless it is absent or being deleted.
+    pub async fn active_binding(&self, key: &BindingKey) -> Result<Option<Arc<Value>>, Error> {
+        let binding = self.get_full(self.kinds.binding(key.scope()), &key.namespace, &key.name).await?;
+        Ok(binding.filter(|binding| !unstructured::is_terminating(binding)))
     }
 
     /// An object of the control plane to decide by, without secret values.

@@ -91,17 +91,14 @@ impl Controller for ApplicationFailoverController {
 
     fn watches(&self) -> Vec<Watch<Self>> {
         let kinds = &self.context.kinds;
-        vec![
-            Source::of([&kinds.cluster]).map(Self::on_cluster),
-            Source::of([&kinds.resource_binding, &kinds.cluster_resource_binding]).map(Self::on_binding),
-        ]
+        vec![Source::of([&kinds.cluster]).map(Self::on_cluster), Source::of(kinds.bindings()).map(Self::on_binding)]
     }
 
     /// A missed change must not keep a workload where it is unhealthy.
     async fn keys(&self) -> Result<Vec<BindingKey>, Error> {
         let kinds = &self.context.kinds;
         let mut keys = Vec::new();
-        for resource in [&kinds.resource_binding, &kinds.cluster_resource_binding] {
+        for resource in kinds.bindings() {
             let mut bindings = pin!(self.context.stream(resource, None));
             while let Some(binding) = bindings.try_next().await? {
                 keys.extend(self.watched(binding.view()));
@@ -112,12 +109,7 @@ impl Controller for ApplicationFailoverController {
 
     async fn reconcile(self: Arc<Self>, key: BindingKey) -> Result<Outcome, Error> {
         let context = &self.context;
-        let resource = context.kinds.binding(key.scope());
-        let binding = context
-            .get_full(resource, &key.namespace, &key.name)
-            .await?
-            .filter(|binding| !unstructured::is_terminating(binding));
-        let Some(binding) = binding else {
+        let Some(binding) = context.active_binding(&key).await? else {
             self.since.lock().remove(&key);
             return Ok(Outcome::Done);
         };

@@ -79,9 +79,9 @@ impl Controller for FailbackController {
 
     fn watches(&self) -> Vec<Watch<Self>> {
         let kinds = &self.context.kinds;
-        let policies = Source::of([&kinds.propagation_policy, &kinds.cluster_propagation_policy]);
+        let policies = Source::of(kinds.policies());
         vec![
-            Source::of([&kinds.resource_binding, &kinds.cluster_resource_binding]).map(Self::on_binding),
+            Source::of(kinds.bindings()).map(Self::on_binding),
             policies.map(|_, change| Requests::all_if(change.annotates_otherwise(&[annotation::RETURN]))),
             Source::of([&kinds.cluster]).map(Self::on_cluster),
         ]
@@ -94,12 +94,7 @@ impl Controller for FailbackController {
 
     async fn reconcile(self: Arc<Self>, key: BindingKey) -> Result<Outcome, Error> {
         let context = &self.context;
-        let resource = context.kinds.binding(key.scope());
-        let binding = context
-            .get_full(resource, &key.namespace, &key.name)
-            .await?
-            .filter(|binding| !unstructured::is_terminating(binding));
-        let Some(binding) = binding else {
+        let Some(binding) = context.active_binding(&key).await? else {
             self.away.lock().remove(&key);
             return Ok(Outcome::Done);
         };
@@ -135,7 +130,7 @@ impl Controller for FailbackController {
             "gracefulEvictionTasks": going.graceful_eviction_tasks,
             "rescheduleTriggeredAt": going.reschedule_triggered_at,
         }});
-        let written = match context.merge(resource, &binding, patch).await {
+        let written = match context.merge(context.kinds.binding(key.scope()), &binding, patch).await {
             Ok(written) => written,
             Err(error) => {
                 // Nobody went.

@@ -154,10 +154,7 @@ impl Controller for TaintManager {
 
     fn watches(&self) -> Vec<Watch<Self>> {
         let kinds = &self.context.kinds;
-        vec![
-            Source::of([&kinds.cluster]).map(Self::on_cluster),
-            Source::of([&kinds.resource_binding, &kinds.cluster_resource_binding]).map(Self::on_binding),
-        ]
+        vec![Source::of([&kinds.cluster]).map(Self::on_cluster), Source::of(kinds.bindings()).map(Self::on_binding)]
     }
 
     /// Bindings that have to leave a cluster, or have begun to.
@@ -183,9 +180,7 @@ impl Controller for TaintManager {
     }
 
     async fn reconcile(self: Arc<Self>, key: BindingKey) -> Result<Outcome, Error> {
-        let resource = self.context.kinds.binding(key.scope());
-        let binding = self.context.get_full(resource, &key.namespace, &key.name).await?;
-        let Some(binding) = binding.filter(|binding| !unstructured::is_terminating(binding)) else {
+        let Some(binding) = self.context.active_binding(&key).await? else {
             self.forget(&key);
             return Ok(Outcome::Done);
         };
@@ -199,6 +194,7 @@ impl Controller for TaintManager {
             waits: BTreeSet::new(),
             is_processed: false,
         };
+        let resource = self.context.kinds.binding(key.scope());
         let done = self.process(resource, &seen, &mut planned).await;
         if done.is_ok() {
             self.waiting.put(&key, std::mem::take(&mut planned.waits));

@@ -169,10 +169,10 @@ impl Controller for BindingController {
 
     fn watches(&self) -> Vec<Watch<Self>> {
         let kinds = &self.context.kinds;
-        let policies = Source::of([&kinds.propagation_policy, &kinds.cluster_propagation_policy]);
+        let policies = Source::of(kinds.policies());
         let overrides = Source::of([&kinds.override_policy, &kinds.cluster_override_policy]);
         vec![
-            Source::of([&kinds.resource_binding, &kinds.cluster_resource_binding]).map(Self::on_binding),
+            Source::of(kinds.bindings()).map(Self::on_binding),
             policies.find(|bindings, change| bindings.followers(change).boxed()),
             overrides.find(|bindings, change| bindings.overridden(change).boxed()),
             Source::of([&kinds.work]).map(Self::on_work),

@@ -99,10 +99,7 @@ impl Controller for BindingStatusController {
 
     fn watches(&self) -> Vec<Watch<Self>> {
         let kinds = &self.context.kinds;
-        vec![
-            Source::of([&kinds.work]).map(Self::on_work),
-            Source::of([&kinds.resource_binding, &kinds.cluster_resource_binding]).map(Self::on_binding),
-        ]
+        vec![Source::of([&kinds.work]).map(Self::on_work), Source::of(kinds.bindings()).map(Self::on_binding)]
     }
 
     async fn keys(&self) -> Result<Vec<BindingKey>, Error> {

@@ -202,7 +202,7 @@ impl Controller for PolicyDetector {
 
     fn watches(&self) -> Vec<Watch<Self>> {
         let kinds = &self.detector.context.kinds;
-        let policies = Source::of([&kinds.propagation_policy, &kinds.cluster_propagation_policy]);
+        let policies = Source::of(kinds.policies());
         let overrides = Source::of([&kinds.override_policy, &kinds.cluster_override_policy]);
         vec![
             policies.map(|one: &Self, change| one.detector.on_policy(change)),

@@ -167,7 +167,7 @@ impl Scheduler {
     async fn gained(&self, old: &ClusterFacts, new: &ClusterFacts) -> Result<Vec<Request<BindingKey>>, Error> {
         let kinds = &self.context.kinds;
         let mut requests = Vec::new();
-        for resource in [&kinds.resource_binding, &kinds.cluster_resource_binding] {
+        for resource in kinds.bindings() {
             let mut bindings = pin!(self.context.stream(resource, None));
             while let Some(binding) = bindings.try_next().await? {
                 let binding = binding.view();
@@ -226,7 +226,7 @@ impl Controller for Scheduler {
         let kinds = &self.context.kinds;
         vec![
             Source::of([&kinds.cluster]).find(|scheduler, change| scheduler.on_cluster(change).boxed()),
-            Source::of([&kinds.resource_binding, &kinds.cluster_resource_binding]).map(Self::on_binding),
+            Source::of(kinds.bindings()).map(Self::on_binding),
         ]
     }
 
