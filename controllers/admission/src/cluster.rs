@@ -99,15 +99,7 @@ fn validate_endpoint(endpoint: &str, field: &str) -> Vec<FieldError> {
     if url.host.is_empty() {
         errors.push(FieldError::invalid(field, url.host, format!("host must be provided{FORM}")));
     }
-    if let Some(user) = url.user {
-        errors.push(FieldError::invalid(field, user, "user information is not permitted in the URL"));
-    }
-    if !url.fragment.is_empty() {
-        errors.push(FieldError::invalid(field, url.fragment, "fragments are not permitted in the URL"));
-    }
-    if !url.query.is_empty() {
-        errors.push(FieldError::invalid(field, url.query, "query parameters are not permitted in the URL"));
-    }
+    errors.extend(url.surplus_parts(field));
     errors
 }
 

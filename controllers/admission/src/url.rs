@@ -1,5 +1,7 @@
 //! URLs as Go reads them: the parts validation looks at, and the words for what can not be read.
 
+use crowsnest_apimachinery::field::FieldError;
+
 /// The parts of a URL. Those absent are empty.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Url<'u> {
@@ -40,6 +42,21 @@ impl<'u> Url<'u> {
         };
         url.host = checked_host(host)?;
         Ok(url)
+    }
+
+    /// Errors for the parts that the URL of an API server or a webhook must not have.
+    pub fn surplus_parts(&self, field: &str) -> Vec<FieldError> {
+        let mut errors = Vec::new();
+        if let Some(user) = self.user {
+            errors.push(FieldError::invalid(field, user, "user information is not permitted in the URL"));
+        }
+        if !self.fragment.is_empty() {
+            errors.push(FieldError::invalid(field, self.fragment, "fragments are not permitted in the URL"));
+        }
+        if !self.query.is_empty() {
+            errors.push(FieldError::invalid(field, self.query, "query parameters are not permitted in the URL"));
+        }
+        errors
     }
 }
 
