@@ -50,26 +50,22 @@ shape! {
     }
 }
 
-impl From<Cluster> for crate::cluster::Cluster {
-    fn from(stored: Cluster) -> Self {
-        Self { metadata: stored.metadata, spec: stored.spec, status: stored.status }
-    }
+/// Conversions between a kind of the internal group and the kind that it is served as.
+macro_rules! served_as {
+    ($stored:ty, $served:ty) => {
+        impl From<$stored> for $served {
+            fn from(stored: $stored) -> Self {
+                Self { metadata: stored.metadata, spec: stored.spec, status: stored.status }
+            }
+        }
+
+        impl From<$served> for $stored {
+            fn from(served: $served) -> Self {
+                Self { metadata: served.metadata, spec: served.spec, status: served.status }
+            }
+        }
+    };
 }
 
-impl From<crate::cluster::Cluster> for Cluster {
-    fn from(served: crate::cluster::Cluster) -> Self {
-        Self { metadata: served.metadata, spec: served.spec, status: served.status }
-    }
-}
-
-impl From<ResourceRegistry> for crate::search::ResourceRegistry {
-    fn from(stored: ResourceRegistry) -> Self {
-        Self { metadata: stored.metadata, spec: stored.spec, status: stored.status }
-    }
-}
-
-impl From<crate::search::ResourceRegistry> for ResourceRegistry {
-    fn from(served: crate::search::ResourceRegistry) -> Self {
-        Self { metadata: served.metadata, spec: served.spec, status: served.status }
-    }
-}
+served_as!(Cluster, crate::cluster::Cluster);
+served_as!(ResourceRegistry, crate::search::ResourceRegistry);

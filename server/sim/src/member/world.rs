@@ -114,6 +114,23 @@ macro_rules! each_store {
     };
 }
 
+/// A namespaced kind whose objects are read and written.
+pub trait NamespacedKind:
+    Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug + Send + Sync + 'static
+{
+}
+
+impl<K> NamespacedKind for K where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + DeserializeOwned
+        + Debug
+        + Send
+        + Sync
+        + 'static
+{
+}
+
 impl World {
     pub fn new(name: &str, client: Client, features: Features, recorder: Recorder, stop: CancellationToken) -> Self {
         Self {
@@ -289,14 +306,7 @@ impl World {
     /// Creates an object and keeps the answer.
     pub async fn create<K>(&self, store: &Store<Object<K>>, object: &K) -> Result<Held<K>>
     where
-        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-            + Clone
-            + DeserializeOwned
-            + Serialize
-            + Debug
-            + Send
-            + Sync
-            + 'static,
+        K: NamespacedKind + Serialize,
     {
         let key = key_of(object.meta());
         let api: Api<K> = self.api(&key.namespace);
@@ -313,13 +323,7 @@ impl World {
         patch: &Value,
     ) -> Result<Held<K>>
     where
-        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-            + Clone
-            + DeserializeOwned
-            + Debug
-            + Send
-            + Sync
-            + 'static,
+        K: NamespacedKind,
     {
         let api: Api<K> = self.api(&key.namespace);
         let params = PatchParams::apply(MANAGER);
@@ -339,13 +343,7 @@ impl World {
         new: &S,
     ) -> Result<()>
     where
-        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-            + Clone
-            + DeserializeOwned
-            + Debug
-            + Send
-            + Sync
-            + 'static,
+        K: NamespacedKind,
         S: Serialize + PartialEq,
     {
         if old == Some(new) {
@@ -371,13 +369,7 @@ impl World {
     /// Deletes an object; what it owns goes in the background. An object that is gone already is fine.
     pub async fn delete<K>(&self, store: &Store<Object<K>>, object: &Object<K>) -> Result<()>
     where
-        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-            + Clone
-            + DeserializeOwned
-            + Debug
-            + Send
-            + Sync
-            + 'static,
+        K: NamespacedKind,
     {
         let key = object.key();
         let api: Api<K> = self.api(&key.namespace);

@@ -11,6 +11,19 @@ const FLOW: &str = "flowcontrol.apiserver.k8s.io";
 const DEVICES: &str = "resource.k8s.io";
 const CERTIFICATES: &str = "certificates.k8s.io";
 
+const PARAM_KIND: Column =
+    Column::text("ParamKind", Doc::Text("ParamKind specifies the kind of resources used to parameterize this policy"));
+
+const POLICY_BINDING: &[Column] = &[
+    NAME,
+    Column::text(
+        "PolicyName",
+        Doc::Text("PolicyName indicates the policy definition which the policy binding binded to"),
+    ),
+    Column::text("ParamRef", Doc::Text("ParamRef indicates the param resource which sets the configuration param")),
+    AGE,
+];
+
 pub(super) const KINDS: &[KindPrinter] = &[
     KindPrinter::new(
         "",
@@ -123,31 +136,12 @@ pub(super) const KINDS: &[KindPrinter] = &[
                 "Validations",
                 Doc::Text("Validations indicates the number of validation rules defined in this configuration"),
             ),
-            Column::text(
-                "ParamKind",
-                Doc::Text("ParamKind specifies the kind of resources used to parameterize this policy"),
-            ),
+            PARAM_KIND,
             AGE,
         ],
         |o| vec![read::name(o), Cell::from(size(o, "/spec/validations")), Cell::from(param_kind(o)), read::age(o)],
     ),
-    KindPrinter::new(
-        ADMISSION,
-        "ValidatingAdmissionPolicyBinding",
-        &[
-            NAME,
-            Column::text(
-                "PolicyName",
-                Doc::Text("PolicyName indicates the policy definition which the policy binding binded to"),
-            ),
-            Column::text(
-                "ParamRef",
-                Doc::Text("ParamRef indicates the param resource which sets the configuration param"),
-            ),
-            AGE,
-        ],
-        policy_binding,
-    ),
+    KindPrinter::new(ADMISSION, "ValidatingAdmissionPolicyBinding", POLICY_BINDING, policy_binding),
     KindPrinter::new(
         ADMISSION,
         "MutatingAdmissionPolicy",
@@ -157,31 +151,12 @@ pub(super) const KINDS: &[KindPrinter] = &[
                 "Mutations",
                 Doc::Text("Mutation indicates the number of mutations rules defined in this configuration"),
             ),
-            Column::text(
-                "ParamKind",
-                Doc::Text("ParamKind specifies the kind of resources used to parameterize this policy"),
-            ),
+            PARAM_KIND,
             AGE,
         ],
         |o| vec![read::name(o), Cell::from(size(o, "/spec/mutations")), Cell::from(param_kind(o)), read::age(o)],
     ),
-    KindPrinter::new(
-        ADMISSION,
-        "MutatingAdmissionPolicyBinding",
-        &[
-            NAME,
-            Column::text(
-                "PolicyName",
-                Doc::Text("PolicyName indicates the policy definition which the policy binding binded to"),
-            ),
-            Column::text(
-                "ParamRef",
-                Doc::Text("ParamRef indicates the param resource which sets the configuration param"),
-            ),
-            AGE,
-        ],
-        policy_binding,
-    ),
+    KindPrinter::new(ADMISSION, "MutatingAdmissionPolicyBinding", POLICY_BINDING, policy_binding),
     KindPrinter::new(
         FLOW,
         "FlowSchema",

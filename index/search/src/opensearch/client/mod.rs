@@ -160,7 +160,10 @@ impl Client {
         let order = self.hosts.lock().order(Instant::now());
         let mut failure = ClientError::NoHosts;
         for host in order {
-            match self.on_host(host, request, body, engine).await {
+            let after = request.deadline.unwrap_or(self.options.deadline);
+            let answer = tokio::time::timeout(after, self.answer(host, request, body, engine)).await;
+            let address = &self.options.hosts[host];
+            match answer.unwrap_or_else(|_| Err(ClientError::Deadline { host: address.to_string(), after })) {
                 Ok(answer) => {
                     self.hosts.lock().answered(host);
                     return Ok(answer);
@@ -177,21 +180,6 @@ impl Client {
             }
         }
         Err(failure)
-    }
-
-    async fn on_host(
-        &self,
-        host: usize,
-        request: &Request,
-        body: Option<&Body>,
-        engine: Option<Engine>,
-    ) -> Result<Answer, ClientError> {
-        let address = &self.options.hosts[host];
-        let after = request.deadline.unwrap_or(self.options.deadline);
-        match tokio::time::timeout(after, self.answer(host, request, body, engine)).await {
-            Ok(answer) => answer,
-            Err(_) => Err(ClientError::Deadline { host: address.to_string(), after }),
-        }
     }
 
     async fn answer(
