@@ -1,0 +1,256 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// controlPlaneName is the name of the control plane's context and kubeconfig.
+const controlPlaneName = "cp"
+
+// controlPlaneControllers are the controllers of kube-controller-manager that a Karmada control plane runs: its Deployments and Pods are
+// templates, which nothing may carry out there.
+const controlPlaneControllers = "namespace-controller,garbage-collector-controller,serviceaccount-token-controller," +
+	"ttl-after-finished-controller,bootstrap-signer-controller,token-cleaner-controller,certificatesigningrequest-cleaner-controller," +
+	"certificatesigningrequest-signing-controller,clusterrole-aggregation-controller"
+
+// Users of a cluster, by the names of their kubeconfigs.
+const (
+	adminUser             = "admin"
+	controllerManagerUser = "kube-controller-manager"
+	schedulerUser         = "kube-scheduler"
+	nodesUser             = "kwok"
+)
+
+// programs are the folders of built programs that a cluster runs.
+type programs struct {
+	etcd, kubernetes, kwok string
+}
+
+// ports of a cluster's servers on the loopback address.
+type ports struct {
+	etcd, etcdPeer, apiServer, controllerManager, scheduler int
+}
+
+// cluster is a control plane or a member: its servers' folders, addresses and arguments.
+type cluster struct {
+	name string
+	// index is 0 for the control plane, and counts members from 1. It tells the clusters' address ranges apart.
+	index int
+	// nodes is the number of simulated nodes. The control plane has none.
+	nodes     int
+	directory string
+	programs  programs
+	ports     ports
+	// admin is the access of a cluster administrator, once prepare has made it.
+	admin access
+}
+
+func (c *cluster) isControlPlane() bool { return c.index == 0 }
+
+func (c *cluster) server() string { return fmt.Sprintf("https://127.0.0.1:%d", c.ports.apiServer) }
+
+func (c *cluster) path(name string) string { return filepath.Join(c.directory, name) }
+
+// serviceRange is the range of the cluster's Services; no two clusters of a fleet share one.
+func (c *cluster) serviceRange() string { return fmt.Sprintf("10.%d.0.0/16", 64+c.index) }
+
+// podRange is the range of the cluster's pods.
+func (c *cluster) podRange() string { return fmt.Sprintf("10.%d.0.1/16", 128+c.index) }
+
+// prepare writes the keys, certificates and kubeconfigs of the cluster.
+func (c *cluster) prepare() error {
+	if err := os.MkdirAll(c.directory, 0o700); err != nil {
+		return err
+	}
+	clients, err := newAuthority(c.name)
+	if err != nil {
+		return err
+	}
+	frontProxies, err := newAuthority(c.name + "-front-proxy")
+	if err != nil {
+		return err
+	}
+	server, err := clients.sign(subject{user: "kube-apiserver", hosts: []string{
+		"127.0.0.1", "localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", fmt.Sprintf("10.%d.0.1", 64+c.index),
+	}})
+	if err != nil {
+		return err
+	}
+	frontProxy, err := frontProxies.sign(subject{user: "front-proxy-client"})
+	if err != nil {
+		return err
+	}
+	for name, pair := range map[string]keyPair{
+		"ca": clients.pem, "front-proxy-ca": frontProxies.pem, "server": server, "front-proxy": frontProxy,
+	} {
+		if err := pair.write(c.path(name)); err != nil {
+			return err
+		}
+	}
+	// kube-apiserver takes the public half from the key that signs tokens.
+	tokens, err := newAuthority("service-accounts")
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(c.path("service-accounts.key"), tokens.pem.key, 0o600); err != nil {
+		return err
+	}
+	users := map[string]subject{
+		adminUser:             {user: "admin", group: "system:masters"},
+		controllerManagerUser: {user: "system:kube-controller-manager"},
+		schedulerUser:         {user: "system:kube-scheduler"},
+		nodesUser:             {user: "kwok", group: "system:masters"},
+	}
+	for name, user := range users {
+		client, err := clients.sign(user)
+		if err != nil {
+			return err
+		}
+		a := access{name: c.name, server: c.server(), authority: clients.pem.certificate, client: client}
+		if name == adminUser {
+			c.admin = a
+		}
+		if err := newKubeconfig(a).write(c.path(name + ".kubeconfig")); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// server is one process of a cluster.
+type server struct {
+	name    string
+	program string
+	args    []string
+	// health is the URL that answers 200 once the server is usable; empty if it serves none.
+	health string
+}
+
+func (c *cluster) etcd() server {
+	client, peer := fmt.Sprintf("http://127.0.0.1:%d", c.ports.etcd), fmt.Sprintf("http://127.0.0.1:%d", c.ports.etcdPeer)
+	return server{
+		name: "etcd", program: filepath.Join(c.programs.etcd, "etcd"), health: client + "/health",
+		args: []string{
+			"--name=" + c.name,
+			"--data-dir=" + c.path("etcd"),
+			"--listen-client-urls=" + client,
+			"--advertise-client-urls=" + client,
+			"--listen-peer-urls=" + peer,
+			"--initial-advertise-peer-urls=" + peer,
+			"--initial-cluster=" + c.name + "=" + peer,
+			// The data ends with the fleet, so a crash of the machine need not be survived.
+			"--unsafe-no-fsync",
+			"--log-level=warn",
+		},
+	}
+}
+
+func (c *cluster) apiServer() server {
+	args := []string{
+		"--bind-address=127.0.0.1",
+		"--advertise-address=127.0.0.1",
+		fmt.Sprintf("--secure-port=%d", c.ports.apiServer),
+		fmt.Sprintf("--etcd-servers=http://127.0.0.1:%d", c.ports.etcd),
+		"--cert-dir=" + c.path("certificates"),
+		"--tls-cert-file=" + c.path("server.crt"),
+		"--tls-private-key-file=" + c.path("server.key"),
+		"--client-ca-file=" + c.path("ca.crt"),
+		"--authorization-mode=Node,RBAC",
+		"--allow-privileged=true",
+		"--enable-bootstrap-token-auth=true",
+		// Endpoints must not have loopback addresses, so the Service "kubernetes" gets none.
+		"--endpoint-reconciler-type=none",
+		"--service-cluster-ip-range=" + c.serviceRange(),
+		"--service-account-issuer=https://kubernetes.default.svc",
+		"--service-account-key-file=" + c.path("service-accounts.key"),
+		"--service-account-signing-key-file=" + c.path("service-accounts.key"),
+		"--requestheader-client-ca-file=" + c.path("front-proxy-ca.crt"),
+		"--requestheader-allowed-names=front-proxy-client",
+		"--requestheader-username-headers=X-Remote-User",
+		"--requestheader-group-headers=X-Remote-Group",
+		"--requestheader-extra-headers-prefix=X-Remote-Extra-",
+		"--proxy-client-cert-file=" + c.path("front-proxy.crt"),
+		"--proxy-client-key-file=" + c.path("front-proxy.key"),
+	}
+	if c.isControlPlane() {
+		// As in a Karmada control plane: templates are not changed for nodes that it does not have.
+		args = append(args, "--disable-admission-plugins=StorageObjectInUseProtection,ServiceAccount")
+	}
+	return server{
+		name: "kube-apiserver", program: filepath.Join(c.programs.kubernetes, "kube-apiserver"), args: args, health: c.server() + "/readyz",
+	}
+}
+
+func (c *cluster) controllerManager() server {
+	kubeconfig := c.path(controllerManagerUser + ".kubeconfig")
+	args := append(c.servingFlags(kubeconfig, c.ports.controllerManager),
+		"--cluster-name="+c.name,
+		"--use-service-account-credentials=true",
+		"--root-ca-file="+c.path("ca.crt"),
+		"--service-account-private-key-file="+c.path("service-accounts.key"),
+		"--cluster-signing-cert-file="+c.path("ca.crt"),
+		"--cluster-signing-key-file="+c.path("ca.key"),
+	)
+	if c.isControlPlane() {
+		args = append(args, "--controllers="+controlPlaneControllers)
+	}
+	return server{
+		name: "kube-controller-manager", program: filepath.Join(c.programs.kubernetes, "kube-controller-manager"), args: args,
+		health: fmt.Sprintf("https://127.0.0.1:%d/healthz", c.ports.controllerManager),
+	}
+}
+
+func (c *cluster) scheduler() server {
+	return server{
+		name: "kube-scheduler", program: filepath.Join(c.programs.kubernetes, "kube-scheduler"),
+		args:   c.servingFlags(c.path(schedulerUser+".kubeconfig"), c.ports.scheduler),
+		health: fmt.Sprintf("https://127.0.0.1:%d/readyz", c.ports.scheduler),
+	}
+}
+
+// kwok plays the kubelets of all nodes of a member.
+func (c *cluster) kwok() server {
+	return server{
+		name: "kwok", program: filepath.Join(c.programs.kwok, "kwok"),
+		args: []string{
+			"--kubeconfig=" + c.path(nodesUser+".kubeconfig"),
+			"--config=" + filepath.Join(c.programs.kwok, stagesFile),
+			"--manage-all-nodes=true",
+			"--node-lease-duration-seconds=40",
+			"--cidr=" + c.podRange(),
+		},
+	}
+}
+
+// servingFlags are the flags that kube-controller-manager and kube-scheduler have in common. There is one process of each, so none
+// waits for a lease.
+func (c *cluster) servingFlags(kubeconfig string, port int) []string {
+	return []string{
+		"--kubeconfig=" + kubeconfig,
+		"--authentication-kubeconfig=" + kubeconfig,
+		"--authorization-kubeconfig=" + kubeconfig,
+		"--leader-elect=false",
+		"--bind-address=127.0.0.1",
+		fmt.Sprintf("--secure-port=%d", port),
+		"--tls-cert-file=" + c.path("server.crt"),
+		"--tls-private-key-file=" + c.path("server.key"),
+	}
+}
+
+// nodeManifests are the Node objects of a member.
+func (c *cluster) nodeManifests() []string {
+	var manifests []string
+	for node := 1; node <= c.nodes; node++ {
+		manifests = append(manifests, fmt.Sprintf(`{"apiVersion": "v1", "kind": "Node",
+  "metadata": {"name": "%[1]s-node%[2]d", "labels": {
+    "kubernetes.io/hostname": "%[1]s-node%[2]d", "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64",
+    "topology.kubernetes.io/region": "%[1]s", "topology.kubernetes.io/zone": "%[1]s-%[2]d"}},
+  "status": {"allocatable": %[3]s, "capacity": %[3]s}}`, c.name, node, nodeCapacity))
+	}
+	return manifests
+}
+
+// nodeCapacity is small enough for tests to fill a node.
+const nodeCapacity = `{"cpu": "8", "memory": "32Gi", "ephemeral-storage": "100Gi", "pods": "110"}`

@@ -1,0 +1,3 @@
+module crowsnest/ground
+
+go 1.26

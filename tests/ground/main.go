@@ -1,0 +1,107 @@
+// Ground starts real Kubernetes clusters on the loopback address: a control plane and members, built from published Go modules.
+//
+// It is run through `.ci/ground`, which names the folders that this program reads and writes.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+const usageText = `usage: .ci/ground COMMAND
+
+  build [VERSION...]                  build the servers of these Kubernetes versions; by default of 1.36
+  up [FLAGS] [-- COMMAND [ARG...]]    start a fleet; remove it at SIGINT or SIGTERM, or when COMMAND ends
+  down DIR                            remove the fleet of DIR, which "up --detach" started
+  versions                            print the Kubernetes versions that can be built
+  pin VERSION                         write the module that builds a version, such as v1.36.3
+
+"up -h" prints its flags.
+`
+
+func main() {
+	if len(os.Args) < 2 {
+		fmt.Fprint(os.Stderr, usageText)
+		os.Exit(2)
+	}
+	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	defer cancel()
+	err := run(ctx, os.Args[1], os.Args[2:])
+	var ended *exec.ExitError
+	switch {
+	case err == nil:
+	case errors.Is(err, flag.ErrHelp):
+		os.Exit(2)
+	case errors.As(err, &ended) && ended.ExitCode() > 0:
+		os.Exit(ended.ExitCode())
+	default:
+		fmt.Fprintf(os.Stderr, "ground: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, command string, args []string) error {
+	if command == "down" && len(args) == 1 {
+		return down(args[0])
+	}
+	builder, err := newBuilder()
+	if err != nil {
+		return err
+	}
+	switch {
+	case command == "build":
+		if len(args) == 0 {
+			args = []string{defaultVersion}
+		}
+		return builder.buildAll(ctx, args)
+	case command == "up":
+		options, err := parseOptions(args)
+		if err != nil {
+			return err
+		}
+		return up(ctx, builder, options)
+	case command == "versions" && len(args) == 0:
+		versions, err := builder.versions()
+		if err != nil {
+			return err
+		}
+		fmt.Println(strings.Join(versions, "\n"))
+		return nil
+	case command == "pin" && len(args) == 1:
+		return builder.pin(ctx, args[0])
+	}
+	fmt.Fprint(os.Stderr, usageText)
+	return flag.ErrHelp
+}
+
+// newBuilder reads the folders from the environment; without it they are the module's own folder and the user's cache.
+func newBuilder() (*builder, error) {
+	source := os.Getenv("CROWSNEST_GROUND_SOURCE")
+	if source == "" {
+		source = "."
+	}
+	source, err := filepath.Abs(source)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := os.Stat(filepath.Join(source, "etcd", "go.mod")); err != nil {
+		return nil, fmt.Errorf("%s is not the folder tests/ground: run .ci/ground", source)
+	}
+	cache := os.Getenv("CROWSNEST_GROUND")
+	if cache == "" {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return nil, err
+		}
+		cache = filepath.Join(home, ".cache", "crowsnest", "ground")
+	}
+	return &builder{source: source, cache: cache}, os.MkdirAll(cache, 0o755)
+}

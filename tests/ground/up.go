@@ -1,0 +1,175 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// detachedVariable marks the process that keeps a fleet of "up --detach"; its descriptor 3 reports that the fleet is ready.
+const detachedVariable = "CROWSNEST_GROUND_DETACHED"
+
+// up starts a fleet, and removes it when a signal comes, a server ends or the command of the options has ended.
+func up(ctx context.Context, b *builder, o options) (failure error) {
+	if err := b.buildAll(ctx, o.versions); err != nil {
+		return err
+	}
+	detached := os.Getenv(detachedVariable) != ""
+	if o.detach && !detached {
+		return detach(ctx)
+	}
+	directory, err := makeDirectory(o.directory)
+	if err != nil {
+		return err
+	}
+	started := time.Now()
+	f, err := newFleet(ctx, b, o, directory)
+	if err != nil {
+		return errors.Join(err, os.RemoveAll(directory))
+	}
+	defer func() { failure = errors.Join(failure, f.remove()) }()
+	prepared := time.Since(started)
+	if err := f.start(ctx); err != nil {
+		if ctx.Err() != nil {
+			return errors.New("interrupted while the fleet started")
+		}
+		return err
+	}
+	f.report(os.Stderr, prepared, time.Since(started))
+	if len(o.command) == 0 {
+		fmt.Println(directory)
+	}
+	if detached {
+		if err := f.leaveTerminal(); err != nil {
+			return err
+		}
+	}
+	if len(o.command) > 0 {
+		return f.runCommand(ctx, o.command)
+	}
+	select {
+	case <-ctx.Done():
+		return nil
+	case p := <-f.supervisor.failed:
+		return p.ended()
+	}
+}
+
+// makeDirectory makes the folder of a fleet. Servers need an absolute path; etcd wants it private.
+func makeDirectory(path string) (string, error) {
+	if path == "" {
+		return os.MkdirTemp("", "crowsnest-ground-")
+	}
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return "", err
+	}
+	return path, os.Mkdir(path, 0o700)
+}
+
+// runCommand runs a command with the fleet's kubeconfig and kubectl. It ends early if a server does.
+func (f *fleet) runCommand(ctx context.Context, arguments []string) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() {
+		select {
+		case p := <-f.supervisor.failed:
+			cancel(p.ended())
+		case <-ctx.Done():
+		}
+	}()
+	command := exec.CommandContext(ctx, arguments[0], arguments[1:]...)
+	command.Stdin, command.Stdout, command.Stderr = os.Stdin, os.Stdout, os.Stderr
+	command.Env = append(os.Environ(),
+		"KUBECONFIG="+f.allContexts(),
+		"GROUND_DIR="+f.directory,
+		"PATH="+filepath.Dir(f.kubectl)+string(os.PathListSeparator)+os.Getenv("PATH"),
+	)
+	command.Cancel = func() error { return command.Process.Signal(syscall.SIGTERM) }
+	command.WaitDelay = 10 * time.Second
+	err := command.Run()
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
+		return cause
+	}
+	return err
+}
+
+// detach starts this program again with the same arguments in a session of its own, and returns when its fleet is ready.
+func detach(ctx context.Context) error {
+	program, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	ready, reported, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	keeper := exec.Command(program, os.Args[1:]...)
+	keeper.Stdout, keeper.Stderr = os.Stdout, os.Stderr
+	keeper.Env = append(os.Environ(), detachedVariable+"=1")
+	keeper.ExtraFiles = []*os.File{reported}
+	keeper.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := keeper.Start(); err != nil {
+		return err
+	}
+	reported.Close()
+	// A signal that ends the wait ends the fleet that is being started.
+	defer context.AfterFunc(ctx, func() { _ = keeper.Process.Signal(syscall.SIGTERM) })()
+	if count, _ := ready.Read(make([]byte, 1)); count == 1 {
+		return nil
+	}
+	if err := keeper.Wait(); err != nil {
+		return err
+	}
+	return errors.New("the fleet was not started")
+}
+
+// leaveTerminal reports to the process that waits in detach, and sends further output to the file "up.log" of the fleet's folder.
+func (f *fleet) leaveTerminal() error {
+	log, err := os.Create(filepath.Join(f.directory, "up.log"))
+	if err != nil {
+		return err
+	}
+	for _, descriptor := range []int{syscall.Stdout, syscall.Stderr} {
+		if err := redirect(int(log.Fd()), descriptor); err != nil {
+			return err
+		}
+	}
+	reported := os.NewFile(3, "ready")
+	defer reported.Close()
+	_, err = reported.Write([]byte{1})
+	return err
+}
+
+// down removes the fleet of a folder, also if the process that kept it was killed.
+func down(directory string) error {
+	lock, err := os.Open(lockPath(directory))
+	if err != nil {
+		return fmt.Errorf("%s is not the folder of a fleet: %w", directory, err)
+	}
+	defer lock.Close()
+	text, err := os.ReadFile(lock.Name())
+	if err != nil {
+		return err
+	}
+	if syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil {
+		process, err := strconv.Atoi(strings.TrimSpace(string(text)))
+		if err != nil {
+			return fmt.Errorf("%s has no process id: %w", lock.Name(), err)
+		}
+		if err := syscall.Kill(process, syscall.SIGTERM); err != nil {
+			return fmt.Errorf("cannot end process %d: %w", process, err)
+		}
+		if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+			return err
+		}
+	}
+	return os.RemoveAll(directory)
+}
