@@ -88,9 +88,12 @@ impl RequestAttributes {
             Attributes::from(RequestInfo::parse(method, path, &query))
         });
         let cluster = (members == Members::Named).then(|| here.name.clone());
-        let requested = Requested { upgrade: requested_upgrade(headers).is_some(), events: accepts_events(headers) };
-        let long_running = here.verb == "watch"
-            || found.is_some_and(|found| found.resource.is_long_running(requested))
+        let requested = Requested {
+            watch: here.verb == "watch",
+            upgrade: requested_upgrade(headers).is_some(),
+            events: accepts_events(headers),
+        };
+        let long_running = found.is_some_and(|found| found.resource.is_long_running(requested))
             || member.as_ref().is_some_and(|member| {
                 is_long_running(member, &query) || (requested.upgrade && may_be_upgraded(member))
             });
@@ -178,6 +181,11 @@ mod tests {
         assert!(attributes("GET", "/apis/search.crowsnest.io/v1alpha1/logs?follow=true", &[]).long_running);
         let count = "/apis/search.crowsnest.io/v1alpha1/count";
         assert!(!attributes("GET", count, &[("accept", "text/event-stream")]).long_running, "it has no stream");
+        assert!(attributes("GET", &format!("{query}?watch=1"), &[]).long_running);
+        for operation in ["count", "export", "graph", "journal", "status"] {
+            let path = format!("/apis/search.crowsnest.io/v1alpha1/{operation}?watch=1");
+            assert!(!attributes("GET", &path, &[]).long_running, "{operation} cannot be watched");
+        }
         let upgrade = [("connection", "Upgrade"), ("upgrade", "websocket")];
         let vnc = format!("{FLEET}/apis/subresources.kubevirt.io/v1/namespaces/a/virtualmachineinstances/v/vnc");
         assert!(attributes("GET", &vnc, &upgrade).long_running);

@@ -50,9 +50,9 @@ pub trait Resource: Send + Sync {
         self.stored().is_some()
     }
 
-    /// True for requests without a time limit that do not count as in flight, in addition to watches.
-    fn is_long_running(&self, _requested: Requested) -> bool {
-        false
+    /// True for requests without a time limit that do not count as in flight: watches of resources that can be watched.
+    fn is_long_running(&self, requested: Requested) -> bool {
+        requested.watch && self.definition().verbs.contains(&"watch")
     }
 
     /// Entries of the discovery document.
@@ -84,9 +84,11 @@ pub enum Members {
     All,
 }
 
-/// Features that the headers of a request name.
+/// Features that a request names in its query and headers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Requested {
+    /// The verb is `watch`.
+    pub watch: bool,
     /// Upgrade of the connection.
     pub upgrade: bool,
     /// Server-sent events.

@@ -32,7 +32,7 @@ impl SearchOperation for Query {
     const ANSWERS: Answers = &[(JSON, &["SearchResult"]), (EVENTS, &["SearchEvents"])];
 
     fn is_long_running(requested: Requested) -> bool {
-        requested.events
+        requested.watch || requested.events
     }
 
     fn schemas(document: &mut Document) {
