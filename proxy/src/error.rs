@@ -129,7 +129,7 @@ impl Error {
             _ => {}
         }
         let (code, reason) = self.reason();
-        let error = ApiError::with_reason(code.as_u16(), reason, self.to_string());
+        let error = ApiError::from_parts(code.as_u16(), reason, self.to_string());
         let cluster = |name: &str| Details {
             name: name.to_owned(),
             group: "cluster.karmada.io".to_owned(),

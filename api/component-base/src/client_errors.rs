@@ -7,6 +7,7 @@ pub fn api_error(error: kube::Error) -> ApiError {
     let kube::Error::Api(status) = error else {
         return ApiError::unavailable(format!("the control plane can't be reached: {error}"));
     };
+    let continue_token = status.metadata.and_then(|metadata| metadata.continue_).map(String::into_boxed_str);
     let details = status.details.map(|details| {
         let causes = details.causes.into_iter();
         let causes = causes.map(|cause| Cause { reason: cause.reason, message: cause.message, field: cause.field });
@@ -19,5 +20,5 @@ pub fn api_error(error: kube::Error) -> ApiError {
             retry_after_seconds: (details.retry_after_seconds > 0).then_some(details.retry_after_seconds),
         })
     });
-    ApiError { code: status.code, reason: status.reason, message: status.message, details, continue_token: None }
+    ApiError { code: status.code, reason: status.reason, message: status.message, details, continue_token }
 }

@@ -92,28 +92,28 @@ pub struct ApiError {
     pub reason: String,
     pub message: String,
     pub details: Option<Box<Details>>,
-    /// Where a list that cannot be continued as it was begun goes on as it is now.
+    /// Token with which an expired list continues at the current version (`metadata.continue`).
     pub continue_token: Option<Box<str>>,
 }
 
 /// Result of every operation that can end in a `Status`.
 pub type ApiResult<T> = Result<T, ApiError>;
 
-/// Field errors in one answer: a small request can have a great many.
+/// Maximum number of causes in a Status, since a small request can have very many field errors.
 const MAX_CAUSES: usize = 200;
 
 impl ApiError {
     pub fn new(reason: Reason, message: impl Into<String>) -> Self {
-        Self { reason: format!("{reason:?}"), ..Self::unexplained(reason.code(), message) }
+        Self { reason: format!("{reason:?}"), ..Self::without_reason(reason.code(), message) }
     }
 
     /// A failure with a code that is not the reason's own.
-    pub fn with_reason(code: u16, reason: &str, message: impl Into<String>) -> Self {
-        Self { reason: reason.to_owned(), ..Self::unexplained(code, message) }
+    pub fn from_parts(code: u16, reason: &str, message: impl Into<String>) -> Self {
+        Self { reason: reason.to_owned(), ..Self::without_reason(code, message) }
     }
 
     /// A failure without a reason.
-    pub fn unexplained(code: u16, message: impl Into<String>) -> Self {
+    pub fn without_reason(code: u16, message: impl Into<String>) -> Self {
         Self { code, reason: String::new(), message: message.into(), details: None, continue_token: None }
     }
 
@@ -206,7 +206,7 @@ impl ApiError {
 
     /// A path that leads to no resource.
     pub fn unknown_resource() -> Self {
-        Self::new(Reason::NotFound, "the server could not find the requested resource")
+        Self::new(Reason::NotFound, "the server could not find the requested resource").with_details(Details::default())
     }
 
     pub fn unauthorized() -> Self {
@@ -216,6 +216,7 @@ impl ApiError {
     /// A method that no resource of this path has.
     pub fn method_not_allowed() -> Self {
         Self::new(Reason::MethodNotAllowed, "the server does not allow this method on the requested resource")
+            .with_details(Details::default())
     }
 
     /// The limit of concurrent requests is reached; to be sent again after a second.

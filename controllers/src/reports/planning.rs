@@ -122,7 +122,7 @@ impl Planning<'_> {
         };
         match planned {
             Ok(plan) => Ok(Some(plan)),
-            Err(error @ (Error::Cache(_) | Error::Fleet(_))) => Err(error),
+            Err(error @ (Error::Cache(_) | Error::Fleet(_) | Error::Estimator(_))) => Err(error),
             Err(error) => Ok(Some(TemplatePlan { message: Some(error.message()), ..nothing_yet(after) })),
         }
     }
@@ -293,7 +293,7 @@ impl Planning<'_> {
         let evicted = self.schedule(binding, template, &mut typed, plan).await?;
         plan.waiting.extend(self.suspensions(binding, &typed));
         plan.dependencies = self.attach(binding, template, &typed).await?;
-        self.bindings.insert(key.into(), typed.clone());
+        self.bindings.insert(key, typed.clone());
         let spec_before = before.map(|before| before.spec);
         let subject = Subject { template, spec_before, binding, spec: typed.spec, evicted, readable };
         let targets = construct::targets(&subject.spec);

@@ -3,7 +3,6 @@
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -30,11 +29,6 @@ impl<K: Key> Trigger<K> {
     /// Enqueues `key` with the priority that it has from now on.
     pub fn add_with_priority(&self, key: K, priority: Priority) {
         self.0.add_first(key, priority);
-    }
-
-    /// Enqueues `key` after a delay; the earlier of two delays counts.
-    pub fn add_after(&self, key: K, delay: Duration) {
-        self.0.add_after(key, delay);
     }
 
     /// Enqueues keys whose last reconcile was [`crate::runtime::workqueue::Outcome::Parked`].

@@ -8,14 +8,9 @@ use crowsnest_plan::work::holder::Holder;
 use crate::Error;
 use crate::runtime::context::{Context, new_id};
 
-/// The member an execution namespace stands for.
-pub fn cluster_of(namespace: &str) -> Option<&str> {
-    cluster_of_execution_namespace(namespace)
-}
-
 /// Parses a cluster's name out of an execution namespace.
 pub fn member_of(namespace: &str) -> Option<ClusterName> {
-    cluster_of(namespace).and_then(|cluster| ClusterName::parse(cluster).ok())
+    cluster_of_execution_namespace(namespace).and_then(|cluster| ClusterName::parse(cluster).ok())
 }
 
 /// Creates or updates a Work, unless it is as it should be; whether it was written. A binding does not take over the Work of

@@ -1,4 +1,4 @@
-//! Who wants what collected. Interests are counted; the last one out stops the collector (invariant I1).
+//! Interests of readers in resources. A resource is collected while at least one interest in it exists (invariant I1).
 
 use crowsnest_apimachinery::names::{ClusterName, Gvr};
 use parking_lot::Mutex;
@@ -55,7 +55,7 @@ impl Namespaces {
     }
 }
 
-/// Who asks, for people who wonder why something is collected.
+/// Reason of an interest, shown to operators.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Why {
     /// A ResourceRegistry of this name.

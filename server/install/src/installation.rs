@@ -100,7 +100,7 @@ pub async fn recorded(client: &kube::Client) -> anyhow::Result<Option<Record>> {
     found.map(|map| Record::of(&map)).transpose()
 }
 
-/// What is asked for.
+/// Requested installation.
 pub struct Wish {
     pub record: Record,
     /// PEM of the authority of `serve`'s certificate, where `install` is not to make one.

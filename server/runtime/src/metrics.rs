@@ -19,6 +19,12 @@ pub struct ProcessMetrics {
     pub admissions: Admissions,
 }
 
+impl Default for ProcessMetrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl ProcessMetrics {
     pub fn new() -> Self {
         let mut registry = Registry::default();
@@ -44,6 +50,12 @@ pub struct Admissions {
     pub answers: Family<OfAnswer, Counter>,
     pub latency: Family<OfWebhook, Histogram, fn() -> Histogram>,
     pub in_flight: Family<OfWebhook, Gauge>,
+}
+
+impl Default for Admissions {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 impl Admissions {

@@ -1,8 +1,8 @@
-//! The controllers of this process, whichever they are at the moment: those that act, or those that follow the control plane so
-//! that explanations and plans can be asked for here while another process acts.
+//! The controllers of this process: acting if it leads, else following the control plane, so that this process can answer requests
+//! for explanations and plans while another one acts.
 //!
-//! Where several processes stand for election (`leading`), one task asks for the leases, lets the controllers act for as long as
-//! the leases are held, and ends them before another process can begin: their fence closes by this process' own clocks.
+//! With leader election, one task acquires the Leases, lets the controllers act while they are held, and stops them before another
+//! process can start: their write fence closes by this process' own clock.
 
 use std::sync::Arc;
 use std::time::Instant;

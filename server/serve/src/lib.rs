@@ -101,7 +101,7 @@ struct Running {
     sessions: Sessions,
     /// Of requests; they end after what is asked of them.
     servers: Tasks,
-    /// ResponseStatus while the rest ends, too.
+    /// Probe and metrics servers; they respond until everything else has stopped.
     probes: TaskTracker,
     probing: CancellationToken,
     audit: Option<Writer>,

@@ -1,6 +1,6 @@
-//! The crate's error: what can go wrong while a home cluster or a simulated member starts, runs or is told to misbehave.
+//! Errors of the simulation.
 
-/// Everything `embedded` can fail with. Sources are kept.
+/// Errors while a control plane or a simulated member starts, runs or gets a fault. Sources are kept.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A request to the cluster's own API failed.

@@ -152,7 +152,7 @@ fn refusal(hosts: &Hosts, request: &Request) -> Option<ApiError> {
     }
     let authority = match hosts.check(request.uri(), headers) {
         Ok(authority) => authority,
-        Err(why) => return Some(ApiError::with_reason(StatusCode::MISDIRECTED_REQUEST.as_u16(), "BadRequest", why)),
+        Err(why) => return Some(ApiError::from_parts(StatusCode::MISDIRECTED_REQUEST.as_u16(), "BadRequest", why)),
     };
     // Pages that the issuer's site leads to; they trust nothing but what they find in their own cookie.
     let page = path == oidc::LOGIN || path == oidc::CALLBACK;
@@ -215,7 +215,7 @@ async fn forward_inner(ui: &Ui, mut request: Request) -> Result<Response, ApiErr
     match browser {
         Some(browser) if upgraded => ui.tunnels.join(browser, hyper::upgrade::on(&mut answer)),
         _ if upgraded => {
-            return Err(ApiError::with_reason(
+            return Err(ApiError::from_parts(
                 StatusCode::BAD_GATEWAY.as_u16(),
                 "InternalError",
                 "an upgrade nobody requested",

@@ -108,7 +108,7 @@ impl Actor {
 }
 
 fn unreadable() -> ApiError {
-    ApiError::with_reason(
+    ApiError::from_parts(
         StatusCode::BAD_GATEWAY.as_u16(),
         "InternalError",
         "cannot read who you are: the control plane's answer is no review",
@@ -121,7 +121,7 @@ fn refusal(status: StatusCode, body: &[u8]) -> ApiError {
     let text = |key: &str| said[key].as_str().filter(|text| !text.is_empty());
     let reason = text("reason").or(status.canonical_reason()).unwrap_or_default();
     let message = text("message").or(status.canonical_reason()).unwrap_or_default();
-    ApiError::with_reason(status.as_u16(), reason, message)
+    ApiError::from_parts(status.as_u16(), reason, message)
 }
 
 /// Request headers that are forwarded to the control plane. All others are dropped: credentials, impersonation,

@@ -2,6 +2,7 @@
 //! Clusters and ResourceRegistries, with error messages for the public groups.
 
 use crowsnest_admission::destination::{self, Before};
+use crowsnest_admission::stored::SERVED_KINDS;
 use crowsnest_admission::{backend_store, cluster, keep_unknown, registry};
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::search::ResourceRegistry;
@@ -17,9 +18,6 @@ use super::{allow, refuse, user_of};
 
 use crowsnest_aggregated::request::authentication::Delegated;
 use crowsnest_aggregated::stored::writer::Writer;
-
-const PUBLIC: [(&str, &str, &str); 2] =
-    [("clusters", "cluster.karmada.io", "Cluster"), ("resourceregistries", "search.karmada.io", "ResourceRegistry")];
 
 /// Rules that depend on the server's configuration.
 #[derive(Debug, Clone, Copy)]
@@ -123,7 +121,7 @@ fn invalid(resource: &str, name: &Option<String>, errors: Vec<FieldError>) -> Re
     if errors.is_empty() {
         return Ok(());
     }
-    let (_, group, kind) = PUBLIC.iter().find(|(r, _, _)| *r == resource).copied().unwrap_or(PUBLIC[0]);
+    let (_, group, kind) = SERVED_KINDS.iter().find(|(r, _, _)| *r == resource).copied().unwrap_or(SERVED_KINDS[0]);
     Err(ApiError::invalid(group, kind, name.as_deref().unwrap_or_default(), errors))
 }
 

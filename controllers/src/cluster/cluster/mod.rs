@@ -69,7 +69,10 @@ pub(in crate::cluster) const SOON: Duration = Duration::from_millis(500);
 impl ClusterController {
     /// Remembers that a cluster exists, or drops what is remembered of a deleted one; whether it exists.
     fn track(&self, change: &Change) -> bool {
-        let Some(name) = change.cluster_key() else { return false };
+        let Some(name) = change.cluster_key() else {
+            tracing::warn!(cluster = change.name(), "the cluster is ignored: its name is not a valid cluster name");
+            return false;
+        };
         if change.deleted {
             self.known.lock().remove(&name);
             self.context.metrics.forget_cluster(name.as_str());

@@ -50,7 +50,7 @@ impl FailbackController {
             self.away.lock().remove(&key);
             return Requests::none();
         }
-        self.away.lock().entry(key.clone().into()).or_default();
+        self.away.lock().entry(key.clone()).or_default();
         key.into()
     }
 

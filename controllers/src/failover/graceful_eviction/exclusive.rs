@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crowsnest_api::Scope;
 use crowsnest_api::constants::{annotation, condition, event};
 use crowsnest_api::keys::BindingKey;
+use crowsnest_api::names::cluster_of_execution_namespace;
 use crowsnest_api::permanent_id;
 use crowsnest_api::policy::PurgeMode;
 use crowsnest_api::work::{GracefulEvictionTask, ResourceBinding, ResourceBindingSpec, Work};
@@ -19,7 +20,6 @@ use crate::failover::failback::effective_annotation;
 use crate::runtime::context::{Context, decode};
 use crate::runtime::event_recorder::Severity;
 use crate::shared::templates::template_of;
-use crate::shared::works::cluster_of;
 use crowsnest_plan::conditions;
 use crowsnest_plan::eviction::Safety;
 use crowsnest_plan::journal::workloads::{self as journal, Bound};
@@ -117,7 +117,7 @@ fn purges_directly(spec: &ResourceBindingSpec) -> bool {
 pub async fn copies<'a>(context: &Context, works: impl Iterator<Item = &'a Header>) -> Result<Vec<Copy>, Error> {
     let mut copies = Vec::new();
     for header in works {
-        let Some(cluster) = cluster_of(&header.namespace) else { continue };
+        let Some(cluster) = cluster_of_execution_namespace(&header.namespace) else { continue };
         let Some(work) = context.get_full(&context.kinds.work, &header.namespace, &header.name).await? else {
             continue;
         };

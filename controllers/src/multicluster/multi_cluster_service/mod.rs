@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crowsnest_api::constants::{condition, event, finalizer, label};
 use crowsnest_api::keys::WorkKey;
+use crowsnest_api::names::cluster_of_execution_namespace;
 use crowsnest_api::names::{binding_name, execution_namespace};
 use crowsnest_api::networking::{MultiClusterService, MultiClusterServiceSpec};
 use crowsnest_apimachinery::names::NamespacedName;
@@ -22,7 +23,7 @@ use crate::runtime::context::{Context, decode};
 use crate::runtime::event_recorder::Severity;
 use crate::runtime::workqueue::Outcome;
 use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
-use crate::shared::works::{cluster_of, write_work};
+use crate::shared::works::write_work;
 use crowsnest_plan::conditions;
 use crowsnest_plan::multicluster_services::{self as plan, Bind, Role};
 
@@ -137,7 +138,8 @@ impl MultiClusterServiceController {
         }
         let key = unstructured::key(mcs);
         for work in self.works(&key).await?.iter().filter(|work| plan::is_provided(work)) {
-            let provides = cluster_of(unstructured::namespace(work)).is_some_and(|cluster| providers.contains(cluster));
+            let provides = cluster_of_execution_namespace(unstructured::namespace(work))
+                .is_some_and(|cluster| providers.contains(cluster));
             if !provides {
                 self.delete(work).await?;
             }
@@ -184,7 +186,8 @@ impl MultiClusterServiceController {
             (plan::clusters(&spec.provider_clusters, &all), plan::clusters(&spec.consumer_clusters, &all));
         let works = self.works(key).await?;
         let source = |work: &&Value| {
-            let provider = cluster_of(unstructured::namespace(work)).filter(|cluster| providers.contains(*cluster));
+            let provider = cluster_of_execution_namespace(unstructured::namespace(work))
+                .filter(|cluster| providers.contains(*cluster));
             plan::is_collected(work) && !unstructured::is_terminating(work) && provider.is_some()
         };
         let sources: Vec<&Value> = works.iter().filter(source).collect();
@@ -195,14 +198,14 @@ impl MultiClusterServiceController {
                 continue;
             }
             for work in &sources {
-                let provider = cluster_of(unstructured::namespace(work)).unwrap_or_default();
+                let provider = cluster_of_execution_namespace(unstructured::namespace(work)).unwrap_or_default();
                 if provider != consumer {
                     wanted.extend(self.send(consumer, provider, work).await?);
                 }
             }
         }
         for work in works.iter().filter(|work| plan::source_of(work).is_some()) {
-            let consumer = cluster_of(unstructured::namespace(work)).unwrap_or_default();
+            let consumer = cluster_of_execution_namespace(unstructured::namespace(work)).unwrap_or_default();
             let stays = wanted.contains(&WorkKey::of(work));
             if !stays && !skipped.contains(consumer) {
                 self.delete(work).await?;

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use crowsnest_api::constants::label;
+use crowsnest_api::names::cluster_of_execution_namespace;
 use crowsnest_api::names::{execution_namespace, work_name};
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_apimachinery::unstructured;
@@ -15,7 +16,7 @@ use crate::cache::Change;
 use crate::runtime::context::Context;
 use crate::runtime::workqueue::Outcome;
 use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
-use crate::shared::works::{cluster_of, member_of, write_work};
+use crate::shared::works::{member_of, write_work};
 use crowsnest_plan::services as plan;
 use crowsnest_plan::work::construct::DesiredWork;
 
@@ -155,7 +156,7 @@ fn exports_of(work: &Value) -> Vec<Exported> {
 }
 
 fn kept_for(work: &Value) -> Option<Exported> {
-    let cluster = ClusterName::parse(cluster_of(unstructured::namespace(work))?).ok()?;
+    let cluster = ClusterName::parse(cluster_of_execution_namespace(unstructured::namespace(work))?).ok()?;
     let namespace = unstructured::label(work, label::ENDPOINT_SLICE_NAMESPACE)?.to_owned();
     let name = unstructured::label(work, label::ENDPOINT_SLICE_NAME)?.to_owned();
     Some(Exported { cluster, namespace, name })

@@ -10,6 +10,7 @@ use std::time::Duration;
 use crowsnest_api::constants::{annotation, condition, event, finalizer};
 use crowsnest_api::keys::BindingKey;
 use crowsnest_api::names::binding_name;
+use crowsnest_api::names::cluster_of_execution_namespace;
 use crowsnest_api::permanent_id::POLICY_LABELS;
 use crowsnest_api::policy::OverrideSpec;
 use crowsnest_api::work::{ResourceBinding, ResourceBindingSpec, TargetCluster};
@@ -35,7 +36,7 @@ use crate::runtime::event_recorder::Severity;
 use crate::runtime::workqueue::Outcome;
 use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
 use crate::shared::templates::template_of;
-use crate::shared::works::{cluster_of, write_work};
+use crate::shared::works::write_work;
 use crowsnest_plan::conditions;
 use crowsnest_plan::overriding;
 use crowsnest_plan::propagation::change::Change as TemplateChange;
@@ -218,7 +219,7 @@ impl Controller for BindingController {
             context.remove_finalizer(resource, &binding, finalizer).await?;
             return Ok(Outcome::Done);
         }
-        let cluster = |work: &Header| cluster_of(&work.namespace).unwrap_or_default().to_owned();
+        let cluster = |work: &Header| cluster_of_execution_namespace(&work.namespace).unwrap_or_default().to_owned();
         for orphan in works.iter().filter(|work| !construct::is_expected_in(&typed.spec, &cluster(work))) {
             self.delete_work(&binding, orphan).await?;
         }

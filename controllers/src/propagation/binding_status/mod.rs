@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crowsnest_api::constants::{condition, event};
 use crowsnest_api::keys::BindingKey;
+use crowsnest_api::names::cluster_of_execution_namespace;
 use crowsnest_api::permanent_id;
 use crowsnest_api::work::{AggregatedStatusItem, ResourceBinding, Work};
 use crowsnest_apimachinery::unstructured;
@@ -24,7 +25,6 @@ use crate::runtime::workqueue::Outcome;
 use crate::runtime::write_priority::DeferredWrites;
 use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
 use crate::shared::templates::template_of;
-use crate::shared::works::cluster_of;
 use crowsnest_plan::work::construct;
 use crowsnest_plan::work::holder::binding_of_work;
 use crowsnest_plan::{conditions, status};
@@ -151,7 +151,7 @@ impl BindingStatusController {
     async fn reported(&self, key: &BindingKey) -> Result<Option<Reported>, Error> {
         let mut pauses = GATHERING.into_iter();
         loop {
-            let Some((binding, typed)) = self.context.binding(&key).await? else {
+            let Some((binding, typed)) = self.context.binding(key).await? else {
                 return Ok(None);
             };
             if unstructured::is_terminating(&binding) {
@@ -174,7 +174,8 @@ impl BindingStatusController {
         let (label, id) = (permanent_id::binding_label(key.scope()), permanent_id::of_binding(binding));
         let works = self.context.with_id(&self.context.kinds.work, label, id).await?;
         let views = works.iter().map(Cached::view).filter(|work| binding_of_work(work).as_ref() == Some(key));
-        let named = views.filter_map(|work| Some((cluster_of(unstructured::namespace(work))?.to_owned(), work)));
+        let named = views
+            .filter_map(|work| Some((cluster_of_execution_namespace(unstructured::namespace(work))?.to_owned(), work)));
         named.map(|(cluster, work)| Ok((cluster, decode(work)?))).collect()
     }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crowsnest_api::constants::{event, label};
+use crowsnest_api::names::cluster_of_execution_namespace;
 use crowsnest_api::policy::{ClusterQuotaStatus, FederatedResourceQuota, FederatedResourceQuotaStatus};
 use crowsnest_api::work::{ResourceBinding, Work};
 use crowsnest_apimachinery::names::{ClusterName, NamespacedName};
@@ -21,7 +22,7 @@ use crate::runtime::dynamic_client::Resource;
 use crate::runtime::event_recorder::Severity;
 use crate::runtime::workqueue::Outcome;
 use crate::runtime::{Controller, Requests, Setup, Source, Switch, Trigger, Watch};
-use crate::shared::works::{cluster_of, write_work};
+use crate::shared::works::write_work;
 use crowsnest_plan::quota::{self as plan, Usage};
 
 /// Bindings change in bursts; they are counted together.
@@ -236,7 +237,7 @@ fn quota_of(work: &Value) -> Option<NamespacedName> {
 fn of_members(works: &[Value]) -> Result<Vec<ClusterQuotaStatus>, Error> {
     let mut members = Vec::new();
     for work in works.iter().filter(|work| !unstructured::is_terminating(work)) {
-        let Some(cluster) = cluster_of(unstructured::namespace(work)) else { continue };
+        let Some(cluster) = cluster_of_execution_namespace(unstructured::namespace(work)) else { continue };
         members.extend(plan::of_member(cluster, &decode::<Work>(work)?.status));
     }
     Ok(members)

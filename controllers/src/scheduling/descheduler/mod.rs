@@ -86,7 +86,7 @@ impl Controller for Descheduler {
         let bound = Bound::of(&binding, &typed.spec, context.config.clock.wall());
         let bound = Bound { generation: bound.generation + 1, ..bound };
         let entry = descheduled(&bound, &typed.spec.clusters, &reduced.clusters, &reduced.message);
-        context.journal.asks(key.clone().into(), entry.id.clone());
+        context.journal.asks(key.clone(), entry.id.clone());
         match context.merge(resource, &binding, json!({"spec": {"clusters": reduced.clusters}})).await {
             Ok(_) => {
                 let reason = event::DESCHEDULE_BINDING_SUCCEED;

@@ -70,7 +70,7 @@ impl Scheduler {
             return Requests::none();
         }
         self.incoming(if change.old.is_none() { Incoming::BindingAdd } else { Incoming::BindingUpdate });
-        Requests::with_priority(key.into(), self.priority(new))
+        Requests::with_priority(key, self.priority(new))
     }
 
     /// Enqueues parked bindings, since there may be more capacity.

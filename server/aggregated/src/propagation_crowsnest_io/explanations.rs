@@ -61,7 +61,7 @@ async fn explain(Call { server, context, .. }: Call<'_>) -> Result<Response, Api
     reader.must(&get(bindings, namespace, &binding)).await?;
     let explained = reports.explain(&resource, namespace, name).await?;
     let gvr = &resource.gvr;
-    let explained = explained.ok_or_else(|| ApiError::from(ApiError::not_found(&gvr.group, &gvr.resource, name)))?;
+    let explained = explained.ok_or_else(|| ApiError::not_found(&gvr.group, &gvr.resource, name))?;
     Ok(reply(StatusCode::OK, &shown(&explained, namespace, asked)?))
 }
 

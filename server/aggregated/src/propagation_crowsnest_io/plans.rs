@@ -98,7 +98,7 @@ fn text<'v>(object: &'v Value, pointer: &str) -> &'v str {
 }
 
 fn invalid(errors: Vec<FieldError>) -> ApiError {
-    ApiError::invalid(NAME, "Plan", "", errors).into()
+    ApiError::invalid(NAME, "Plan", "", errors)
 }
 
 /// Validates the request.

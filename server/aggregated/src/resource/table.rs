@@ -28,7 +28,7 @@ impl TableRequest {
         if !first.split(';').any(|p| p.trim() == "as=Table") {
             return Ok(None);
         }
-        let include = IncludeObject::parse(query.get("includeObject").unwrap_or_default()).map_err(ApiError::from)?;
+        let include = IncludeObject::parse(query.get("includeObject").unwrap_or_default())?;
         let printer = columns.map_or(Printer::Generic, Printer::BuiltIn);
         Ok(Some(Self { printer, include }))
     }

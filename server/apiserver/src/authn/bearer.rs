@@ -24,7 +24,7 @@ impl From<BearerError> for ApiError {
     fn from(error: BearerError) -> Self {
         match error {
             BearerError::Repeated => Self::bad_request(error.to_string()),
-            BearerError::Unreadable => super::unauthorized(),
+            BearerError::Unreadable => ApiError::unauthorized(),
         }
     }
 }

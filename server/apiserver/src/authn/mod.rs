@@ -16,8 +16,6 @@ pub mod token;
 
 use crowsnest_apimachinery::user::UserInfo;
 
-use crowsnest_apimachinery::status::{ApiError, Reason};
-
 pub use authority::{Authority, Credentials, renew};
 pub use crowsnest_api::certificate::{FRONT_PROXY, SigningRequest};
 pub use oidc::Oidc;
@@ -28,8 +26,3 @@ pub use token::{Algorithm, TokenSigner};
 /// The user of an in-process client, put on its requests as an extension, which no request from the network can have.
 #[derive(Debug, Clone)]
 pub struct InProcess(pub UserInfo);
-
-/// The answer to a request whose credentials are invalid, or that has none where anonymous requests are refused.
-pub fn unauthorized() -> ApiError {
-    ApiError::new(Reason::Unauthorized, "Unauthorized")
-}

@@ -109,7 +109,7 @@ impl Registry {
 
     /// The served resource, or the 404 of an unknown path.
     pub fn resource(&self, gvr: &Gvr) -> ApiResult<ResourceRef> {
-        self.catalog.get(gvr).ok_or_else(unknown_path)
+        self.catalog.get(gvr).ok_or_else(ApiError::unknown_resource)
     }
 
     /// One object in the version of the resource.
@@ -261,16 +261,11 @@ pub(crate) fn table(resource: &ResourceRef) -> ResourceKey {
 
 /// The Scale of an object, when its resource has one.
 pub fn scale_of(resource: &ResourceRef, object: &Value) -> ApiResult<Value> {
-    let paths = resource.scale.as_ref().ok_or_else(unknown_path)?;
+    let paths = resource.scale.as_ref().ok_or_else(ApiError::unknown_resource)?;
     if !scale::has_replicas(paths, object) {
         return Err(ApiError::internal(format!("the spec replicas field {:?} does not exist", paths.spec_replicas)));
     }
     Ok(scale::of(paths, object))
-}
-
-/// 404 for a path no resource answers to.
-pub fn unknown_path() -> ApiError {
-    ApiError::new(Reason::NotFound, "the server could not find the requested resource").with_details(Default::default())
 }
 
 /// What reading makes of an object of the version it is stored in.
@@ -281,15 +276,9 @@ fn as_read(resource: &ResourceRef, mut object: Value) -> Value {
     object
 }
 
-/// 405 for a verb the resource does not have.
-pub fn unknown_method() -> ApiError {
-    ApiError::new(Reason::MethodNotAllowed, "the server does not allow this method on the requested resource")
-        .with_details(Default::default())
-}
-
 /// An error kube-apiserver answers with 500 and no reason.
 pub fn unexpected(message: impl Into<String>) -> ApiError {
-    ApiError::unexplained(500, message)
+    ApiError::without_reason(500, message)
 }
 
 /// The store's errors that have no object to speak of.

@@ -176,7 +176,7 @@ fn typed(schema: &Schema, applied: Value) -> ApiResult<Value> {
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     let kind = format!("{group}/{version}, Kind={}", object["kind"].as_str().unwrap_or_default());
     let (namespace, name) = (object.namespace(), object.name());
-    Err(ApiError::unexplained(
+    Err(ApiError::without_reason(
         500,
         format!(
             "failed to convert new object ({namespace}/{name}; {kind}) to proper version: unable to convert unstructured object to {kind}: error decoding from json: {wrong}"

@@ -68,7 +68,7 @@ impl Change {
                 Ok((object, matches!(ctx.subresource.as_str(), "binding" | "eviction")))
             }
             Change::Scale(change) => {
-                let paths = resource.scale.as_ref().ok_or_else(crate::unknown_path)?;
+                let paths = resource.scale.as_ref().ok_or_else(ApiError::unknown_resource)?;
                 let mut current = scale::of(paths, live);
                 if !scale::has_replicas(paths, live) {
                     current["spec"]["replicas"] = scale::UNSET.into();
@@ -76,7 +76,7 @@ impl Change {
                 let mut wanted = match change.as_ref() {
                     Change::Patch(patch) => patch.apply_to_scale(&current, options, warnings)?,
                     Change::Replace(scale) => scale.clone(),
-                    _ => return Err(crate::unknown_method()),
+                    _ => return Err(ApiError::method_not_allowed()),
                 };
                 if wanted["spec"]["replicas"] == scale::UNSET {
                     let path = &paths.spec_replicas;

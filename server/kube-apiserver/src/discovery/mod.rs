@@ -8,9 +8,9 @@ mod health;
 use std::sync::Arc;
 
 use axum::body::Body;
+use crowsnest_apimachinery::status::ApiError;
 use crowsnest_apiserver::negotiate::{self, Encoding, Offer, Shape};
 use crowsnest_registry::Registry;
-use crowsnest_registry::{unknown_method, unknown_path};
 use http::header::{ACCEPT, CACHE_CONTROL, ETAG, HeaderValue, IF_NONE_MATCH, VARY};
 use http::{Method, Request};
 use serde_json::{Value, json};
@@ -51,12 +51,12 @@ impl Discovery {
         match parts.as_slice() {
             ["openapi", ..] => return self.openapi(api, request, &parts),
             ["api" | "apis" | "version" | "openid" | ".well-known", ..] if request.method() == Method::HEAD => {
-                return respond::error(&unknown_method());
+                return respond::error(&ApiError::method_not_allowed());
             }
             _ if ![Method::GET, Method::HEAD].contains(request.method()) => {
                 let known = ["", "api", "apis", "version", "openid", ".well-known", "metrics"];
                 let is_known = parts.first().is_none_or(|root| known.contains(root));
-                return if is_known { respond::error(&unknown_method()) } else { not_found() };
+                return if is_known { respond::error(&ApiError::method_not_allowed()) } else { not_found() };
             }
             _ => {}
         }
@@ -108,7 +108,7 @@ impl Discovery {
             Some(document) => plain(request, Offer::Resources, &document),
             // Groups of definitions have no routes of their own.
             None if group.is_empty() || served.iter().any(|of| of.gvr.group == group && !of.is_custom()) => {
-                respond::error(&unknown_path())
+                respond::error(&ApiError::unknown_resource())
             }
             None => not_found(),
         }

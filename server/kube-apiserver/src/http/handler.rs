@@ -16,7 +16,7 @@ use crowsnest_registry::options::{DeleteOptions, ListOptions, WriteOptions};
 use crowsnest_registry::patch::Patch;
 use crowsnest_registry::resource::{Gvr, ResourceRef};
 use crowsnest_registry::strategy::RequestContext;
-use crowsnest_registry::{Change, Deleted, unknown_method, unknown_path};
+use crowsnest_registry::{Change, Deleted};
 use crowsnest_schema::table::ListMeta;
 use http::Method;
 use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
@@ -77,8 +77,8 @@ pub(super) async fn dispatch(State(api): State<Arc<Api>>, request: Request) -> R
     let info = layers::info(&request);
     if let Some(unserved) = info.unserved {
         let error = match unserved {
-            Unserved::Path => unknown_path(),
-            Unserved::Method => unknown_method(),
+            Unserved::Path => ApiError::unknown_resource(),
+            Unserved::Method => ApiError::method_not_allowed(),
         };
         return respond::error(&error);
     }
@@ -138,7 +138,7 @@ async fn serve(call: &mut Call, request: Request) -> ApiResult<Response> {
         let served = call.api.registry.catalog.served();
         let mut own = served.iter().filter(|r| r.gvr.group == info.group);
         return match own.any(|r| !r.is_custom()) {
-            true => Err(unknown_path()),
+            true => Err(ApiError::unknown_resource()),
             false => Ok(respond::text(404, "404 page not found\n")),
         };
     };
@@ -151,19 +151,19 @@ async fn serve(call: &mut Call, request: Request) -> ApiResult<Response> {
     }
     let in_another = !info.namespace.is_empty() && info.resource == "namespaces" && !info.named;
     if in_namespace && !resource.namespaced || in_another {
-        return Err(unknown_path());
+        return Err(ApiError::unknown_resource());
     }
     if resource.namespaced && !in_namespace {
         if info.named {
-            return Err(unknown_path());
+            return Err(ApiError::unknown_resource());
         }
         if !["list", "watch"].contains(&info.verb.as_str()) {
-            return Err(unknown_method());
+            return Err(ApiError::method_not_allowed());
         }
     }
     // Resources are read with GET alone.
     if call.method == Method::HEAD && info.subresource != "proxy" {
-        return Err(unknown_method());
+        return Err(ApiError::method_not_allowed());
     }
     let wrong = if info.named { path_segment(&info.name, false) } else { Vec::new() };
     if !wrong.is_empty() {
@@ -177,10 +177,10 @@ async fn serve(call: &mut Call, request: Request) -> ApiResult<Response> {
     let serves = |verb: &str| resource.is_custom() || resource.verbs.contains(&verb);
     // What can only be created has no objects with paths.
     if info.named && !["get", "update", "patch", "delete"].into_iter().any(serves) {
-        return Err(unknown_path());
+        return Err(ApiError::unknown_resource());
     }
     if info.verb.is_empty() || !serves(&info.verb) {
-        return Err(unknown_method());
+        return Err(ApiError::method_not_allowed());
     }
     let placed = match info.verb.as_str() {
         "create" => !info.named,
@@ -188,7 +188,7 @@ async fn serve(call: &mut Call, request: Request) -> ApiResult<Response> {
         _ => true,
     };
     if !placed {
-        return Err(unknown_method());
+        return Err(ApiError::method_not_allowed());
     }
     match info.verb.as_str() {
         "get" => get(call, &resource).await,
@@ -199,7 +199,7 @@ async fn serve(call: &mut Call, request: Request) -> ApiResult<Response> {
         "patch" => patch(call, &resource, request).await,
         "delete" => delete(call, &resource, request).await,
         "deletecollection" => delete_collection(call, &resource, request).await,
-        _ => Err(unknown_method()),
+        _ => Err(ApiError::method_not_allowed()),
     }
 }
 

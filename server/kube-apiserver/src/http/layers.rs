@@ -10,7 +10,7 @@ use axum::middleware::Next;
 use crowsnest_apimachinery::duration;
 use crowsnest_apimachinery::rbac::Decision;
 use crowsnest_apimachinery::request::{Query, RequestInfo, has_valid_host};
-use crowsnest_apimachinery::status::{ApiError, Details, Reason};
+use crowsnest_apimachinery::status::{ApiError, Reason};
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_apiserver::audit::{self, AUDIT_ID, HANDED};
 use crowsnest_apiserver::authn::bearer::{misplaced_bearer, strip_bearer};
@@ -150,11 +150,7 @@ pub(super) async fn limit(State(api): State<Arc<Api>>, request: Request, next: N
     let (flights, user) = (if reads { &api.reads } else { &api.writes }, user(&request));
     match flights.enter(&user, flights::PATIENCE).await {
         Some(flight) => aside(request, next, flight).await,
-        None => {
-            let details = Details { retry_after_seconds: Some(1), ..Details::default() };
-            let text = "Too many requests, please try again later.";
-            respond::error_in(encoding(&request), &ApiError::new(Reason::TooManyRequests, text).with_details(details))
-        }
+        None => respond::error_in(encoding(&request), &ApiError::too_many_requests()),
     }
 }
 

@@ -12,7 +12,7 @@ use crowsnest_registry::object::{Object, time};
 use crowsnest_registry::options::WriteOptions;
 use crowsnest_registry::resource::{Gvr, ResourceInfo, ResourceRef, Subresource};
 use crowsnest_registry::strategy::RequestContext;
-use crowsnest_registry::{Change, Edit, scale_of, unknown_method, unknown_path};
+use crowsnest_registry::{Change, Edit, scale_of};
 use crowsnest_schema::decode::Expected;
 use crowsnest_schema::set::SchemaSet;
 use crowsnest_schema::table::Printer;
@@ -32,22 +32,26 @@ pub(super) async fn serve(call: &mut Call, resource: &ResourceRef, request: Requ
     let subresource = match found {
         Some(subresource) => subresource,
         None if resource.is_custom() => return Err(ApiError::not_found(group, plural, &info.name)),
-        None => return Err(unknown_path()),
+        None => return Err(ApiError::unknown_resource()),
     };
     let verb = info.verb.as_str();
     if !info.named || !subresource.verbs.contains(&verb) {
         let custom = resource.is_custom();
-        return Err(if custom { ApiError::method_not_supported(group, plural, &info.verb) } else { unknown_method() });
+        return Err(if custom {
+            ApiError::method_not_supported(group, plural, &info.verb)
+        } else {
+            ApiError::method_not_allowed()
+        });
     }
     if !info.rest.is_empty() && info.subresource != "proxy" {
-        return Err(unknown_path());
+        return Err(ApiError::unknown_resource());
     }
     if VIEWS.contains(&subresource.name) {
         return match verb {
             "get" => handler::get(call, resource).await,
             "update" => handler::update(call, resource, request).await,
             "patch" => handler::patch(call, resource, request).await,
-            _ => Err(unknown_method()),
+            _ => Err(ApiError::method_not_allowed()),
         };
     }
     match subresource.name {
@@ -124,7 +128,7 @@ async fn scale(call: &mut Call, resource: &ResourceRef, request: Request) -> Api
             let options = call.write_options("PatchOptions")?;
             (Change::Patch(handler::read_patch(call, resource, request).await?), options)
         }
-        _ => return Err(unknown_method()),
+        _ => return Err(ApiError::method_not_allowed()),
     };
     let ctx = RequestContext { namespace, ..call.context(options.dry_run) };
     let change = Change::Scale(Box::new(change));

@@ -319,7 +319,7 @@ pub fn check_config(schema: Option<&Schema>, config: &Value) -> ApiResult<()> {
         text("/metadata/name"),
         text("/kind")
     );
-    Err(ApiError::unexplained(500, message))
+    Err(ApiError::without_reason(500, message))
 }
 
 fn merge(

@@ -76,7 +76,7 @@ impl<'a> Versions<'a> {
         match self.schemas.map_or(Version::Gone, |schemas| schemas.version(version)) {
             Version::Known(schema) => Ok(Some(VersionSchema::Other(schema))),
             Version::Gone => Ok(None),
-            Version::Refused(why) => Err(Stop::Refused(ApiError::unexplained(500, why))),
+            Version::Refused(why) => Err(Stop::Refused(ApiError::without_reason(500, why))),
         }
     }
 
@@ -92,7 +92,7 @@ impl<'a> Versions<'a> {
         }
         match self.made.iter().find(|(conversion, _)| conversion.to == to && conversion.object == *object) {
             Some((_, Ok(converted))) => Ok(Cow::Borrowed(converted)),
-            Some((_, Err(why))) => Err(Stop::Refused(ApiError::unexplained(500, format!("{purpose}{why}")))),
+            Some((_, Err(why))) => Err(Stop::Refused(ApiError::without_reason(500, format!("{purpose}{why}")))),
             None => Err(Stop::Needs(Conversion { object: object.clone(), to: to.to_owned() })),
         }
     }

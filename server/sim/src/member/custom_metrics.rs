@@ -132,8 +132,7 @@ impl CustomMetrics {
         let path = percent_encoding::percent_decode_str(request.uri().path()).decode_utf8_lossy();
         let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
         if request.method() != Method::GET {
-            let text = "the server does not allow this method on the requested resource";
-            return Err(ApiError::new(Reason::MethodNotAllowed, text));
+            return Err(ApiError::method_not_allowed());
         }
         let (version, asked) = match parts.as_slice() {
             [_, GROUP] => return Ok(self.group()),
@@ -145,7 +144,7 @@ impl CustomMetrics {
                 (version, Asked { namespace, resource, name, metric })
             }
             [_, _, version, resource, name, metric] => (version, Asked { namespace: "", resource, name, metric }),
-            _ => return Err(ApiError::new(Reason::NotFound, "the server could not find the requested resource")),
+            _ => return Err(ApiError::unknown_resource()),
         };
         let (objects, series) = (selector(request, "labelSelector")?, selector(request, "metricLabelSelector")?);
         let items = self.values(version, &asked, objects.as_ref(), series.as_ref());

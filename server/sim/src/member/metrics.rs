@@ -85,10 +85,7 @@ impl Metrics {
             return Err(ApiError::internal("the member is stopping"));
         };
         if method != Method::GET {
-            return Err(ApiError::new(
-                Reason::MethodNotAllowed,
-                "the server does not allow this method on the requested resource",
-            ));
+            return Err(ApiError::method_not_allowed());
         }
         let selects = |labels: &super::Labels| selector.as_ref().is_none_or(|selector| selector.matches(labels));
         let parts: Vec<&str> = path.trim_matches('/').split('/').skip(3).collect();
@@ -125,7 +122,7 @@ impl Metrics {
                 let pod = pod.ok_or_else(|| ApiError::not_found("", "pods", name))?;
                 pod_metrics(&pod, now).ok_or_else(|| unmeasured("podmetrics", &format!("{namespace}/{name}")))
             }
-            _ => Err(ApiError::new(Reason::NotFound, "the server could not find the requested resource")),
+            _ => Err(ApiError::unknown_resource()),
         }
     }
 }

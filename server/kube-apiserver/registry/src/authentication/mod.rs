@@ -10,11 +10,10 @@ mod service_account;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use crowsnest_apimachinery::status::ApiError;
 use crowsnest_apimachinery::status::ApiResult;
 use crowsnest_apimachinery::user::{ANONYMOUS, UserInfo};
-use crowsnest_apiserver::authn::{
-    InProcess, Oidc, Peer, PeerCertificate, TokenSigner, bearer, oidc, request_header, unauthorized,
-};
+use crowsnest_apiserver::authn::{InProcess, Oidc, Peer, PeerCertificate, TokenSigner, bearer, oidc, request_header};
 use http::{Extensions, HeaderMap};
 
 use crate::Registry;
@@ -59,19 +58,19 @@ impl Authenticator {
             return Ok(authenticated(user));
         }
         if let Some(token) = bearer::bearer_token(headers)? {
-            return self.user_of_token(&token, &[]).await.map(|(user, _)| user).ok_or_else(unauthorized);
+            return self.user_of_token(&token, &[]).await.map(|(user, _)| user).ok_or_else(ApiError::unauthorized);
         }
         match peer.certificate {
             PeerCertificate::Refused(why) => {
                 tracing::debug!(why, "client certificate refused");
-                Err(unauthorized())
+                Err(ApiError::unauthorized())
             }
             _ if self.anonymous => Ok(UserInfo {
                 name: "system:anonymous".into(),
                 groups: vec!["system:unauthenticated".into()],
                 ..UserInfo::default()
             }),
-            _ => Err(unauthorized()),
+            _ => Err(ApiError::unauthorized()),
         }
     }
 

@@ -13,7 +13,7 @@ use std::sync::{Arc, Weak};
 
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
-use crowsnest_apimachinery::status::{ApiError, ApiResult, Cause, Details, Reason};
+use crowsnest_apimachinery::status::{ApiError, ApiResult, Details, Reason};
 use crowsnest_cel::authorizer::Judge;
 use crowsnest_cel::with_base;
 use crowsnest_registry::Registry;
@@ -21,6 +21,7 @@ use crowsnest_registry::admission::expression::{self, Inputs};
 use crowsnest_registry::admission::{Admission, Attributes, Mutation, Operation, Validation};
 use crowsnest_registry::resource::Gvr;
 use crowsnest_registry::storage::{ResourceKey, Revision};
+use serde::Deserialize as _;
 use serde_json::Value;
 
 use self::client::WebhookClient;
@@ -316,17 +317,6 @@ fn denied(webhook: &str, status: &Value) -> ApiError {
     let mut error = ApiError::new(Reason::BadRequest, message);
     error.code = code.unwrap_or(400);
     error.reason = reason;
-    error.details = status.get("details").filter(|d| d.is_object()).map(|details| {
-        let text = |key: &str| details[key].as_str().unwrap_or("").to_owned();
-        let causes = details["causes"].as_array().into_iter().flatten();
-        Box::new(Details {
-            name: text("name"),
-            group: text("group"),
-            kind: text("kind"),
-            uid: text("uid"),
-            causes: causes.filter_map(|c| serde_json::from_value::<Cause>(c.clone()).ok()).collect(),
-            retry_after_seconds: details["retryAfterSeconds"].as_u64().and_then(|s| u32::try_from(s).ok()),
-        })
-    });
+    error.details = status.get("details").and_then(|details| Details::deserialize(details).ok()).map(Box::new);
     error
 }

@@ -30,7 +30,7 @@ fn bad(why: impl Into<String>) -> ApiError {
 
 /// What the library fails with otherwise reaches the client as a bare 500.
 fn failed(message: impl Into<String>) -> ApiError {
-    ApiError::unexplained(500, message)
+    ApiError::without_reason(500, message)
 }
 
 /// The original panics on these and closes the connection.
