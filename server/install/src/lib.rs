@@ -190,7 +190,7 @@ pub fn foundations() -> Vec<Value> {
             {"apiGroups": ["search.crowsnest.io"], "verbs": ["list", "watch"], "resources":
                 ["count", "diff", "explain", "export", "graph", "history", "journal", "logs", "query", "status", "suggest"]},
             // Of those of others only what they share is seen, and nothing changed.
-            {"apiGroups": ["search.crowsnest.io"], "verbs": ["create", "delete", "get", "list", "update"],
+            {"apiGroups": ["search.crowsnest.io"], "verbs": ["create", "delete", "get", "list", "patch", "update"],
                 "resources": ["savedsearches"]},
         ]),
         json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:authenticated"}),

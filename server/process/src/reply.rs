@@ -54,10 +54,15 @@ impl axum::response::IntoResponse for HandlerError {
 
 /// Reads a body as a whole. Fails with 413 if it is larger than kube-apiserver's own limit.
 pub async fn collect(body: Body) -> Result<Bytes, ApiError> {
-    match Limited::new(body, MAX_BODY).collect().await {
+    collect_within(body, MAX_BODY).await
+}
+
+/// Reads a body as a whole. Fails with 413 if it has more than `limit` bytes.
+pub async fn collect_within(body: Body, limit: usize) -> Result<Bytes, ApiError> {
+    match Limited::new(body, limit).collect().await {
         Ok(collected) => Ok(collected.to_bytes()),
         Err(error) if error.is::<LengthLimitError>() => {
-            Err(ApiError::new(Reason::RequestEntityTooLarge, format!("Request entity too large: limit is {MAX_BODY}")))
+            Err(ApiError::new(Reason::RequestEntityTooLarge, format!("Request entity too large: limit is {limit}")))
         }
         Err(error) => Err(ApiError::bad_request(format!("error reading the body: {error}"))),
     }

@@ -67,7 +67,7 @@ impl Forward<'_> {
             let patch = parse_merge_patch(body)?;
             // A request with a resourceVersion expects the conflict.
             let attempts = if patch.pointer(VERSION).is_some() { 1 } else { ATTEMPTS };
-            let merged = |live: &Value| Ok(strategic_merge(&SCHEMA, live, &mut patch.clone())?);
+            let merged = |live: &Value| strategic_merge(&SCHEMA, live, &mut patch.clone());
             return self.over(tail, attempts, merged).await;
         }
         if let Some(object) = unconditional(&self.method, body) {

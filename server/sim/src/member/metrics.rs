@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use axum::body::Body;
 use crowsnest_apimachinery::quantity::{Format, Quantity};
 use crowsnest_apimachinery::selector::Selector as Labels;
-use crowsnest_apimachinery::status::{ApiError, Reason};
+use crowsnest_apimachinery::status::ApiError;
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_kube_apiserver::http::delegate::{Delegate, RankedGroup};
 use http::{Method, Request, Response, StatusCode, header};

@@ -1,23 +1,24 @@
 //! `savedsearches`: queries that users save for themselves or for all. They are objects of the internal group in the control
 //! plane; [`crowsnest_search::saved_search`] decides which users see and change one.
 
+mod body;
+
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
-use axum::extract::Request;
 use axum::response::Response;
 use crowsnest_api::storage::{SavedSearch, SavedSearchSpec};
-use crowsnest_apimachinery::request::path_segment;
+use crowsnest_apimachinery::request::{Query, path_segment};
 use crowsnest_apimachinery::status::{ApiError, Reason};
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_component_base::client_errors::api_error;
 use crowsnest_search::saved_search::{self, Access, Draft, access};
 use http::{Method, StatusCode};
-use http_body_util::{BodyExt, Limited};
 use kube::Api;
-use kube::api::{DeleteParams, ListParams, PostParams};
-use serde::Deserialize;
+use kube::api::{DeleteParams, ListParams, PostParams, Preconditions};
 use serde_json::{Value, json};
+
+use body::{Patch, Selectors, Sent};
 
 use super::openapi::{FAILURES, ROOT, named, of};
 use super::{API_VERSION, NAME as GROUP};
@@ -28,22 +29,8 @@ use crate::stored::STORAGE_GROUP;
 use crowsnest_process::reply::json as reply;
 
 const PLURAL: &str = "savedsearches";
-const MOST_BODY: usize = 64 << 10;
-
-/// Request body.
-#[derive(Deserialize)]
-struct Sent {
-    #[serde(default)]
-    metadata: SentMetadata,
-    spec: Draft,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
-struct SentMetadata {
-    name: String,
-    resource_version: Option<String>,
-}
+/// Attempts of a patch whose object changes meanwhile, as in kube-apiserver.
+const PATCH_ATTEMPTS: usize = 5;
 
 pub(super) struct SavedSearches;
 
@@ -55,7 +42,7 @@ impl Resource for SavedSearches {
             ..Definition::new(
                 PLURAL,
                 "SavedSearch",
-                &["create", "delete", "get", "list", "update"],
+                &["create", "delete", "get", "list", "patch", "update"],
                 Paths::CollectionAndObject,
             )
         };
@@ -78,14 +65,23 @@ impl Resource for SavedSearches {
 
     async fn serve(&self, call: Call<'_>) -> Result<Response, ApiError> {
         let Call { server, context, request } = call;
-        let saved = Saved { api: Api::all(server.control_plane.clone()), caller: &context.user };
+        let dry_run = body::dry_run(context.query())?;
+        let saved = Saved { api: Api::all(server.control_plane.clone()), caller: &context.user, dry_run };
         let method = request.method().clone();
         match (&method, context.name()) {
-            (&Method::GET, "") => saved.list().await,
+            _ if context.attributes.here.verb == "watch" => Err(ApiError::method_not_supported(GROUP, PLURAL, "watch")),
+            (&Method::GET, "") => saved.list(&Selectors::read(context.query())?).await,
             (&Method::GET, name) => Ok(reply(StatusCode::OK, &shown(&saved.visible(name).await?))),
-            (&Method::POST, "") => saved.create(sent(request).await?).await,
-            (&Method::PUT, name) if !name.is_empty() => saved.replace(name, sent(request).await?).await,
-            (&Method::DELETE, name) if !name.is_empty() => saved.delete(name).await,
+            (&Method::POST, "") => saved.create(Sent::read(request, context.query()).await?).await,
+            (&Method::PUT, name) if !name.is_empty() => {
+                saved.replace(name, Sent::read(request, context.query()).await?).await
+            }
+            (&Method::PATCH, name) if !name.is_empty() => {
+                saved.patch(name, &Patch::read(request).await?, context.query()).await
+            }
+            (&Method::DELETE, name) if !name.is_empty() => {
+                saved.delete(name, body::preconditions(request).await?).await
+            }
             _ => Err(ApiError::method_not_allowed()),
         }
     }
@@ -97,12 +93,15 @@ fn paths() -> [(String, Value); 2] {
     let operation = |verb: &str, summary: &str, sends: bool, (code, answer): (&str, Value)| {
         let mut operation = json!({"operationId": format!("savedsearches-{verb}"), "summary": summary, "tags": ["search"],
             "responses": responses(code, content(answer), &FAILURES)});
-        if verb == "create" || verb == "update" {
+        if ["create", "patch", "update"].contains(&verb) {
             let taken = json!({"description": "There is one of that name, or it has changed since it was read.",
                 "content": content(status())});
             operation["responses"]["409"] = taken;
         }
-        if sends {
+        if verb == "patch" {
+            let kinds = body::PATCHES.map(|kind| (kind.to_owned(), json!({"schema": {}})));
+            operation["requestBody"] = json!({"required": true, "content": serde_json::Map::from_iter(kinds)});
+        } else if sends {
             operation["requestBody"] = json!({"required": true, "content": content(of("SavedSearch"))});
         }
         operation
@@ -115,7 +114,8 @@ fn paths() -> [(String, Value); 2] {
     let one = json!({
         "parameters": [{"name": "name", "in": "path", "required": true, "schema": {"type": "string"}}],
         "get": operation("get", "One saved search.", false, one.clone()),
-        "put": operation("update", "Changes it; only its owner may.", true, one),
+        "put": operation("update", "Replaces it; only its owner may.", true, one.clone()),
+        "patch": operation("patch", "Changes it; only its owner may.", true, one),
         "delete": operation("delete", "Deletes it; only its owner may.", false, ("200", status())),
     });
     [(format!("{ROOT}/savedsearches"), all), (format!("{ROOT}/savedsearches/{{name}}"), one)]
@@ -126,20 +126,15 @@ pub(super) async fn scopes(
     control_plane: &kube::Client,
     caller: &UserInfo,
 ) -> Result<BTreeMap<String, String>, ApiError> {
-    let saved = Saved { api: Api::all(control_plane.clone()), caller };
+    let saved = Saved { api: Api::all(control_plane.clone()), caller, dry_run: false };
     let all = saved.all_visible().await?.into_iter();
     Ok(saved_search::scopes(all.map(|one| (one.metadata.name.unwrap_or_default(), one.spec)), caller))
-}
-
-async fn sent(request: Request) -> Result<Sent, ApiError> {
-    let body = Limited::new(request.into_body(), MOST_BODY).collect().await;
-    let body = body.map_err(|error| ApiError::bad_request(format!("the body cannot be read: {error}")))?.to_bytes();
-    serde_json::from_slice(&body).map_err(|error| ApiError::bad_request(format!("error decoding JSON: {error}")))
 }
 
 struct Saved<'r> {
     api: Api<SavedSearch>,
     caller: &'r UserInfo,
+    dry_run: bool,
 }
 
 /// An error of the control plane with the name of this group.
@@ -157,13 +152,18 @@ fn upstream(error: kube::Error) -> ApiError {
 }
 
 fn shown(saved: &SavedSearch) -> Value {
-    let metadata = json!({"name": saved.metadata.name, "uid": saved.metadata.uid,
+    let mut metadata = json!({"name": saved.metadata.name, "uid": saved.metadata.uid,
         "resourceVersion": saved.metadata.resource_version, "creationTimestamp": saved.metadata.creation_timestamp});
+    for (field, values) in [("labels", &saved.metadata.labels), ("annotations", &saved.metadata.annotations)] {
+        if let Some(values) = values.as_ref().filter(|values| !values.is_empty()) {
+            metadata[field] = json!(values);
+        }
+    }
     json!({"kind": "SavedSearch", "apiVersion": API_VERSION, "metadata": metadata, "spec": saved.spec})
 }
 
 fn checked(draft: Draft, name: &str, owner: &str) -> Result<SavedSearchSpec, ApiError> {
-    saved_search::checked(draft, owner).map_err(|errors| ApiError::invalid(GROUP, "SavedSearch", name, errors).into())
+    saved_search::checked(draft, owner).map_err(|errors| ApiError::invalid(GROUP, "SavedSearch", name, errors))
 }
 
 impl Saved<'_> {
@@ -176,8 +176,13 @@ impl Saved<'_> {
         Ok(all.items.into_iter().filter(|saved| self.may_see(saved)).collect())
     }
 
-    async fn list(&self) -> Result<Response, ApiError> {
+    fn post_params(&self) -> PostParams {
+        PostParams { dry_run: self.dry_run, ..PostParams::default() }
+    }
+
+    async fn list(&self, selectors: &Selectors) -> Result<Response, ApiError> {
         let mut items = self.all_visible().await?;
+        items.retain(|saved| selectors.match_object(&saved.metadata));
         items.sort_by(|a, b| a.spec.title.cmp(&b.spec.title));
         let items: Vec<Value> = items.iter().map(shown).collect();
         let list = json!({"kind": "SavedSearchList", "apiVersion": API_VERSION, "metadata": {}, "items": items});
@@ -216,24 +221,44 @@ impl Saved<'_> {
             return Err(ApiError::new(Reason::Forbidden, message).with_object(GROUP, PLURAL, &name));
         }
         let mut saved = SavedSearch { spec, ..SavedSearch::default() };
+        sent.metadata.apply_to(&mut saved.metadata);
         saved.metadata.name = Some(name);
-        let saved = self.api.create(&PostParams::default(), &saved).await.map_err(upstream)?;
+        let saved = self.api.create(&self.post_params(), &saved).await.map_err(upstream)?;
         Ok(reply(StatusCode::CREATED, &shown(&saved)))
     }
 
     async fn replace(&self, name: &str, sent: Sent) -> Result<Response, ApiError> {
-        let mut saved = self.own(name).await?;
-        saved.spec = checked(sent.spec, name, &saved.spec.owner)?;
-        if sent.metadata.resource_version.is_some() {
-            saved.metadata.resource_version = sent.metadata.resource_version;
-        }
-        let saved = self.api.replace(&path_segment(name), &PostParams::default(), &saved).await.map_err(upstream)?;
+        let saved = self.own(name).await?;
+        let saved = self.written(name, saved, sent).await?;
         Ok(reply(StatusCode::OK, &shown(&saved)))
     }
 
-    async fn delete(&self, name: &str) -> Result<Response, ApiError> {
+    /// Applies a patch to the search as callers read it, again if it changes meanwhile.
+    async fn patch(&self, name: &str, patch: &Patch, query: &Query) -> Result<Response, ApiError> {
+        let mut attempts = 1..PATCH_ATTEMPTS;
+        loop {
+            let saved = self.own(name).await?;
+            let sent = Sent::parse(patch.apply(shown(&saved))?, query)?;
+            match self.written(name, saved, sent).await {
+                Err(conflict)
+                    if conflict.is(Reason::Conflict) && !patch.names_version() && attempts.next().is_some() => {}
+                written => return Ok(reply(StatusCode::OK, &shown(&written?))),
+            }
+        }
+    }
+
+    /// Writes `sent` over `saved`.
+    async fn written(&self, name: &str, mut saved: SavedSearch, sent: Sent) -> Result<SavedSearch, ApiError> {
+        sent.check_name(name)?;
+        saved.spec = checked(sent.spec, name, &saved.spec.owner)?;
+        sent.metadata.apply_to(&mut saved.metadata);
+        self.api.replace(&path_segment(name), &self.post_params(), &saved).await.map_err(upstream)
+    }
+
+    async fn delete(&self, name: &str, preconditions: Option<Preconditions>) -> Result<Response, ApiError> {
         self.own(name).await?;
-        self.api.delete(&path_segment(name), &DeleteParams::default()).await.map_err(upstream)?;
+        let params = DeleteParams { dry_run: self.dry_run, preconditions, ..DeleteParams::default() };
+        self.api.delete(&path_segment(name), &params).await.map_err(upstream)?;
         let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success",
             "details": {"name": name, "group": GROUP, "kind": PLURAL}});
         Ok(reply(StatusCode::OK, &status))
