@@ -98,7 +98,8 @@ func (c *cluster) prepare() error {
 		return err
 	}
 	users := map[string]subject{
-		adminUser:             {user: "admin", group: "system:masters"},
+		// The name that Karmada's installation gives its administrator, whom its RBAC lets use clusters/proxy.
+		adminUser:             {user: "system:admin", group: "system:masters"},
 		controllerManagerUser: {user: "system:kube-controller-manager"},
 		schedulerUser:         {user: "system:kube-scheduler"},
 		nodesUser:             {user: "kwok", group: "system:masters"},

@@ -105,3 +105,10 @@ func TestCountReady(t *testing.T) {
 		}
 	}
 }
+
+func TestForeignVariables(t *testing.T) {
+	got := foreignVariables([]string{"PATH=/bin", "CROWSNEST_GROUND=/cache", "CROWSNEST_GROUND_SOURCE=/source", "CROWSNEST_DB=sqlite:"})
+	if strings.Join(got, " ") != "PATH=/bin CROWSNEST_DB=sqlite:" {
+		t.Errorf("variables %v", got)
+	}
+}

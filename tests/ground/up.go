@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -87,7 +88,7 @@ func (f *fleet) runCommand(ctx context.Context, arguments []string) error {
 	}()
 	command := exec.CommandContext(ctx, arguments[0], arguments[1:]...)
 	command.Stdin, command.Stdout, command.Stderr = os.Stdin, os.Stdout, os.Stderr
-	command.Env = append(os.Environ(),
+	command.Env = append(foreignVariables(os.Environ()),
 		"KUBECONFIG="+f.allContexts(),
 		"GROUND_DIR="+f.directory,
 		"PATH="+filepath.Dir(f.kubectl)+string(os.PathListSeparator)+os.Getenv("PATH"),
@@ -99,6 +100,11 @@ func (f *fleet) runCommand(ctx context.Context, arguments []string) error {
 		return cause
 	}
 	return err
+}
+
+// foreignVariables leaves out the variables of this program: `crowsnest serve` refuses variables CROWSNEST_… that it does not know.
+func foreignVariables(environment []string) []string {
+	return slices.DeleteFunc(environment, func(variable string) bool { return strings.HasPrefix(variable, "CROWSNEST_GROUND") })
 }
 
 // detach starts this program again with the same arguments in a session of its own, and returns when its fleet is ready.
