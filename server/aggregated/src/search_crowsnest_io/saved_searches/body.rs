@@ -14,7 +14,7 @@ use crowsnest_process::reply::collect_within;
 use crowsnest_search::saved_search::Draft;
 use http::{HeaderMap, header};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{DeleteOptions, ObjectMeta};
-use kube::api::Preconditions;
+use kube::api::{DeleteParams, Preconditions};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -172,9 +172,13 @@ impl Selectors {
     }
 }
 
-/// Whether the request is a dry run. 422 for other values than `All`.
+/// Whether the query asks for a dry run. 422 for other values than `All`.
 pub(super) fn dry_run(query: &Query) -> Result<bool, ApiError> {
-    let values: Vec<&str> = query.all("dryRun").filter(|value| !value.is_empty()).collect();
+    is_dry_run(query.all("dryRun"))
+}
+
+fn is_dry_run<'v>(values: impl Iterator<Item = &'v str>) -> Result<bool, ApiError> {
+    let values: Vec<&str> = values.filter(|value| !value.is_empty()).collect();
     if values.iter().any(|value| *value != "All") {
         let error = FieldError::not_supported_sorted("dryRun", &json!(values), &["All"]);
         return Err(ApiError::invalid("meta.k8s.io", "DeleteOptions", "", vec![error]));
@@ -182,20 +186,27 @@ pub(super) fn dry_run(query: &Query) -> Result<bool, ApiError> {
     Ok(!values.is_empty())
 }
 
-/// Preconditions in the `DeleteOptions` of a deletion, which may have no body.
-pub(super) async fn preconditions(request: Request) -> Result<Option<Preconditions>, ApiError> {
+/// Options of a deletion: those of the query, and those of a body with `DeleteOptions`.
+pub(super) async fn deletion(request: Request, query: &Query) -> Result<DeleteParams, ApiError> {
     let body = collect_within(request.into_body(), MAX_BODY).await?;
+    delete_params(&body, query)
+}
+
+fn delete_params(body: &Bytes, query: &Query) -> Result<DeleteParams, ApiError> {
+    let mut params = DeleteParams { dry_run: dry_run(query)?, ..DeleteParams::default() };
     if body.is_empty() {
-        return Ok(None);
+        return Ok(params);
     }
-    let options = DeleteOptions::deserialize(json(&body)?);
+    let options = DeleteOptions::deserialize(json(body)?);
     let options =
         options.map_err(|error| ApiError::bad_request(format!("the DeleteOptions can't be decoded: {error}")))?;
+    params.dry_run |= is_dry_run(options.dry_run.iter().flatten().map(String::as_str))?;
     let taken = |found: k8s_openapi::apimachinery::pkg::apis::meta::v1::Preconditions| Preconditions {
         uid: found.uid,
         resource_version: found.resource_version,
     };
-    Ok(options.preconditions.map(taken))
+    params.preconditions = options.preconditions.map(taken);
+    Ok(params)
 }
 
 fn json(body: &Bytes) -> Result<Value, ApiError> {
@@ -266,6 +277,20 @@ mod tests {
     #[case("dryRun=All&dryRun=some", Err(422))]
     fn dry_runs(#[case] text: &str, #[case] expected: Result<bool, u16>) {
         assert_eq!(dry_run(&query(text)).map_err(|error| error.code), expected);
+    }
+
+    #[rstest]
+    #[case::nothing("", "", Ok((false, None)))]
+    #[case::query("dryRun=All", "", Ok((true, None)))]
+    #[case::kubectl("", r#"{"kind": "DeleteOptions", "apiVersion": "v1", "dryRun": ["All"]}"#, Ok((true, None)))]
+    #[case::unknown("", r#"{"dryRun": ["some"]}"#, Err(422))]
+    #[case::preconditions("", r#"{"preconditions": {"uid": "u"}}"#, Ok((false, Some("u"))))]
+    #[case::no_json("", "x", Err(400))]
+    fn deletions(#[case] text: &str, #[case] body: &'static str, #[case] expected: Result<(bool, Option<&str>), u16>) {
+        let params = delete_params(&Bytes::from_static(body.as_bytes()), &query(text)).map_err(|error| error.code);
+        let uid = |params: &DeleteParams| params.preconditions.as_ref().and_then(|found| found.uid.clone());
+        let found = params.map(|params| (params.dry_run, uid(&params)));
+        assert_eq!(found, expected.map(|(dry_run, uid)| (dry_run, uid.map(str::to_owned))));
     }
 
     #[rstest]

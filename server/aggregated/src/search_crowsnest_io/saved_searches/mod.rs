@@ -15,7 +15,7 @@ use crowsnest_component_base::client_errors::api_error;
 use crowsnest_search::saved_search::{self, Access, Draft, access};
 use http::{Method, StatusCode};
 use kube::Api;
-use kube::api::{DeleteParams, ListParams, PostParams, Preconditions};
+use kube::api::{DeleteParams, ListParams, PostParams};
 use serde_json::{Value, json};
 
 use body::{Patch, Selectors, Sent};
@@ -80,7 +80,7 @@ impl Resource for SavedSearches {
                 saved.patch(name, &Patch::read(request).await?, context.query()).await
             }
             (&Method::DELETE, name) if !name.is_empty() => {
-                saved.delete(name, body::preconditions(request).await?).await
+                saved.delete(name, &body::deletion(request, context.query()).await?).await
             }
             _ => Err(ApiError::method_not_allowed()),
         }
@@ -255,10 +255,9 @@ impl Saved<'_> {
         self.api.replace(&path_segment(name), &self.post_params(), &saved).await.map_err(upstream)
     }
 
-    async fn delete(&self, name: &str, preconditions: Option<Preconditions>) -> Result<Response, ApiError> {
+    async fn delete(&self, name: &str, params: &DeleteParams) -> Result<Response, ApiError> {
         self.own(name).await?;
-        let params = DeleteParams { dry_run: self.dry_run, preconditions, ..DeleteParams::default() };
-        self.api.delete(&path_segment(name), &params).await.map_err(upstream)?;
+        self.api.delete(&path_segment(name), params).await.map_err(upstream)?;
         let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success",
             "details": {"name": name, "group": GROUP, "kind": PLURAL}});
         Ok(reply(StatusCode::OK, &status))
