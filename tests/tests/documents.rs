@@ -59,7 +59,8 @@ fn source_paths_exist() -> Result<()> {
     Ok(())
 }
 
-/// Whether a code span names a source file or folder, from the repository's root. Patterns and placeholders are none.
+/// Returns true if a code span is the path of a source file or folder, relative to the root of the repository. Patterns and placeholders
+/// do not count as paths.
 fn is_source_path(span: &str) -> bool {
     let is_pattern = span.contains(|c: char| c.is_whitespace() || "<*…".contains(c));
     let is_source = span.ends_with(".rs") || span.contains("/src") || span.starts_with("tests/");

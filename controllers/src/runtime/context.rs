@@ -326,7 +326,7 @@ impl Context {
         self.moment().wall
     }
 
-    /// Whether Karmada's agent applies Works in a cluster. The execution controller then skips it.
+    /// Returns true if Karmada's agent applies the Works of a cluster. The execution controller then skips the cluster.
     pub async fn is_left_to_agent(&self, cluster: &ClusterName) -> Result<bool, Error> {
         let cluster = self.cluster(cluster.as_str()).await?;
         Ok(cluster.is_some_and(|cluster| Through::of(&cluster) == Through::AgentIfThere))

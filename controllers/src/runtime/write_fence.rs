@@ -93,7 +93,7 @@ impl Fence {
         matches!(*self.0.borrow(), State::Until(_) | State::Closed)
     }
 
-    /// Whether the fence has ended. A former leader also stops reading.
+    /// Returns true if the fence has ended. A former leader then stops reading as well as writing.
     pub fn is_over(&self, now: Now) -> bool {
         self.ends() && !self.is_open(now)
     }

@@ -2,7 +2,7 @@
 //!
 //! Owns the registry of members ([`Fleet`]), their credentials and raw connections ([`Connection`], [`Dialer`]),
 //! health probes, API discovery, requests made as a caller ([`impersonated_headers`]),
-//! registration ([`join()`], [`unjoin()`], [`unregister()`]) and the reverse tunnels of members nobody can dial ([`Tunnels`]).
+//! registration ([`join()`], [`unjoin()`], [`unregister()`]) and the reverse tunnels of members that cannot be dialled ([`Tunnels`]).
 //! Written by the watch on Cluster objects and Secrets in the control plane; read by the cache, the proxy and the
 //! controllers. Member objects are never kept here: that is the cache's business.
 

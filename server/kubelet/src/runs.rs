@@ -1,4 +1,4 @@
-//! What a kubelet keeps of the runs of containers.
+//! Files and exec output of container runs, as a simulated kubelet keeps them.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! What every server process needs, whatever it serves: listeners and their TLS, responses, authorities of clients, files that are read again, the
-//! data directory, signals.
+//! Infrastructure that all server processes share: listeners and their TLS, responses, client certificate authorities, files that are
+//! reloaded when they change, the data directory, signals.
 //!
 //! This crate knows no kind of Karmada and no command line.
 

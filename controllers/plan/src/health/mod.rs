@@ -1,8 +1,9 @@
-//! Whether a cluster is ready, judged by several signals over time (docs/FAILOVER.md). `controllers/src/cluster/cluster_status/mod.rs`
-//! probes a cluster, calls this module and writes its decision; the taint manager and ClusterTaintPolicies read the conditions.
+//! Readiness of a cluster, derived from several signals over time (docs/FAILOVER.md).
+//! `controllers/src/cluster/cluster_status/mod.rs` probes a cluster, calls this module and writes its decision; the taint manager and
+//! ClusterTaintPolicies read the conditions.
 //!
-//! One signal alone never takes readiness away, nor do a flicker, a start of ours or a clock that jumps. With Karmada's rule
-//! ([`super::eviction::Safety::Karmada`]) none of this is asked, but [`super::clusters::with_thresholds`].
+//! A single failing signal never makes a cluster NotReady, nor does a short outage, a restart of this process or a jump of the clock.
+//! Under Karmada's rules ([`super::eviction::Safety::Karmada`]) [`super::clusters::with_thresholds`] decides instead of this module.
 
 pub mod doubt;
 pub mod lease;

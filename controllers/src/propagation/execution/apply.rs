@@ -199,7 +199,7 @@ impl ExecutionController {
     }
 }
 
-/// Whether the member's object is unchanged since the manifest was last applied. An object without the managed label
+/// Returns true if the member's object is unchanged since the manifest was last applied. An object without the managed label
 /// counts as unmanaged, even if this controller created it.
 fn is_as_left(left: Option<&AppliedState>, observed: Option<&Value>) -> bool {
     let (Some(left), Some(observed)) = (left, observed) else { return false };

@@ -142,7 +142,7 @@ impl Registry {
                     Some(object) => {
                         let creation = Creation { resource, ctx, options, tracked: matches!(change, Change::Patch(_)) };
                         match self.create_tracked(creation, object, warnings).await {
-                            // Somebody else was faster: go on as an update.
+                            // A concurrent request created the object: continue as an update.
                             Err(error) if error.is(crowsnest_apimachinery::status::Reason::AlreadyExists) => continue,
                             other => return other.map(|object| (object, true)),
                         }

@@ -44,7 +44,7 @@ impl Phase {
         }
     }
 
-    /// Succeeded or Failed: nothing runs any more.
+    /// Returns true for Succeeded and Failed, the phases in which no container runs.
     pub fn is_terminal(self) -> bool {
         matches!(self, Self::Succeeded | Self::Failed)
     }
@@ -58,7 +58,7 @@ pub struct Owner {
     pub uid: Arc<str>,
 }
 
-/// What one container is doing.
+/// State of one container (`state` in its status).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Doing {
     Waiting { reason: Arc<str> },
@@ -105,7 +105,7 @@ pub struct ContainerPort {
     pub protocol: Box<str>,
 }
 
-/// What the simulation needs of a pod's spec; shared between pods that differ in nothing else.
+/// Fields of a pod's spec that the simulation uses. Pods with equal values share one instance.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SpecView {
     pub containers: Vec<ContainerSpec>,
@@ -113,7 +113,7 @@ pub struct SpecView {
     /// Init containers that keep running beside the others, by index into `init`.
     pub sidecars: Vec<usize>,
     pub requests: Resources,
-    /// Nothing is requested or limited: quality of service class BestEffort.
+    /// Quality of service class; BestEffort if no container has requests or limits.
     pub qos: Qos,
     pub node_selector: Labels,
     pub affinity: Option<Box<Affinity>>,

@@ -141,7 +141,7 @@ impl Patch {
         Ok(object)
     }
 
-    /// Whether the patch says which version it is for.
+    /// Returns true if the patch sets `metadata.resourceVersion`.
     pub(super) fn names_version(&self) -> bool {
         match self {
             Self::Merge(patch) => patch.pointer("/metadata/resourceVersion").is_some(),
@@ -172,7 +172,7 @@ impl Selectors {
     }
 }
 
-/// Whether the query asks for a dry run. 422 for other values than `All`.
+/// Returns true if the query parameter `dryRun` requests a dry run. Any value other than `All` is an error (422).
 pub(super) fn dry_run(query: &Query) -> Result<bool, ApiError> {
     is_dry_run(query.all("dryRun"))
 }

@@ -76,7 +76,7 @@ impl<'a> Attributes<'a> {
     }
 }
 
-/// What a step of the chain reviews. `object` is absent on delete. Warnings go to the answer's `Warning` headers.
+/// Input of one step of the admission chain. `object` is absent on delete. Warnings are returned in `Warning` headers.
 #[derive(Debug)]
 pub struct Review<'r, Object> {
     pub attributes: &'r Attributes<'r>,
@@ -95,7 +95,8 @@ pub trait Admission: Send + Sync {
         Ok(())
     }
 
-    /// May only refuse, after all have changed the object and before it is prepared and validated: what the storage of a kind asks.
+    /// Runs the checks that kube-apiserver makes in a kind's storage, such as privilege escalation through RBAC. It follows all mutations,
+    /// precedes preparation and validation of the object, and can only reject the request.
     async fn guard(&self, _attributes: &Attributes<'_>, _object: &Value) -> ApiResult<()> {
         Ok(())
     }

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::matching::Selectors;
 
-/// What one `rules` entry covers.
+/// One `rules` entry of a webhook or of a policy binding's `matchResources`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RuleWithOperations {
     pub operations: Vec<String>,
@@ -17,7 +17,7 @@ pub struct RuleWithOperations {
     pub versions: Vec<String>,
     pub resources: Vec<String>,
     pub scope: String,
-    /// Of policies: the names of the objects, of any when empty.
+    /// `resourceNames`, which only admission policies have. Empty matches every name.
     pub names: Vec<String>,
 }
 
