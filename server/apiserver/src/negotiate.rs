@@ -194,11 +194,18 @@ pub fn body_encoding(header: Option<&str>) -> ApiResult<Encoding> {
         "" | "application/json" | "*/*" => Ok(Encoding::Json),
         "application/yaml" => Ok(Encoding::Yaml),
         "application/vnd.kubernetes.protobuf" => Ok(Encoding::Protobuf),
-        _ => Err(ApiError::new(
-            Reason::UnsupportedMediaType,
-            "the body of the request was in an unknown format - accepted media types include: application/json, application/yaml, application/vnd.kubernetes.protobuf",
-        )),
+        _ => Err(unsupported_media_type(&[
+            "application/json",
+            "application/yaml",
+            "application/vnd.kubernetes.protobuf",
+        ])),
     }
+}
+
+/// 415 for a body of a media type that is not accepted.
+pub fn unsupported_media_type(accepted: &[&str]) -> ApiError {
+    let text = "the body of the request was in an unknown format - accepted media types include";
+    ApiError::new(Reason::UnsupportedMediaType, format!("{text}: {}", accepted.join(", ")))
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 mod headers;
 mod info;
 mod line;
+pub mod options;
 mod path;
 mod query;
 

@@ -23,7 +23,7 @@ use crate::stored::writer::{READ_BY_US, Writer, dry_run};
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 /// Maximum number of attempts, the same as in an API server.
-pub(super) const ATTEMPTS: usize = 5;
+pub(crate) const ATTEMPTS: usize = 5;
 const VERSION: &str = "/metadata/resourceVersion";
 
 /// Lists in these kinds have no merge keys; those in `metadata` have.

@@ -24,7 +24,7 @@ use crate::resource::table::TableRequest;
 use crate::{cluster_karmada_io, search_karmada_io};
 use crowsnest_process::reply::{Body, ResponseStatus, json};
 
-mod forward;
+pub(crate) mod forward;
 pub mod resource;
 pub mod writer;
 

@@ -12,6 +12,7 @@ use crowsnest_apimachinery::request::{Query, ResourcePath};
 use crowsnest_apimachinery::status::{ApiError, Reason};
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_apiserver::audit::Attributes;
+use crowsnest_apiserver::negotiate::unsupported_media_type;
 use crowsnest_component_base::client_errors::api_error;
 use http::{HeaderValue, Method, Response, StatusCode};
 use http_body_util::BodyExt;
@@ -319,9 +320,7 @@ async fn unreadable(forward: &Forward<'_>, tail: &str, body: &[u8]) -> Result<Re
     if !tried.status().is_success() {
         return Ok(tried);
     }
-    let text = "the body of the request was in an unknown format - accepted media types include: \
-                application/json, application/yaml";
-    Err(ApiError::new(Reason::UnsupportedMediaType, text))
+    Err(unsupported_media_type(&["application/json", "application/yaml"]))
 }
 
 fn forbidden(cluster: &str, why: &str) -> ApiError {

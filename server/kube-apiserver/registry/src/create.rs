@@ -8,11 +8,11 @@ use serde_json::Value;
 use crate::admission::{Attributes, Operation};
 use crate::error::Error;
 use crate::object::{Object, time};
-use crate::options::WriteOptions;
 use crate::resource::ResourceRef;
 use crate::storage::{Expect, ObjectKey, Write};
 use crate::strategy::RequestContext;
 use crate::{Registry, invalid, invalid_object, table, unexpected, validation, write_error};
+use crowsnest_apimachinery::request::options::WriteOptions;
 
 /// Longest base of a generated name: 63 less the five random characters.
 const BASE: usize = 58;

@@ -6,11 +6,11 @@ use serde_json::{Value, json};
 use crate::admission::{Attributes, Operation};
 use crate::error::Error;
 use crate::object::{Object, time};
-use crate::options::{DeleteOptions, ListOptions, Propagation};
 use crate::resource::ResourceRef;
 use crate::storage::{Expect, ObjectKey, Record, Write};
 use crate::strategy::RequestContext;
 use crate::{Registry, table, write_error};
+use crowsnest_apimachinery::request::options::{DeleteOptions, ListOptions, Propagation};
 
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";

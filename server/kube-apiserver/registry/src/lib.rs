@@ -16,7 +16,6 @@ pub mod error;
 pub mod lifecycle;
 mod list;
 pub mod object;
-pub mod options;
 pub mod patch;
 pub mod resource;
 mod scale;

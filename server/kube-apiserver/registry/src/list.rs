@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 
 use crate::error::Error;
 use crate::object::Object;
-use crate::options::ListOptions;
 use crate::resource::ResourceRef;
 use crate::storage::{ListRange, ObjectKey, Record, Revision};
 use crate::{Registry, storage_error, table, unexpected};
+use crowsnest_apimachinery::request::options::ListOptions;
 
 /// How long a read waits for a version the server has not reached yet.
 const FUTURE: Duration = Duration::from_secs(3);

@@ -2,6 +2,7 @@
 
 use crowsnest_apimachinery::field::FieldError;
 use crowsnest_apimachinery::status::{ApiError, ApiResult, Reason};
+use crowsnest_apiserver::negotiate::unsupported_media_type;
 use crowsnest_schema::Schema;
 use crowsnest_schema::apply::{self, Stop, Versions};
 use crowsnest_schema::decode::Expected;
@@ -10,9 +11,9 @@ use serde_json::Value;
 
 use crate::create::manager;
 use crate::object::Object;
-use crate::options::{FieldValidation, WriteOptions};
 use crate::resource::ResourceRef;
 use crate::strategy::{RequestContext, StrategyRef};
+use crowsnest_apimachinery::request::options::{FieldValidation, WriteOptions};
 
 /// A parsed PATCH body.
 #[derive(Debug, Clone)]
@@ -71,10 +72,11 @@ impl Patch {
                     (patched, &patch.strict)
                 }
                 None => {
-                    return Err(ApiError::new(
-                        Reason::UnsupportedMediaType,
-                        "the body of the request was in an unknown format - accepted media types include: application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
-                    ));
+                    return Err(unsupported_media_type(&[
+                        "application/json-patch+json",
+                        "application/merge-patch+json",
+                        "application/apply-patch+yaml",
+                    ]));
                 }
             },
             Patch::Apply(config) => {

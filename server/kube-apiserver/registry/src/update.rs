@@ -11,12 +11,12 @@ use crate::admission::{Attributes, Operation};
 use crate::create::{Creation, dedup_owners, manager, set_namespace};
 use crate::error::Error;
 use crate::object::Object;
-use crate::options::WriteOptions;
 use crate::patch::{Patch, settle};
 use crate::resource::ResourceRef;
 use crate::storage::{Expect, Record, Write};
 use crate::strategy::RequestContext;
 use crate::{MODIFIED, Registry, invalid, scale, storage_error, table, unexpected, validation, write_error};
+use crowsnest_apimachinery::request::options::WriteOptions;
 
 /// Tries of a patch that others keep overtaking.
 const TRIES: usize = 16;

@@ -14,10 +14,10 @@ use tokio::time::{Instant, Sleep};
 use crate::error::Error;
 use crate::list::{check_fields, is_decided_by_key, may_match, of_key, parse_version};
 use crate::object::Object as _;
-use crate::options::ListOptions;
 use crate::resource::ResourceRef;
 use crate::storage::{Body, Change, ChangeKind, LineKey, ListRange, Record, Revision, Selectable, Sides, Watcher};
 use crate::{Registry, storage_error, table};
+use crowsnest_apimachinery::request::options::ListOptions;
 
 /// Between two periodic bookmarks.
 const BOOKMARKS: Duration = Duration::from_secs(60);

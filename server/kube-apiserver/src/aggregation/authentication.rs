@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use crowsnest_apimachinery::request::options::WriteOptions;
 use crowsnest_apimachinery::status::{ApiResult, Reason};
-use crowsnest_registry::options::WriteOptions;
 use crowsnest_registry::resource::Gvr;
 use crowsnest_registry::{Change, Edit, Registry};
 use serde_json::{Value, json};

@@ -6,11 +6,11 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crowsnest_apimachinery::request::options::ListOptions;
 use crowsnest_apimachinery::status::{ApiResult, Reason};
 use crowsnest_registry::authentication::bootstrap::signature;
 use crowsnest_registry::authz::bootstrap::{loopback, loopback_options};
 use crowsnest_registry::error::Error;
-use crowsnest_registry::options::ListOptions;
 use crowsnest_registry::storage::{ObjectKey, ResourceKey};
 use crowsnest_registry::{Change, Edit};
 use jiff::Timestamp;

@@ -9,12 +9,12 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crowsnest_apimachinery::request::options::{DeleteOptions, Propagation};
 use crowsnest_apimachinery::status::{ApiResult, Reason};
 use crowsnest_component_base::retry::{Backoff, Delays};
 use crowsnest_registry::authz::bootstrap::{loopback, loopback_options};
 use crowsnest_registry::error::Error;
 use crowsnest_registry::object::Object;
-use crowsnest_registry::options::{DeleteOptions, Propagation};
 use crowsnest_registry::resource::ResourceRef;
 use crowsnest_registry::storage::{ChangeKind, Links, ObjectKey, OwnerLink, ResourceKey};
 use crowsnest_registry::{Change, Edit, Registry};

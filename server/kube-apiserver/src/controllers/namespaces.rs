@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crowsnest_apimachinery::request::options::{DeleteOptions, Propagation};
 use crowsnest_apimachinery::status::{ApiResult, Reason};
 use crowsnest_component_base::retry::Backoff;
 use crowsnest_registry::Registry;
 use crowsnest_registry::authz::bootstrap::loopback;
 use crowsnest_registry::error::Error;
 use crowsnest_registry::object::{Object, time};
-use crowsnest_registry::options::{DeleteOptions, Propagation};
 use crowsnest_registry::resource::ResourceRef;
 use crowsnest_registry::storage::ResourceKey;
 use serde_json::{Value, json};

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use crowsnest_apimachinery::request::options::{DeleteOptions, ListOptions};
 use crowsnest_apimachinery::status::{ApiResult, Reason};
 use crowsnest_registry::authz::bootstrap::loopback;
 use crowsnest_registry::error::Error;
 use crowsnest_registry::object::Object;
-use crowsnest_registry::options::{DeleteOptions, ListOptions};
 use crowsnest_registry::storage::{ObjectKey, ResourceKey};
 use jiff::Timestamp;
 use serde_json::{Value, json};

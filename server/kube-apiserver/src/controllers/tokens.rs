@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use crowsnest_apimachinery::request::options::DeleteOptions;
 use crowsnest_apimachinery::status::{ApiError, ApiResult, Reason};
 use crowsnest_registry::authentication::legacy_token;
 use crowsnest_registry::authz::bootstrap::{loopback, loopback_options};
 use crowsnest_registry::error::Error;
 use crowsnest_registry::object::Object;
-use crowsnest_registry::options::DeleteOptions;
 use crowsnest_registry::resource::ResourceRef;
 use crowsnest_registry::storage::{ChangeKind, ResourceKey};
 use crowsnest_registry::{Change, Edit};

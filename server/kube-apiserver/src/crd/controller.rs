@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crowsnest_apimachinery::request::options::{DeleteOptions, WriteOptions};
 use crowsnest_apimachinery::status::{ApiResult, Reason};
 use crowsnest_registry::authz::bootstrap::loopback;
 use crowsnest_registry::error::Error;
-use crowsnest_registry::options::{DeleteOptions, WriteOptions};
 use crowsnest_registry::resource::{Gvr, ResourceInfo, ResourceRef};
 use crowsnest_registry::storage::ResourceKey;
 use crowsnest_registry::strategy::RequestContext;

@@ -1,9 +1,9 @@
 //! Reading request bodies: the size limit, JSON or YAML, and the objects in them.
 
 use bytes::Bytes;
+use crowsnest_apimachinery::request::options::{FieldValidation, WriteOptions};
 use crowsnest_apimachinery::status::{ApiError, ApiResult, Reason};
 use crowsnest_apiserver::negotiate::Encoding;
-use crowsnest_registry::options::{FieldValidation, WriteOptions};
 use crowsnest_registry::resource::ResourceRef;
 
 use crowsnest_schema::decode::{self, Expected};

@@ -4,15 +4,16 @@ use std::sync::Arc;
 
 use axum::extract::{Request, State};
 use crowsnest_apimachinery::names::format::path_segment;
+use crowsnest_apimachinery::request::options::{DeleteOptions, ListOptions, WriteOptions};
 use crowsnest_apimachinery::request::{Query, RequestInfo, RequestPath, Unserved};
 use crowsnest_apimachinery::status::{ApiError, ApiResult, Reason};
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_apiserver::audit::Record;
 use crowsnest_apiserver::negotiate;
+use crowsnest_apiserver::negotiate::unsupported_media_type;
 use crowsnest_apiserver::negotiate::{Accepted, Encoding, Offer, Shape};
 use crowsnest_registry::admission::{Attributes, Operation};
 use crowsnest_registry::object::Object;
-use crowsnest_registry::options::{DeleteOptions, ListOptions, WriteOptions};
 use crowsnest_registry::patch::Patch;
 use crowsnest_registry::resource::{Gvr, ResourceRef};
 use crowsnest_registry::strategy::RequestContext;
@@ -330,10 +331,11 @@ pub(super) async fn read_patch(call: &Call, resource: &ResourceRef, request: Req
             Patch::Strategic(crowsnest_schema::patch::read_strategic_patch(&bytes().await?)?)
         }
         "application/strategic-merge-patch+json" => {
-            return Err(ApiError::new(
-                Reason::UnsupportedMediaType,
-                "the body of the request was in an unknown format - accepted media types include: application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
-            ));
+            return Err(unsupported_media_type(&[
+                "application/json-patch+json",
+                "application/merge-patch+json",
+                "application/apply-patch+yaml",
+            ]));
         }
         "application/apply-patch+yaml" => Patch::Apply(body::apply_patch(&bytes().await?)?),
         _ => return Err(unsupported()),

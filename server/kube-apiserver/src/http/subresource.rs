@@ -3,13 +3,13 @@
 use axum::extract::Request;
 use crowsnest_apimachinery::field::FieldError;
 use crowsnest_apimachinery::rbac::Action;
+use crowsnest_apimachinery::request::options::WriteOptions;
 use crowsnest_apimachinery::status::{ApiError, ApiResult};
 use crowsnest_apiserver::negotiate;
 use crowsnest_apiserver::negotiate::Shape;
 use crowsnest_registry::admission::{Attributes, Operation};
 use crowsnest_registry::connect::ConnectRequest;
 use crowsnest_registry::object::{Object, time};
-use crowsnest_registry::options::WriteOptions;
 use crowsnest_registry::resource::{Gvr, ResourceInfo, ResourceRef, Subresource};
 use crowsnest_registry::strategy::RequestContext;
 use crowsnest_registry::{Change, Edit, scale_of};

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use axum::body::Body;
 use bytes::Bytes;
+use crowsnest_apimachinery::request::options::ListOptions;
 use crowsnest_apimachinery::status::ApiResult;
 use crowsnest_apiserver::negotiate::{self, Accepted, Encoding, Shape};
 use crowsnest_builtin::internal;
-use crowsnest_registry::options::ListOptions;
 use crowsnest_registry::resource::ResourceRef;
 use crowsnest_registry::{EventForm, Watch};
 use crowsnest_schema::table::{IncludeObject, ListMeta, partial_object_metadata, to_v1beta1};

@@ -5,18 +5,18 @@ use std::collections::BTreeMap;
 
 use axum::body::Bytes;
 use axum::extract::Request;
-use crowsnest_apimachinery::field::FieldError;
-use crowsnest_apimachinery::json_patch::{self, Copied};
 use crowsnest_apimachinery::request::Query;
-use crowsnest_apimachinery::selector::{FieldSelector, Selector};
-use crowsnest_apimachinery::status::{ApiError, Reason};
+use crowsnest_apimachinery::request::options::{DeleteOptions, FieldValidation, ListOptions, WriteOptions};
+use crowsnest_apimachinery::status::ApiError;
+use crowsnest_apiserver::negotiate::{self, Encoding, unsupported_media_type};
 use crowsnest_process::reply::collect_within;
+use crowsnest_schema::patch;
 use crowsnest_search::saved_search::Draft;
 use http::{HeaderMap, header};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{DeleteOptions, ObjectMeta};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{DeleteParams, Preconditions};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::search_crowsnest_io::API_VERSION;
 
@@ -25,6 +25,8 @@ const KIND: &str = "SavedSearch";
 const MAX_BODY: usize = 64 << 10;
 const MERGE_PATCH: &str = "application/merge-patch+json";
 const JSON_PATCH: &str = "application/json-patch+json";
+/// JSON pointer to the version of an object.
+const VERSION: &str = "/metadata/resourceVersion";
 /// Media types of patches.
 pub(super) const PATCHES: [&str; 2] = [JSON_PATCH, MERGE_PATCH];
 
@@ -49,27 +51,20 @@ pub(super) struct SentMetadata {
 #[derive(Debug)]
 pub(super) enum Patch {
     Merge(Value),
-    Json(Vec<Value>),
-}
-
-/// Selectors of a list.
-#[derive(Debug)]
-pub(super) struct Selectors {
-    labels: Selector,
-    fields: FieldSelector,
+    Json(Value),
 }
 
 impl Sent {
-    pub(super) async fn read(request: Request, query: &Query) -> Result<Self, ApiError> {
-        if !matches!(media_type(request.headers()).as_ref(), "" | "application/json") {
-            return Err(unknown_format(&["application/json"]));
+    pub(super) async fn read(request: Request, validation: FieldValidation) -> Result<Self, ApiError> {
+        if negotiate::body_encoding(content_type(request.headers()))? != Encoding::Json {
+            return Err(unsupported_media_type(&["application/json"]));
         }
         let body = collect_within(request.into_body(), MAX_BODY).await?;
-        Self::parse(json(&body)?, query)
+        Self::parse(json(&body)?, validation)
     }
 
-    /// Fails for other kinds, and with `fieldValidation=Strict` for unknown fields.
-    pub(super) fn parse(object: Value, query: &Query) -> Result<Self, ApiError> {
+    /// Fails for other kinds, and with [`FieldValidation::Strict`] for unknown fields.
+    pub(super) fn parse(object: Value, validation: FieldValidation) -> Result<Self, ApiError> {
         if !object.is_object() {
             return Err(ApiError::bad_request(format!("the body must be a {KIND} object")));
         }
@@ -80,7 +75,7 @@ impl Sent {
             return Err(ApiError::bad_request(text));
         }
         let unknown = unknown_fields(&object);
-        if query.get("fieldValidation") == Some("Strict") && !unknown.is_empty() {
+        if validation == FieldValidation::Strict && !unknown.is_empty() {
             let text = format!("strict decoding error: {}", unknown.join(", "));
             return Err(ApiError::bad_request(text));
         }
@@ -112,117 +107,68 @@ impl SentMetadata {
 
 impl Patch {
     pub(super) async fn read(request: Request) -> Result<Self, ApiError> {
-        let media_type = media_type(request.headers()).into_owned();
+        let media_type = negotiate::media_type(content_type(request.headers()));
         if !PATCHES.contains(&media_type.as_str()) {
-            return Err(unknown_format(&PATCHES));
+            return Err(unsupported_media_type(&PATCHES));
         }
-        let patch = json(&collect_within(request.into_body(), MAX_BODY).await?)?;
-        match patch {
-            Value::Array(operations) if media_type == JSON_PATCH => Ok(Self::Json(operations)),
-            Value::Object(_) if media_type == MERGE_PATCH => Ok(Self::Merge(patch)),
-            _ => Err(ApiError::bad_request(format!("the body is no patch of type {media_type}"))),
+        let body = collect_within(request.into_body(), MAX_BODY).await?;
+        match media_type == JSON_PATCH {
+            true => Ok(Self::Json(patch::read_json_patch(&body)?.value)),
+            false => Ok(Self::Merge(patch::parse_merge_patch(&body)?)),
         }
     }
 
-    pub(super) fn apply(&self, mut object: Value) -> Result<Value, ApiError> {
+    pub(super) fn apply(&self, object: &Value) -> Result<Value, ApiError> {
         match self {
-            Self::Merge(patch) => ::json_patch::merge(&mut object, patch),
-            Self::Json(operations) => {
-                let mut copied = Copied::default();
-                for operation in operations {
-                    json_patch::apply(&mut object, operation, &mut copied).ok_or_else(|| {
-                        let text =
-                            format!("the server rejected our request due to an error in our request: {operation}");
-                        ApiError::new(Reason::Invalid, text)
-                    })?;
-                }
-            }
+            Self::Merge(changes) => patch::merge_patch(object, changes),
+            Self::Json(operations) => patch::json_patch(object, operations),
         }
-        Ok(object)
     }
 
-    /// Returns true if the patch sets `metadata.resourceVersion`.
+    /// Whether the patch says which version it is for.
     pub(super) fn names_version(&self) -> bool {
         match self {
-            Self::Merge(patch) => patch.pointer("/metadata/resourceVersion").is_some(),
-            Self::Json(operations) => {
-                operations.iter().any(|operation| operation["path"] == "/metadata/resourceVersion")
-            }
+            Self::Merge(changes) => changes.pointer(VERSION).is_some(),
+            Self::Json(operations) => operations.as_array().into_iter().flatten().any(|one| one["path"] == VERSION),
         }
     }
 }
 
-impl Selectors {
-    pub(super) fn read(query: &Query) -> Result<Self, ApiError> {
-        let text = |name: &str| query.get(name).unwrap_or_default();
-        let labels =
-            Selector::parse(text("labelSelector")).map_err(|error| ApiError::bad_request(error.to_string()))?;
-        let fields =
-            FieldSelector::parse(text("fieldSelector")).map_err(|error| ApiError::bad_request(error.to_string()))?;
-        if let Some(other) = fields.requirements().iter().find(|requirement| requirement.field != "metadata.name") {
-            return Err(ApiError::bad_request(format!("field label not supported: {}", other.field)));
-        }
-        Ok(Self { labels, fields })
-    }
-
-    pub(super) fn match_object(&self, metadata: &ObjectMeta) -> bool {
-        let labels = metadata.labels.as_ref();
-        let name = |_: &str| Some(Cow::Borrowed(metadata.name.as_deref().unwrap_or_default()));
-        self.labels.matches_with(|key| labels?.get(key).map(String::as_str)) && self.fields.matches_with(name)
+/// The options of a list. Selectors of other fields than the name are refused.
+pub(super) fn list_options(query: &Query) -> Result<ListOptions, ApiError> {
+    let options = ListOptions::parse(query)?;
+    match options.fields.requirements().iter().find(|requirement| requirement.field != "metadata.name") {
+        Some(other) => Err(ApiError::bad_request(format!("field label not supported: {}", other.field))),
+        None => Ok(options),
     }
 }
 
-/// Returns true if the query parameter `dryRun` requests a dry run. Any value other than `All` is an error (422).
-pub(super) fn dry_run(query: &Query) -> Result<bool, ApiError> {
-    is_dry_run(query.all("dryRun"))
+pub(super) fn selects(options: &ListOptions, metadata: &ObjectMeta) -> bool {
+    let labels = metadata.labels.as_ref();
+    let name = |_: &str| Some(Cow::Borrowed(metadata.name.as_deref().unwrap_or_default()));
+    options.labels.matches_with(|key| labels?.get(key).map(String::as_str)) && options.fields.matches_with(name)
 }
 
-fn is_dry_run<'v>(values: impl Iterator<Item = &'v str>) -> Result<bool, ApiError> {
-    let values: Vec<&str> = values.filter(|value| !value.is_empty()).collect();
-    if values.iter().any(|value| *value != "All") {
-        let error = FieldError::not_supported_sorted("dryRun", &json!(values), &["All"]);
-        return Err(ApiError::invalid("meta.k8s.io", "DeleteOptions", "", vec![error]));
-    }
-    Ok(!values.is_empty())
+/// The options of a create, update or patch; `kind` is the kind of options in errors.
+pub(super) fn write_options(kind: &str, query: &Query) -> Result<WriteOptions, ApiError> {
+    WriteOptions::parse(kind, query, "", false)
 }
 
-/// Options of a deletion: those of the query, and those of a body with `DeleteOptions`.
+/// The options of a deletion: those of its body, or of the query if it has none.
 pub(super) async fn deletion(request: Request, query: &Query) -> Result<DeleteParams, ApiError> {
     let body = collect_within(request.into_body(), MAX_BODY).await?;
-    delete_params(&body, query)
-}
-
-fn delete_params(body: &Bytes, query: &Query) -> Result<DeleteParams, ApiError> {
-    let mut params = DeleteParams { dry_run: dry_run(query)?, ..DeleteParams::default() };
-    if body.is_empty() {
-        return Ok(params);
-    }
-    let options = DeleteOptions::deserialize(json(body)?);
-    let options =
-        options.map_err(|error| ApiError::bad_request(format!("the DeleteOptions can't be decoded: {error}")))?;
-    params.dry_run |= is_dry_run(options.dry_run.iter().flatten().map(String::as_str))?;
-    let taken = |found: k8s_openapi::apimachinery::pkg::apis::meta::v1::Preconditions| Preconditions {
-        uid: found.uid,
-        resource_version: found.resource_version,
-    };
-    params.preconditions = options.preconditions.map(taken);
-    Ok(params)
+    let body = if body.is_empty() { None } else { Some(json(&body)?) };
+    let options = DeleteOptions::parse(body, query)?;
+    let preconditions = Preconditions { uid: options.uid, resource_version: options.resource_version };
+    Ok(DeleteParams { dry_run: options.dry_run, preconditions: Some(preconditions), ..DeleteParams::default() })
 }
 
 fn json(body: &Bytes) -> Result<Value, ApiError> {
     serde_json::from_slice(body).map_err(|error| ApiError::bad_request(format!("error decoding JSON: {error}")))
 }
 
-/// The media type of a body, without parameters; empty if there is none.
-fn media_type(headers: &HeaderMap) -> Cow<'_, str> {
-    let value = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let kind = value.split(';').next().unwrap_or_default().trim();
-    if kind.bytes().any(|byte| byte.is_ascii_uppercase()) { kind.to_ascii_lowercase().into() } else { kind.into() }
-}
-
-fn unknown_format(accepted: &[&str]) -> ApiError {
-    let text = "the body of the request was in an unknown format - accepted media types include";
-    ApiError::new(Reason::UnsupportedMediaType, format!("{text}: {}", accepted.join(", ")))
+fn content_type(headers: &HeaderMap) -> Option<&str> {
+    headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok())
 }
 
 /// Fields that a SavedSearch does not have, as apimachinery's strict decoder names them.
@@ -240,20 +186,25 @@ fn unknown_fields(object: &Value) -> Vec<String> {
 mod tests {
     use super::*;
     use rstest::rstest;
+    use serde_json::json;
 
     fn query(text: &str) -> Query {
         Query::parse(Some(text))
     }
 
     #[rstest]
-    #[case::array(json!([{"name": "a"}, {"title": "a"}]), "", "the body must be a SavedSearch object")]
-    #[case::kind(json!({"apiVersion": "v1", "kind": "Pod", "spec": {}}), "",
+    #[case::array(json!([{"name": "a"}, {"title": "a"}]), FieldValidation::Warn, "the body must be a SavedSearch object")]
+    #[case::kind(json!({"apiVersion": "v1", "kind": "Pod", "spec": {}}), FieldValidation::Warn,
         "Pod in version \"v1\" cannot be handled as a SavedSearch of search.crowsnest.io/v1alpha1")]
-    #[case::strict(json!({"spec": {"titel": "a"}, "x": 1}), "fieldValidation=Strict",
+    #[case::strict(json!({"spec": {"titel": "a"}, "x": 1}), FieldValidation::Strict,
         "strict decoding error: unknown field \"x\", unknown field \"spec.titel\"")]
-    #[case::no_spec(json!({"metadata": {}}), "", "the SavedSearch can't be decoded: missing field `spec`")]
-    fn bodies_that_are_no_saved_search(#[case] object: Value, #[case] options: &str, #[case] message: &str) {
-        let error = Sent::parse(object, &query(options)).unwrap_err();
+    #[case::no_spec(json!({"metadata": {}}), FieldValidation::Warn, "the SavedSearch can't be decoded: missing field `spec`")]
+    fn bodies_that_are_no_saved_search(
+        #[case] object: Value,
+        #[case] validation: FieldValidation,
+        #[case] message: &str,
+    ) {
+        let error = Sent::parse(object, validation).unwrap_err();
         assert_eq!((error.code, error.message.as_str()), (400, message));
     }
 
@@ -261,22 +212,12 @@ mod tests {
     fn labels_and_annotations_are_kept() {
         let object =
             json!({"metadata": {"name": "a", "labels": {"l": "1"}, "annotations": {"n": "2"}}, "spec": {"title": "a"}});
-        let sent = Sent::parse(object, &query("fieldValidation=Strict")).unwrap();
+        let sent = Sent::parse(object, FieldValidation::Strict).unwrap();
         let mut metadata = ObjectMeta { resource_version: Some("7".into()), ..ObjectMeta::default() };
         sent.metadata.apply_to(&mut metadata);
         assert_eq!(metadata.labels, Some(BTreeMap::from([("l".to_owned(), "1".to_owned())])));
         assert_eq!(metadata.annotations, Some(BTreeMap::from([("n".to_owned(), "2".to_owned())])));
         assert_eq!(metadata.resource_version.as_deref(), Some("7"));
-    }
-
-    #[rstest]
-    #[case("", Ok(false))]
-    #[case("dryRun=", Ok(false))]
-    #[case("dryRun=All", Ok(true))]
-    #[case("dryRun=some", Err(422))]
-    #[case("dryRun=All&dryRun=some", Err(422))]
-    fn dry_runs(#[case] text: &str, #[case] expected: Result<bool, u16>) {
-        assert_eq!(dry_run(&query(text)).map_err(|error| error.code), expected);
     }
 
     #[rstest]
@@ -286,8 +227,13 @@ mod tests {
     #[case::unknown("", r#"{"dryRun": ["some"]}"#, Err(422))]
     #[case::preconditions("", r#"{"preconditions": {"uid": "u"}}"#, Ok((false, Some("u"))))]
     #[case::no_json("", "x", Err(400))]
-    fn deletions(#[case] text: &str, #[case] body: &'static str, #[case] expected: Result<(bool, Option<&str>), u16>) {
-        let params = delete_params(&Bytes::from_static(body.as_bytes()), &query(text)).map_err(|error| error.code);
+    #[tokio::test]
+    async fn deletions(
+        #[case] text: &str,
+        #[case] body: &'static str,
+        #[case] expected: Result<(bool, Option<&str>), u16>,
+    ) {
+        let params = deletion(Request::new(body.into()), &query(text)).await.map_err(|error| error.code);
         let uid = |params: &DeleteParams| params.preconditions.as_ref().and_then(|found| found.uid.clone());
         let found = params.map(|params| (params.dry_run, uid(&params)));
         assert_eq!(found, expected.map(|(dry_run, uid)| (dry_run, uid.map(str::to_owned))));
@@ -303,19 +249,25 @@ mod tests {
     fn selectors(#[case] text: &str, #[case] expected: Result<bool, &str>) {
         let labels = Some(BTreeMap::from([("team".to_owned(), "a".to_owned())]));
         let metadata = ObjectMeta { name: Some("mine".into()), labels, ..ObjectMeta::default() };
-        let matched = Selectors::read(&query(text)).map(|selectors| selectors.match_object(&metadata));
+        let matched = list_options(&query(text)).map(|options| selects(&options, &metadata));
         assert_eq!(matched.map_err(|error| error.message), expected.map_err(str::to_owned));
     }
 
-    #[test]
-    fn patches_apply_to_what_callers_read() {
+    fn patch_request(kind: &str, body: &Value) -> Request {
+        Request::builder().header(header::CONTENT_TYPE, kind).body(body.to_string().into()).unwrap()
+    }
+
+    #[rstest]
+    #[case::merge(MERGE_PATCH, json!({"spec": {"shared": null}}), Ok(json!({"title": "a"})))]
+    #[case::json(JSON_PATCH, json!([{"op": "replace", "path": "/spec/title", "value": "b"}]),
+        Ok(json!({"title": "b", "shared": true})))]
+    #[case::missing(JSON_PATCH, json!([{"op": "remove", "path": "/spec/nope"}]), Err(422))]
+    #[case::wrong_shape(MERGE_PATCH, json!([]), Err(400))]
+    #[case::apply("application/apply-patch+yaml", json!({}), Err(415))]
+    #[tokio::test]
+    async fn patches(#[case] kind: &str, #[case] body: Value, #[case] expected: Result<Value, u16>) {
         let object = json!({"metadata": {"name": "a"}, "spec": {"title": "a", "shared": true}});
-        let merged = Patch::Merge(json!({"spec": {"shared": null}})).apply(object.clone()).unwrap();
-        assert_eq!(merged["spec"], json!({"title": "a"}));
-        let operation = json!({"op": "replace", "path": "/spec/title", "value": "b"});
-        let patched = Patch::Json(vec![operation]).apply(object.clone()).unwrap();
-        assert_eq!(patched["spec"]["title"], "b");
-        let missing = json!({"op": "remove", "path": "/spec/nope"});
-        assert_eq!(Patch::Json(vec![missing]).apply(object).unwrap_err().code, 422);
+        let patched = Patch::read(patch_request(kind, &body)).await.and_then(|patch| patch.apply(&object));
+        assert_eq!(patched.map(|mut patched| patched["spec"].take()).map_err(|error| error.code), expected);
     }
 }

@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use async_trait::async_trait;
 use axum::response::Response;
 use crowsnest_api::storage::{SavedSearch, SavedSearchSpec};
-use crowsnest_apimachinery::request::{Query, path_segment};
+use crowsnest_apimachinery::request::options::{ListOptions, WriteOptions};
+use crowsnest_apimachinery::request::path_segment;
 use crowsnest_apimachinery::status::{ApiError, Reason};
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_component_base::client_errors::api_error;
@@ -18,7 +19,7 @@ use kube::Api;
 use kube::api::{DeleteParams, ListParams, PostParams};
 use serde_json::{Value, json};
 
-use body::{Patch, Selectors, Sent};
+use body::{Patch, Sent, list_options, write_options};
 
 use super::openapi::{FAILURES, ROOT, named, of};
 use super::{API_VERSION, NAME as GROUP};
@@ -26,11 +27,10 @@ use crate::resource::openapi::Document;
 use crate::resource::schema::{JSON, body, flag, list, object, responses, status, text};
 use crate::resource::{Call, Definition, Paths, Resource};
 use crate::stored::STORAGE_GROUP;
+use crate::stored::forward::ATTEMPTS;
 use crowsnest_process::reply::json as reply;
 
 const PLURAL: &str = "savedsearches";
-/// Attempts of a patch whose object changes meanwhile, as in kube-apiserver.
-const PATCH_ATTEMPTS: usize = 5;
 
 pub(super) struct SavedSearches;
 
@@ -65,22 +65,27 @@ impl Resource for SavedSearches {
 
     async fn serve(&self, call: Call<'_>) -> Result<Response, ApiError> {
         let Call { server, context, request } = call;
-        let dry_run = body::dry_run(context.query())?;
-        let saved = Saved { api: Api::all(server.control_plane.clone()), caller: &context.user, dry_run };
+        let query = context.query();
+        let saved = Saved { api: Api::all(server.control_plane.clone()), caller: &context.user };
         let method = request.method().clone();
         match (&method, context.name()) {
             _ if context.attributes.here.verb == "watch" => Err(ApiError::method_not_supported(GROUP, PLURAL, "watch")),
-            (&Method::GET, "") => saved.list(&Selectors::read(context.query())?).await,
+            (&Method::GET, "") => saved.list(&list_options(query)?).await,
             (&Method::GET, name) => Ok(reply(StatusCode::OK, &shown(&saved.visible(name).await?))),
-            (&Method::POST, "") => saved.create(Sent::read(request, context.query()).await?).await,
+            (&Method::POST, "") => {
+                let options = write_options("CreateOptions", query)?;
+                saved.create(Sent::read(request, options.field_validation).await?, &options).await
+            }
             (&Method::PUT, name) if !name.is_empty() => {
-                saved.replace(name, Sent::read(request, context.query()).await?).await
+                let options = write_options("UpdateOptions", query)?;
+                saved.replace(name, Sent::read(request, options.field_validation).await?, &options).await
             }
             (&Method::PATCH, name) if !name.is_empty() => {
-                saved.patch(name, &Patch::read(request).await?, context.query()).await
+                let options = write_options("PatchOptions", query)?;
+                saved.patch(name, &Patch::read(request).await?, &options).await
             }
             (&Method::DELETE, name) if !name.is_empty() => {
-                saved.delete(name, &body::deletion(request, context.query()).await?).await
+                saved.delete(name, &body::deletion(request, query).await?).await
             }
             _ => Err(ApiError::method_not_allowed()),
         }
@@ -126,7 +131,7 @@ pub(super) async fn scopes(
     control_plane: &kube::Client,
     caller: &UserInfo,
 ) -> Result<BTreeMap<String, String>, ApiError> {
-    let saved = Saved { api: Api::all(control_plane.clone()), caller, dry_run: false };
+    let saved = Saved { api: Api::all(control_plane.clone()), caller };
     let all = saved.all_visible().await?.into_iter();
     Ok(saved_search::scopes(all.map(|one| (one.metadata.name.unwrap_or_default(), one.spec)), caller))
 }
@@ -134,7 +139,6 @@ pub(super) async fn scopes(
 struct Saved<'r> {
     api: Api<SavedSearch>,
     caller: &'r UserInfo,
-    dry_run: bool,
 }
 
 /// An error of the control plane with the name of this group.
@@ -166,6 +170,10 @@ fn checked(draft: Draft, name: &str, owner: &str) -> Result<SavedSearchSpec, Api
     saved_search::checked(draft, owner).map_err(|errors| ApiError::invalid(GROUP, "SavedSearch", name, errors))
 }
 
+fn post_params(options: &WriteOptions) -> PostParams {
+    PostParams { dry_run: options.dry_run, ..PostParams::default() }
+}
+
 impl Saved<'_> {
     fn may_see(&self, saved: &SavedSearch) -> bool {
         access(&saved.spec, self.caller) >= Access::Seen
@@ -176,13 +184,9 @@ impl Saved<'_> {
         Ok(all.items.into_iter().filter(|saved| self.may_see(saved)).collect())
     }
 
-    fn post_params(&self) -> PostParams {
-        PostParams { dry_run: self.dry_run, ..PostParams::default() }
-    }
-
-    async fn list(&self, selectors: &Selectors) -> Result<Response, ApiError> {
+    async fn list(&self, options: &ListOptions) -> Result<Response, ApiError> {
         let mut items = self.all_visible().await?;
-        items.retain(|saved| selectors.match_object(&saved.metadata));
+        items.retain(|saved| body::selects(options, &saved.metadata));
         items.sort_by(|a, b| a.spec.title.cmp(&b.spec.title));
         let items: Vec<Value> = items.iter().map(shown).collect();
         let list = json!({"kind": "SavedSearchList", "apiVersion": API_VERSION, "metadata": {}, "items": items});
@@ -208,7 +212,7 @@ impl Saved<'_> {
         Err(ApiError::new(Reason::Forbidden, message).with_object(GROUP, PLURAL, name))
     }
 
-    async fn create(&self, sent: Sent) -> Result<Response, ApiError> {
+    async fn create(&self, sent: Sent, options: &WriteOptions) -> Result<Response, ApiError> {
         let owner = &self.caller.name;
         let name = match sent.metadata.name.as_str() {
             "" => saved_search::name_of(&sent.spec.title, owner),
@@ -223,23 +227,23 @@ impl Saved<'_> {
         let mut saved = SavedSearch { spec, ..SavedSearch::default() };
         sent.metadata.apply_to(&mut saved.metadata);
         saved.metadata.name = Some(name);
-        let saved = self.api.create(&self.post_params(), &saved).await.map_err(upstream)?;
+        let saved = self.api.create(&post_params(options), &saved).await.map_err(upstream)?;
         Ok(reply(StatusCode::CREATED, &shown(&saved)))
     }
 
-    async fn replace(&self, name: &str, sent: Sent) -> Result<Response, ApiError> {
+    async fn replace(&self, name: &str, sent: Sent, options: &WriteOptions) -> Result<Response, ApiError> {
         let saved = self.own(name).await?;
-        let saved = self.written(name, saved, sent).await?;
+        let saved = self.write(name, saved, sent, options).await?;
         Ok(reply(StatusCode::OK, &shown(&saved)))
     }
 
     /// Applies a patch to the search as callers read it, again if it changes meanwhile.
-    async fn patch(&self, name: &str, patch: &Patch, query: &Query) -> Result<Response, ApiError> {
-        let mut attempts = 1..PATCH_ATTEMPTS;
+    async fn patch(&self, name: &str, patch: &Patch, options: &WriteOptions) -> Result<Response, ApiError> {
+        let mut attempts = 1..ATTEMPTS;
         loop {
             let saved = self.own(name).await?;
-            let sent = Sent::parse(patch.apply(shown(&saved))?, query)?;
-            match self.written(name, saved, sent).await {
+            let sent = Sent::parse(patch.apply(&shown(&saved))?, options.field_validation)?;
+            match self.write(name, saved, sent, options).await {
                 Err(conflict)
                     if conflict.is(Reason::Conflict) && !patch.names_version() && attempts.next().is_some() => {}
                 written => return Ok(reply(StatusCode::OK, &shown(&written?))),
@@ -248,11 +252,17 @@ impl Saved<'_> {
     }
 
     /// Writes `sent` over `saved`.
-    async fn written(&self, name: &str, mut saved: SavedSearch, sent: Sent) -> Result<SavedSearch, ApiError> {
+    async fn write(
+        &self,
+        name: &str,
+        mut saved: SavedSearch,
+        sent: Sent,
+        options: &WriteOptions,
+    ) -> Result<SavedSearch, ApiError> {
         sent.check_name(name)?;
         saved.spec = checked(sent.spec, name, &saved.spec.owner)?;
         sent.metadata.apply_to(&mut saved.metadata);
-        self.api.replace(&path_segment(name), &self.post_params(), &saved).await.map_err(upstream)
+        self.api.replace(&path_segment(name), &post_params(options), &saved).await.map_err(upstream)
     }
 
     async fn delete(&self, name: &str, params: &DeleteParams) -> Result<Response, ApiError> {

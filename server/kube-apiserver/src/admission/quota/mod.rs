@@ -10,9 +10,9 @@ use std::sync::{Arc, Weak};
 
 use async_trait::async_trait;
 use crowsnest_apimachinery::quantity::{Format, Quantity};
+use crowsnest_apimachinery::request::options::WriteOptions;
 use crowsnest_apimachinery::status::{ApiError, ApiResult};
 use crowsnest_registry::admission::{Admission, Attributes, Operation, Validation};
-use crowsnest_registry::options::WriteOptions;
 use crowsnest_registry::resource::Gvr;
 use crowsnest_registry::storage::ResourceKey;
 use crowsnest_registry::{Change, Edit, Registry};

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use crowsnest_apimachinery::field::FieldError;
-use crowsnest_apimachinery::list_options;
-use crowsnest_apimachinery::request::{Query, RequestInfo};
-use crowsnest_apimachinery::selector::{FieldRequirement, FieldSelector, Selector, SelectorError};
-use crowsnest_apimachinery::status::{ApiError, ApiResult};
+use crate::field::FieldError;
+use crate::list_options;
+use crate::request::{Query, RequestInfo};
+use crate::selector::{FieldRequirement, FieldSelector, Selector, SelectorError};
+use crate::status::{ApiError, ApiResult};
 use serde_json::{Value, json};
 
 /// How unknown and duplicate fields are treated.
