@@ -165,6 +165,9 @@ func down(directory string) error {
 	if err != nil {
 		return err
 	}
+	if !isFleet(directory, text) {
+		return fmt.Errorf("%s is not the folder of a fleet", directory)
+	}
 	if syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil {
 		process, err := strconv.Atoi(strings.TrimSpace(string(text)))
 		if err != nil {
@@ -178,4 +181,11 @@ func down(directory string) error {
 		}
 	}
 	return os.RemoveAll(directory)
+}
+
+// isFleet says whether a folder was made by newFleet: nothing else may be removed.
+func isFleet(directory string, lock []byte) bool {
+	_, err := strconv.Atoi(strings.TrimSpace(string(lock)))
+	made, statErr := os.Stat(filepath.Join(directory, "kubeconfigs"))
+	return err == nil && statErr == nil && made.IsDir()
 }

@@ -83,6 +83,22 @@ pub struct Details {
     pub retry_after_seconds: Option<u32>,
 }
 
+impl Details {
+    /// The `details` of another server's Status, without members of a wrong type.
+    pub fn from_json(details: &serde_json::Value) -> Self {
+        let text = |key: &str| details[key].as_str().unwrap_or_default().to_owned();
+        let causes = details["causes"].as_array().into_iter().flatten();
+        Self {
+            name: text("name"),
+            group: text("group"),
+            kind: text("kind"),
+            uid: text("uid"),
+            causes: causes.filter_map(|cause| Cause::deserialize(cause).ok()).collect(),
+            retry_after_seconds: details["retryAfterSeconds"].as_u64().and_then(|seconds| u32::try_from(seconds).ok()),
+        }
+    }
+}
+
 /// A failed request, ready to be written as a `Status` object.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]

@@ -139,7 +139,7 @@ async fn nothing_leaves_clusters_that_are_not_ready_while_most_are_not() {
     home.when(&control_plane, &clusters(), "", "m1", halted).await;
     let told = home.told("EvictionsHalted", "m1").await;
     assert!(told.starts_with("nothing is evicted from clusters that are not ready: "), "{told}");
-    home.idle().await;
+    home.quiet().await;
     home.when(&control_plane, &binding(), "default", "app-configmap", has_settled_in("m1")).await;
 
     // What an administrator drains is ready, and goes.

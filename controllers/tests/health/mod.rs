@@ -195,7 +195,7 @@ async fn what_an_agent_carries_out_is_left_to_it_until_it_falls_silent() {
     }
     home.when(&control_plane, &work(), "karmada-es-m1", "w", |work| condition_is(work, "Applied", "True")).await;
     control_plane.delete(Target::new(&work(), "karmada-es-p1", "w")).await.unwrap();
-    home.idle().await;
+    home.quiet().await;
     let left = control_plane.get(Target::new(&work(), "karmada-es-p1", "w")).await.unwrap().unwrap();
     assert!(left["status"].get("conditions").is_none(), "{left}");
 

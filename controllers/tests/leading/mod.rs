@@ -27,7 +27,7 @@ async fn nobody_writes_but_the_leader() {
     control_plane.create(&config_map, "default", &template).await.unwrap();
     let wanted = policy("p", "ConfigMap", "v1", json!({"clusterAffinity": {"clusterNames": ["m1"]}}));
     control_plane.create(&propagation_policy(), "default", &wanted).await.unwrap();
-    home.idle().await;
+    home.quiet().await;
     assert_eq!(home.manager.looks().values().sum::<u64>(), 0, "whoever follows looks at nothing");
     assert_eq!(control_plane.get(Target::new(&binding(), "default", "app-configmap")).await.unwrap(), None);
 

@@ -4,8 +4,8 @@
 //! was last heard of: a leader that restarts must not have its collections dropped meanwhile.
 
 use crowsnest_store::postgres::PostgresStore;
+use crowsnest_store::{Clusters, Interest, InterestGuard, Interests, Why};
 use crowsnest_store::{Error, Wish};
-use crowsnest_store::{Interest, InterestGuard, Interests, Why};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -60,8 +60,32 @@ impl SharedInterests {
 
 /// What others have to be told.
 fn wishes(interests: &[Interest]) -> BTreeSet<Wish> {
-    let own = |interest: &&Interest| !matches!(interest.why, Why::Search | Why::Rights | Why::Replica(_));
+    // Stored rows name one cluster each, or all: an interest in no cluster has none.
+    let in_none = |interest: &Interest| matches!(&interest.clusters, Clusters::Names(names) if names.is_empty());
+    let own = |interest: &&Interest| {
+        !matches!(interest.why, Why::Search | Why::Rights | Why::Replica(_)) && !in_none(interest)
+    };
     let wish =
         |interest: &Interest| (interest.clusters.clone(), interest.resource.clone(), interest.namespaces.clone());
     interests.iter().filter(own).map(wish).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crowsnest_apimachinery::names::Gvr;
+    use crowsnest_store::Namespaces;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn an_interest_in_no_cluster_is_not_shared() {
+        let interest = |clusters| Interest {
+            clusters,
+            resource: Gvr::new("apps", "v1", "deployments"),
+            namespaces: Namespaces::All,
+            why: Why::ResourceRegistry("all".to_owned()),
+        };
+        assert_eq!(wishes(&[interest(Clusters::All)]).len(), 1);
+        assert!(wishes(&[interest(Clusters::Names(BTreeSet::new()))]).is_empty());
+    }
 }

@@ -13,6 +13,7 @@ use super::{ROOT, path, raw};
 static RUNTIME: LazyLock<tokio::runtime::Runtime> =
     LazyLock::new(|| tokio::runtime::Runtime::new().expect("a runtime"));
 
+const MERGE_PATCH: &str = "application/merge-patch+json";
 const OWN: &str = "io.crowsnest.search.v1alpha1.";
 const DEPLOYMENT: &str = "cluster=member1&apiVersion=apps/v1&resource=deployments&namespace=shop&name=checkout";
 const EVENTS: &str = "text/event-stream";
@@ -136,6 +137,11 @@ impl Served {
         self.get(&format!("{ROOT}/{one}"), "", 200).await?;
         self.write("PUT", &one, &search, 200).await?;
         self.write("PUT", &one, &json!({"metadata": {"resourceVersion": "1"}, "spec": search["spec"]}), 409).await?;
+        self.patch(&one, MERGE_PATCH, &json!({"spec": {"description": "each of them"}}), 200).await?;
+        self.patch(&one, MERGE_PATCH, &json!({"metadata": {"resourceVersion": "1"}}), 409).await?;
+        self.patch(&one, "application/json", &json!({}), 415).await?;
+        let patched = self.get(&format!("{ROOT}/{one}"), "", 200).await?;
+        ensure!(patched["spec"]["description"] == "each of them", "{patched}");
         self.write("DELETE", &one, &Value::Null, 200).await?;
         self.get(&format!("{ROOT}/{one}"), "", 404).await.map(drop)
     }
@@ -164,6 +170,11 @@ impl Served {
         let request = http::Request::builder().method(method).uri(format!("{ROOT}/{resource}"));
         let request = request.header("Content-Type", "application/json").body(body)?;
         self.sent(resource, request, code).await
+    }
+
+    async fn patch(&mut self, resource: &str, media_type: &str, body: &Value, code: u16) -> Result<Value> {
+        let request = http::Request::patch(format!("{ROOT}/{resource}")).header("Content-Type", media_type);
+        self.sent(resource, request.body(body.to_string().into_bytes())?, code).await
     }
 
     /// The answer, once it is what the document says of it.

@@ -21,7 +21,7 @@ export async function keep(spec: Draft): Promise<void> {
 }
 
 export async function replace({ metadata, spec }: SavedSearch, changed: Draft): Promise<void> {
-  await send('PUT', `${PATH}/${metadata.name}`, { metadata: { resourceVersion: metadata.resourceVersion }, spec: { ...spec, ...changed } })
+  await send('PUT', `${PATH}/${metadata.name}`, { metadata, spec: { ...spec, ...changed } })
 }
 
 export async function remove({ metadata }: SavedSearch): Promise<void> {

@@ -162,7 +162,9 @@ impl<'b> Acting<'b> {
 
     /// Starts, changes and ends exports.
     async fn arrange(&mut self, exports: &BTreeMap<String, (Destination, Desired)>) -> Result<(), Error> {
-        self.running.retain(|_, running| !running.task.is_finished());
+        for (_, ended) in self.running.extract_if(.., |_, running| running.task.is_finished()) {
+            ended.end().await;
+        }
         let remembered = self.settle(exports).await?;
         let read_again = self.secrets_at <= Instant::now();
         if read_again {
@@ -372,7 +374,7 @@ impl Running {
     async fn end(mut self) {
         self.stop.cancel();
         if let Err(error) = (&mut self.task).await {
-            tracing::error!(%error, "an export died");
+            tracing::error!(%error, "an export to a backend store failed");
         }
     }
 }

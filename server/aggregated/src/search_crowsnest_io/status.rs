@@ -57,7 +57,7 @@ impl SearchOperation for Status {
     const ANSWERS: Answers = &[(JSON, &["FleetStatus"]), (EVENTS, &["FleetStatusEvents"])];
 
     fn is_long_running(requested: Requested) -> bool {
-        requested.events
+        requested.watch || requested.events
     }
 
     fn schemas(document: &mut Document) {

@@ -2,7 +2,8 @@
 //!
 //! [`Registry`] owns the rules every object obeys; what a kind adds comes from its [`strategy::Strategy`], what the server's
 //! configuration adds from [`admission`]. Objects are kept in [`storage`]; [`authentication`] and [`authz`] decide by stored objects who
-//! sends a request and what they may do. Knows no kind: `crowsnest-builtin` and the definitions of `server/kube-apiserver` bring them.
+//! sends a request and what they may do, which are the only kinds named here (RBAC, service accounts, tokens, Namespaces). All others come
+//! from `crowsnest-builtin` and from the definitions of `server/kube-apiserver`.
 //! Called by `http/` of that server for requests and by in-process parts.
 
 pub mod admission;

@@ -101,12 +101,10 @@ pub trait Strategy: VersionSchemas {
         None
     }
 
-    /// Fields that a write through `subresource` (empty: the main resource) can neither change nor own: `[["status"]]`.
-    fn reset_fields(&self, subresource: &str) -> &'static [&'static [&'static str]] {
-        match subresource {
-            "" => &[&["status"]],
-            _ => &[&["spec"], &["metadata"]],
-        }
+    /// Fields that a write through `subresource` (empty: the main resource) can neither change nor own: `[["status"]]`. None by
+    /// default; kinds with a status subresource return [`reset_by_status`].
+    fn reset_fields(&self, _subresource: &str) -> &'static [&'static [&'static str]] {
+        &[]
     }
 
     /// True when PUT may omit `metadata.resourceVersion`.
@@ -152,10 +150,21 @@ pub trait Strategy: VersionSchemas {
         true
     }
 
-    /// Converts between served versions of one resource; identity when there is one version or strategy `None`.
-    fn convert(&self, objects: Vec<Value>, _to_api_version: &str) -> BoxFuture<'_, ApiResult<Vec<Value>>> {
-        Box::pin(async move { Ok(objects) })
+    /// Converts between served versions of one resource; [`unconverted`] when there is one version or strategy `None`.
+    fn convert(&self, objects: Vec<Value>, to_api_version: &str) -> BoxFuture<'_, ApiResult<Vec<Value>>>;
+}
+
+/// [`Strategy::reset_fields`] of a kind with a status subresource.
+pub fn reset_by_status(subresource: &str) -> &'static [&'static [&'static str]] {
+    match subresource {
+        "" => &[&["status"]],
+        _ => &[&["spec"], &["metadata"]],
     }
+}
+
+/// [`Strategy::convert`] of a kind with one version.
+pub fn unconverted(objects: Vec<Value>) -> BoxFuture<'static, ApiResult<Vec<Value>>> {
+    Box::pin(async move { Ok(objects) })
 }
 
 /// Shared handle to a strategy.

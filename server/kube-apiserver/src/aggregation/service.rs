@@ -3,12 +3,14 @@
 use base64::Engine;
 use crowsnest_apimachinery::field::FieldError;
 use crowsnest_apimachinery::names::format::{dns1035_label, dns1123_subdomain, path_segment};
+use crowsnest_apimachinery::status::ApiResult;
 use crowsnest_apiserver::outbound::{Place, ServiceRef, Target};
 use crowsnest_registry::resource::ResourceInfo;
-use crowsnest_registry::strategy::{RequestContext, Strategy};
+use crowsnest_registry::strategy::{RequestContext, Strategy, reset_by_status, unconverted};
 use crowsnest_schema::SchemaRef;
 use crowsnest_schema::apply::VersionSchemas;
 use crowsnest_schema::set::SchemaSet;
+use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
 use crate::crd::names::Condition;
@@ -104,6 +106,14 @@ impl Strategy for ApiServiceStrategy {
 
     fn schema(&self) -> Option<SchemaRef> {
         SchemaSet::builtin().kind(GROUP, "v1", "APIService")
+    }
+
+    fn reset_fields(&self, subresource: &str) -> &'static [&'static [&'static str]] {
+        reset_by_status(subresource)
+    }
+
+    fn convert(&self, objects: Vec<Value>, _to_api_version: &str) -> BoxFuture<'_, ApiResult<Vec<Value>>> {
+        unconverted(objects)
     }
 }
 

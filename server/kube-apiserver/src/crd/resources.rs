@@ -4,12 +4,14 @@ use std::sync::Arc;
 
 use crowsnest_apimachinery::field::FieldError;
 use crowsnest_apimachinery::names::format::dns1123_subdomain;
+use crowsnest_apimachinery::status::ApiResult;
 use crowsnest_registry::resource::{Gvr, ResourceInfo, ScalePaths, Subresource};
-use crowsnest_registry::strategy::{RequestContext, Strategy};
+use crowsnest_registry::strategy::{RequestContext, Strategy, reset_by_status, unconverted};
 use crowsnest_schema::SchemaRef;
 use crowsnest_schema::apply::VersionSchemas;
 use crowsnest_schema::set::SchemaSet;
 use crowsnest_schema::table::{CustomPrinter, Printer};
+use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
 use super::conversion::Converter;
@@ -203,5 +205,13 @@ impl Strategy for DefinitionStrategy {
 
     fn schema(&self) -> Option<SchemaRef> {
         SchemaSet::builtin().kind(GROUP, "v1", KIND)
+    }
+
+    fn reset_fields(&self, subresource: &str) -> &'static [&'static [&'static str]] {
+        reset_by_status(subresource)
+    }
+
+    fn convert(&self, objects: Vec<Value>, _to_api_version: &str) -> BoxFuture<'_, ApiResult<Vec<Value>>> {
+        unconverted(objects)
     }
 }

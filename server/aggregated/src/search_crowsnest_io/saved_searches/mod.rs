@@ -85,7 +85,7 @@ impl Resource for SavedSearches {
                 saved.patch(name, &Patch::read(request).await?, &options).await
             }
             (&Method::DELETE, name) if !name.is_empty() => {
-                saved.delete(name, &body::deletion(request, query).await?).await
+                saved.delete(name, body::deletion(request, query).await?).await
             }
             _ => Err(ApiError::method_not_allowed()),
         }
@@ -102,6 +102,11 @@ fn paths() -> [(String, Value); 2] {
             let taken = json!({"description": "There is one of that name, or it has changed since it was read.",
                 "content": content(status())});
             operation["responses"]["409"] = taken;
+            for (code, description) in
+                [("413", "The body is too large."), ("415", "The media type of the body is not accepted.")]
+            {
+                operation["responses"][code] = json!({"description": description, "content": content(status())});
+            }
         }
         if verb == "patch" {
             let kinds = body::PATCHES.map(|kind| (kind.to_owned(), json!({"schema": {}})));
@@ -265,9 +270,12 @@ impl Saved<'_> {
         self.api.replace(&path_segment(name), &post_params(options), &saved).await.map_err(upstream)
     }
 
-    async fn delete(&self, name: &str, params: &DeleteParams) -> Result<Response, ApiError> {
-        self.own(name).await?;
-        self.api.delete(&path_segment(name), params).await.map_err(upstream)?;
+    async fn delete(&self, name: &str, mut params: DeleteParams) -> Result<Response, ApiError> {
+        let saved = self.own(name).await?;
+        // Another user may create a search of this name in between.
+        let preconditions = params.preconditions.get_or_insert_default();
+        preconditions.uid = preconditions.uid.take().or(saved.metadata.uid);
+        self.api.delete(&path_segment(name), &params).await.map_err(upstream)?;
         let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success",
             "details": {"name": name, "group": GROUP, "kind": PLURAL}});
         Ok(reply(StatusCode::OK, &status))

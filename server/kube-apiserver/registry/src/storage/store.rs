@@ -109,14 +109,12 @@ impl Store {
 
     /// The objects of one namespace (all when empty), as they are stored, without unreadable ones.
     pub fn objects(&self, table: &ResourceKey, namespace: &str) -> Vec<Value> {
-        let records = self.records(table, namespace);
-        records.iter().filter_map(|record| record.body.value(record.revision).ok()).collect()
+        self.records(table, namespace).iter().filter_map(|record| readable(table, record)).collect()
     }
 
     /// An object as it is stored; `None` if it is absent or unreadable.
     pub fn object(&self, table: &ResourceKey, key: &ObjectKey) -> Option<Value> {
-        let record = self.get(table, key)?;
-        record.body.value(record.revision).ok()
+        readable(table, &self.get(table, key)?)
     }
 
     pub fn count(&self, table: &ResourceKey) -> usize {
@@ -371,4 +369,10 @@ fn publish(shared: &Shared, entries: Vec<Entry>) {
         index.wake(table);
     }
     shared.progress.send_replace(index.revision());
+}
+
+/// The object of a record; logs why it cannot be read.
+fn readable(table: &ResourceKey, record: &Record) -> Option<Value> {
+    let read = record.body.value(record.revision);
+    read.inspect_err(|error| tracing::error!(?table, key = ?record.key, %error, "a stored object cannot be read")).ok()
 }

@@ -21,7 +21,6 @@ use crowsnest_registry::admission::expression::{self, Inputs};
 use crowsnest_registry::admission::{Admission, Attributes, Mutation, Operation, Validation};
 use crowsnest_registry::resource::Gvr;
 use crowsnest_registry::storage::{ResourceKey, Revision};
-use serde::Deserialize as _;
 use serde_json::Value;
 
 use self::client::WebhookClient;
@@ -317,6 +316,9 @@ fn denied(webhook: &str, status: &Value) -> ApiError {
     let mut error = ApiError::new(Reason::BadRequest, message);
     error.code = code.unwrap_or(400);
     error.reason = reason;
-    error.details = status.get("details").and_then(|details| Details::deserialize(details).ok()).map(Box::new);
+    error.details = status
+        .get("details")
+        .filter(|details| details.is_object())
+        .map(|details| Box::new(Details::from_json(details)));
     error
 }
