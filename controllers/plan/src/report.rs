@@ -193,6 +193,9 @@ pub struct OverrideReport {
     pub policy: PolicyName,
     pub overriders: Overriders,
     pub differences: Vec<Difference>,
+    /// Parts of the object that changed although no overrider names them, and why.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
 }
 
 impl OverrideReport {
@@ -202,6 +205,7 @@ impl OverrideReport {
             policy: PolicyName::overriding(step.cluster_scoped, namespace, &step.policy),
             overriders: step.overriders.clone(),
             differences: step.differences.clone(),
+            notes: step.notes.clone(),
         });
         told.collect()
     }

@@ -10,8 +10,8 @@ use super::OverrideError;
 use crowsnest_apimachinery::unstructured::{self, text};
 
 /// Overrides the image at the predicate's path, or every container's image where there is no predicate. Init
-/// containers are left alone, as in Karmada.
-pub fn apply(manifest: &mut Value, overrider: &ImageOverrider) -> Result<(), OverrideError> {
+/// containers are left alone, as in Karmada. Digests that no longer apply are removed; the result has a note for each.
+pub fn apply(manifest: &mut Value, overrider: &ImageOverrider) -> Result<Vec<String>, OverrideError> {
     if let Some(predicate) = &overrider.predicate {
         let path = &predicate.path;
         let image =
@@ -19,14 +19,17 @@ pub fn apply(manifest: &mut Value, overrider: &ImageOverrider) -> Result<(), Ove
         if !path.starts_with('/') {
             return Err(OverrideError::ImagePath);
         }
-        *image = overridden(image, overrider)?;
-        return Ok(());
+        let overridden = overridden(image, overrider)?;
+        *image = overridden.image;
+        return Ok(Vec::from_iter(overridden.note));
     }
+    let mut notes = Vec::new();
     for container in super::containers(manifest).into_iter().flatten() {
-        let image = overridden(text(container, &["image"]), overrider)?;
+        let Overridden { image, note } = overridden(text(container, &["image"]), overrider)?;
         unstructured::set(container, &["image"], Value::String(image));
+        notes.extend(note);
     }
-    Ok(())
+    Ok(notes)
 }
 
 /// Walks a `/`-separated path of keys and list indices (no escapes) to the key that holds the image.
@@ -58,6 +61,8 @@ fn image_at<'a>(manifest: &'a mut Value, path: &str) -> Result<&'a mut String, S
     }
 }
 
+/// Parts of an image reference; empty where the reference has none. A reference may have a tag and a digest: container runtimes pull by
+/// the digest then.
 struct Image {
     registry: String,
     repository: String,
@@ -83,7 +88,6 @@ static DIGEST: LazyLock<Regex> =
     LazyLock::new(|| pattern(r"^[A-Za-z][A-Za-z0-9]*(?:[-_+.][A-Za-z][A-Za-z0-9]*)*:[0-9a-fA-F]{32,}$"));
 
 impl Image {
-    /// A digest beside a tag is dropped, as Karmada does.
     fn parse(image: &str) -> Result<Self, &'static str> {
         let Some(parts) = REFERENCE.captures(image) else {
             return Err(match image {
@@ -107,32 +111,35 @@ impl Image {
             registry: registry.to_owned(),
             repository: repository.to_owned(),
             tag: tag.to_owned(),
-            digest: if tag.is_empty() { digest.to_owned() } else { String::new() },
+            digest: digest.to_owned(),
         })
     }
 
+    /// Sets the tag, or the digest if the text is one. A digest identifies the content of one tag, so it does not stay with another.
+    /// Text that is neither changes nothing, as in Karmada.
     fn set_tag_or_digest(&mut self, text: &str) {
         if TAG.is_match(text) {
-            (self.tag, self.digest) = (text.to_owned(), String::new());
+            if self.tag != text {
+                self.digest.clear();
+            }
+            text.clone_into(&mut self.tag);
         } else if DIGEST.is_match(text) {
             (self.tag, self.digest) = (String::new(), text.to_owned());
         }
     }
 
+    /// Removes the tag, or the digest of a reference without a tag.
     fn remove_tag_or_digest(&mut self) {
         if self.tag.is_empty() { self.digest.clear() } else { self.tag.clear() }
     }
 
     fn render(&self) -> String {
-        let name = match self.registry.as_str() {
-            "" => self.repository.clone(),
-            registry => format!("{registry}/{}", self.repository),
+        let part = |text: &str, before: &str, after: &str| match text {
+            "" => String::new(),
+            text => format!("{before}{text}{after}"),
         };
-        match (self.tag.as_str(), self.digest.as_str()) {
-            ("", "") => name,
-            ("", digest) => format!("{name}@{digest}"),
-            (tag, _) => format!("{name}:{tag}"),
-        }
+        [part(&self.registry, "", "/"), self.repository.clone(), part(&self.tag, ":", ""), part(&self.digest, "@", "")]
+            .concat()
     }
 }
 
@@ -162,8 +169,15 @@ fn edit(component: &mut String, overrider: &ImageOverrider) {
     }
 }
 
-fn overridden(image: &str, overrider: &ImageOverrider) -> Result<String, OverrideError> {
+struct Overridden {
+    image: String,
+    /// Which digest was removed together with its tag.
+    note: Option<String>,
+}
+
+fn overridden(image: &str, overrider: &ImageOverrider) -> Result<Overridden, OverrideError> {
     let mut parts = Image::parse(image).map_err(|reason| OverrideError::Image { image: image.to_owned(), reason })?;
+    let digest = parts.digest.clone();
     match &overrider.component {
         ImageComponent::Registry => edit(&mut parts.registry, overrider),
         ImageComponent::Repository => edit(&mut parts.repository, overrider),
@@ -177,13 +191,22 @@ fn overridden(image: &str, overrider: &ImageOverrider) -> Result<String, Overrid
         },
         ImageComponent::Other(component) => return Err(OverrideError::Component(component.clone())),
     }
-    Ok(parts.render())
+    let removed = !digest.is_empty() && parts.digest.is_empty() && !parts.tag.is_empty();
+    let note = removed.then(|| format!("{digest} is removed from {image}: it does not identify tag {}", parts.tag));
+    Ok(Overridden { image: parts.render(), note })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use rstest::rstest;
+
+    macro_rules! digest {
+        () => {
+            "sha256:50d858e0985ecc7f60418aaf0cc5ab587f42c2570a884095a9e8ccacd0f6545c"
+        };
+    }
+    const PINNED: &str = concat!("r.io/team/app:v1@", digest!());
 
     #[rstest]
     #[case::registry_replace("nginx:1.25", "Registry", "replace", "r.io:5000", "r.io:5000/nginx:1.25")]
@@ -200,6 +223,16 @@ mod tests {
     )]
     #[case::neither_tag_nor_digest("nginx:1", "Tag", "replace", "a/b", "nginx:1")]
     #[case::tag_remove("nginx:1", "Tag", "remove", "", "nginx")]
+    #[case::registry_of_pinned(PINNED, "Registry", "replace", "m.io", concat!("m.io/team/app:v1@", digest!()))]
+    #[case::registry_removed(PINNED, "Registry", "remove", "", concat!("team/app:v1@", digest!()))]
+    #[case::repository_of_pinned(PINNED, "Repository", "add", "-x", concat!("r.io/team/app-x:v1@", digest!()))]
+    #[case::tag_of_pinned(PINNED, "Tag", "replace", "v2", "r.io/team/app:v2")]
+    #[case::tag_added(PINNED, "Tag", "add", "-alpine", "r.io/team/app:v1-alpine")]
+    #[case::same_tag(PINNED, "Tag", "replace", "v1", PINNED)]
+    #[case::tag_removed(PINNED, "Tag", "remove", "", concat!("r.io/team/app@", digest!()))]
+    #[case::invalid_tag(PINNED, "Tag", "replace", "a/b", PINNED)]
+    #[case::digest_removed(concat!("app@", digest!()), "Tag", "remove", "", "app")]
+    #[case::registry_of_digest(concat!("app@", digest!()), "Registry", "add", "m.io", concat!("m.io/app@", digest!()))]
     fn images(
         #[case] image: &str,
         #[case] component: &str,
@@ -213,6 +246,10 @@ mod tests {
             operator: operator.into(),
             value: value.to_owned(),
         };
-        assert_eq!(overridden(image, &overrider).as_deref(), Ok(expected));
+        let Overridden { image: result, note } = overridden(image, &overrider).expect("a valid image");
+        assert_eq!(result, expected);
+        let removed = (image == PINNED && !result.contains('@'))
+            .then(|| format!("{} is removed from {PINNED}: it does not identify tag {}", digest!(), &result[14..]));
+        assert_eq!(note, removed);
     }
 }

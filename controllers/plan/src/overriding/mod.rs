@@ -138,11 +138,17 @@ fn apply_scope(
     Ok(applied)
 }
 
-/// Applies one rule of a policy. A namespaced policy must leave the identity of the object unchanged.
-fn apply_rule(manifest: &mut Value, policy: &str, overriders: &Overriders, cluster_scoped: bool) -> Result<(), Failed> {
+/// Applies one rule of a policy. A namespaced policy must leave the identity of the object unchanged. The result has a note for each part
+/// of the object that changed although no overrider names it.
+fn apply_rule(
+    manifest: &mut Value,
+    policy: &str,
+    overriders: &Overriders,
+    cluster_scoped: bool,
+) -> Result<Vec<String>, Failed> {
     let own = (!cluster_scoped).then(|| Identity::of(manifest));
     let applied = apply_overriders(manifest, overriders);
-    let checked = applied.and_then(|()| own.map_or(Ok(()), |own| own.check(manifest)));
+    let checked = applied.and_then(|notes| own.map_or(Ok(()), |own| own.check(manifest)).map(|()| notes));
     checked.map_err(|error| Failed { policy: policy.to_owned(), cluster_scoped, error: Box::new(error) })
 }
 
@@ -214,9 +220,10 @@ fn rules(spec: &OverrideSpec) -> impl Iterator<Item = (Option<&crowsnest_api::po
     spec.override_rules.iter().map(|rule| (rule.target_cluster.as_ref(), &rule.overriders)).chain(single)
 }
 
-fn apply_overriders(manifest: &mut Value, overriders: &Overriders) -> Result<(), OverrideError> {
+fn apply_overriders(manifest: &mut Value, overriders: &Overriders) -> Result<Vec<String>, OverrideError> {
+    let mut notes = Vec::new();
     for overrider in &overriders.image_overrider {
-        image::apply(manifest, overrider)?;
+        notes.extend(image::apply(manifest, overrider)?);
     }
     for overrider in &overriders.command_overrider {
         command::apply(manifest, "command", overrider);
@@ -241,7 +248,7 @@ fn apply_overriders(manifest: &mut Value, overriders: &Overriders) -> Result<(),
             value: entry.value.as_ref().map(|value| &value.0),
         }),
     )?;
-    if unstructured::kind(manifest).is_empty() { Err(OverrideError::NoKind(manifest.to_string())) } else { Ok(()) }
+    if unstructured::kind(manifest).is_empty() { Err(OverrideError::NoKind(manifest.to_string())) } else { Ok(notes) }
 }
 
 /// Where a workload kind keeps its containers; overriders of images, commands and arguments know these kinds only.

@@ -18,6 +18,9 @@ pub struct Step {
     pub policy: String,
     pub overriders: Overriders,
     pub differences: Vec<Difference>,
+    /// Parts of the object that changed although no overrider names them, and why.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
 }
 
 /// All rules that were applied, in their order.
@@ -53,13 +56,16 @@ pub fn apply(
     for (cluster_scoped, policies) in [(true, cluster_wide), (false, of_namespace)] {
         for (policy, overriders) in matching(manifest, cluster, policies) {
             let before = manifest.clone();
-            if let Err(failed) = apply_rule(manifest, policy, overriders, cluster_scoped) {
-                traced.failed = Some(failed);
-                return traced;
-            }
+            let notes = match apply_rule(manifest, policy, overriders, cluster_scoped) {
+                Ok(notes) => notes,
+                Err(failed) => {
+                    traced.failed = Some(failed);
+                    return traced;
+                }
+            };
             let (differences, _) = differences(&before, manifest, Compared::Versions);
             let (policy, overriders) = (policy.to_owned(), overriders.clone());
-            traced.steps.push(Step { cluster_scoped, policy, overriders, differences });
+            traced.steps.push(Step { cluster_scoped, policy, overriders, differences, notes });
         }
     }
     traced

@@ -315,7 +315,8 @@ pub(crate) fn overrides(out: &mut dyn Write, clusters: &[Value], name: &str) -> 
             if changes.is_empty() {
                 line("changes nothing that is shown".to_owned());
             }
-            changes.iter().for_each(|change| line(difference(change)));
+            changes.iter().map(difference).for_each(&mut line);
+            list(rule, "notes").iter().filter_map(Value::as_str).map(str::to_owned).for_each(&mut line);
         }
     }
     section(out, &["CLUSTER", "OVERRIDE", "CHANGES"], rows)
