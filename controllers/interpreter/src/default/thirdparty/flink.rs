@@ -56,13 +56,13 @@ fn task_managers(template: &Value) -> Result<i32, NoAnswer> {
 fn replicas(template: &Value) -> Result<Needs, NoAnswer> {
     let pod = given(template, &POD);
     let mut requests = Vec::new();
-    for resource in ["cpu", "memory"] {
-        let of = |manager| given(template, &["spec", manager, "resource", resource]);
-        let larger = match (of(JOB_MANAGER), of(TASK_MANAGER)) {
-            (Some(job), Some(task)) if pods::quantity(job)? > pods::quantity(task)? => Some(job),
+    for (resource, read) in [("cpu", pods::quantity as fn(&Value) -> Result<Quantity, NoAnswer>), ("memory", memory)] {
+        let of = |manager| given(template, &["spec", manager, "resource", resource]).map(read).transpose();
+        let larger = match (of(JOB_MANAGER)?, of(TASK_MANAGER)?) {
+            (Some(job), Some(task)) if job > task => Some(job),
             (job, task) => task.or(job),
         };
-        requests.extend(larger.map(|amount| (resource, amount.clone())));
+        requests.extend(larger.map(|amount| (resource, json!(amount.to_string()))));
     }
     let needs = ReplicaRequirements {
         node_claim: pod.map_or(Ok(None), |pod| pods::node_claim(pod, false))?,
@@ -77,7 +77,7 @@ fn components(template: &Value) -> Result<Vec<Component>, NoAnswer> {
     let component = |name: &str, manager: &str, replicas| -> Result<Component, NoAnswer> {
         let of = |resource| given(template, &["spec", manager, "resource", resource]).cloned();
         let pod = given(template, &POD);
-        let memory = of("memory").map(|memory| pods::quantity(&memory)).transpose()?.map(plain);
+        let memory = of("memory").map(|amount| memory(&amount)).transpose()?.map(plain);
         let requests = [("cpu", of("cpu")), ("memory", memory)];
         let requests = requests.into_iter().filter_map(|(resource, amount)| Some((resource, amount?)));
         let needs = ComponentReplicaRequirements {
@@ -92,6 +92,35 @@ fn components(template: &Value) -> Result<Vec<Component>, NoAnswer> {
         component("taskmanager", TASK_MANAGER, task_managers(template)?)?,
     ])
 }
+
+/// An amount of memory: Flink's operator reads it as a [`memory_size`] first, and as a quantity of Kubernetes if it is none. `2048m` is
+/// 2 GiB, and so is `2Gi`.
+fn memory(amount: &Value) -> Result<Quantity, NoAnswer> {
+    match amount.as_str().and_then(memory_size) {
+        Some(bytes) => pods::quantity(&json!(bytes)),
+        None => pods::quantity(amount),
+    }
+}
+
+/// Bytes of a `MemorySize` of Flink (org.apache.flink.configuration.MemorySize): a whole number and a unit, of which case does not
+/// matter, or bytes without one.
+fn memory_size(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let end = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    let unit = unit.trim().to_lowercase();
+    let exponent = MEMORY_UNITS.iter().position(|names| names.contains(&unit.as_str()))?;
+    number.parse::<u64>().ok()?.checked_mul(1 << (10 * exponent))
+}
+
+/// Names of each unit of memory, which is 1024 of the one before.
+const MEMORY_UNITS: [&[&str]; 5] = [
+    &["", "b", "bytes"],
+    &["k", "kb", "kibibytes"],
+    &["m", "mb", "mebibytes"],
+    &["g", "gb", "gibibytes"],
+    &["t", "tb", "tebibytes"],
+];
 
 /// The amount as a number without a unit.
 fn plain(quantity: Quantity) -> Value {
@@ -128,4 +157,30 @@ fn aggregate(template: &Value, members: &[MemberStatus<'_>]) -> Map<String, Valu
         put(&mut status, field, Some(value));
     }
     status
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case::mebibytes("2048m", Some("2147483648"))]
+    #[case::with_blanks(" 2048 MB ", Some("2147483648"))]
+    #[case::gibibytes("1g", Some("1073741824"))]
+    #[case::case_does_not_matter("1G", Some("1073741824"))]
+    #[case::named("1 gibibytes", Some("1073741824"))]
+    #[case::tebibytes("2tb", Some("2199023255552"))]
+    #[case::kibibytes("512K", Some("524288"))]
+    #[case::bytes("1024", Some("1024"))]
+    #[case::quantity("1Gi", Some("1Gi"))]
+    #[case::quantity_with_exponent("1e9", Some("1e9"))]
+    #[case::fraction_of_quantity("1.5Gi", Some("1536Mi"))]
+    #[case::fraction("1.5g", None)]
+    #[case::too_large("99999999999999t", None)]
+    #[case::neither("lots", None)]
+    #[case::empty("", None)]
+    fn memory_in_either_syntax(#[case] text: &str, #[case] expected: Option<&str>) {
+        assert_eq!(memory(&json!(text)).ok().map(|amount| amount.to_string()).as_deref(), expected);
+    }
 }
