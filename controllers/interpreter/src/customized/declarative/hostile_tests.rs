@@ -32,7 +32,9 @@ fn ended(script: &str, time: Duration) -> (Result<Json, ScriptError>, Result<(),
         Err(error) => return (Err(error.into()), Ok(())),
     };
     let object = json!({"metadata": {"name": "web"}, "spec": {"replicas": 3}});
-    let ended = run_in(&lua, script, "ReflectStatus", &[&object], |status, _| table("replica", &status, &[]));
+    let ended = run_in(&lua, script, "ReflectStatus", &[&object], |exchange, status, _| {
+        table(exchange, "replica", &status, &[])
+    });
     let (took, memory) = (cpu_time() - began, lua.used_memory());
     let message = ended.as_ref().err().map_or(0, |error| error.to_string().len());
     let within = match took <= time + LATER && memory <= MOST_MEMORY && message <= LONGEST_MESSAGE + 256 {

@@ -5,7 +5,7 @@ use crowsnest_apimachinery::quantity::Quantity;
 use mlua::{Function, Lua, Table, Value, Variadic};
 
 use super::budget::Budget;
-use super::values::{to_json, to_lua};
+use super::values::Exchange;
 use super::{TOO_LATE, type_of};
 use crate::default::dependencies::of_pod_spec;
 use crate::default::replicas::pod_requirements;
@@ -68,9 +68,9 @@ fn amount_of(arguments: Variadic<Value>) -> mlua::Result<f64> {
     }
 }
 
-fn pod_template(function: &str, template: &Value) -> mlua::Result<serde_json::Value> {
+fn pod_template(lua: &Lua, function: &str, template: &Value) -> mlua::Result<serde_json::Value> {
     match template {
-        Value::Table(_) => to_json(template, &[]).map_err(mlua::Error::external),
+        Value::Table(_) => Exchange::new(lua)?.to_json(template, &[]).map_err(mlua::Error::external),
         other => Err(bad_argument(1, function, "table", other)),
     }
 }
@@ -79,11 +79,13 @@ fn requirements(lua: &Lua, arguments: Variadic<Value>) -> mlua::Result<Value> {
     let [template] = arguments.as_slice() else {
         return Err(mlua::Error::runtime("getPodRequirements only accepts one argument"));
     };
-    let template = pod_template("accuratePodRequirements", template)?;
+    let template = pod_template(lua, "accuratePodRequirements", template)?;
     let requirements = template.get("spec").and_then(pod_requirements);
     match requirements {
         None => Ok(Value::Nil),
-        Some(requirements) => to_lua(lua, &serde_json::to_value(requirements).map_err(mlua::Error::external)?),
+        Some(requirements) => {
+            Exchange::new(lua)?.push(&serde_json::to_value(requirements).map_err(mlua::Error::external)?)
+        }
     }
 }
 
@@ -92,7 +94,7 @@ fn dependencies(lua: &Lua, arguments: Variadic<Value>) -> mlua::Result<Value> {
     let [template, namespace] = arguments.as_slice() else {
         return Err(mlua::Error::runtime("getPodDependencies only accepts two argument"));
     };
-    let template = pod_template(FUNCTION, template)?;
+    let template = pod_template(lua, FUNCTION, template)?;
     let namespace = match namespace {
         Value::Nil => "default".to_owned(),
         Value::String(text) => text.to_str()?.to_owned(),
@@ -101,5 +103,5 @@ fn dependencies(lua: &Lua, arguments: Variadic<Value>) -> mlua::Result<Value> {
         other => return Err(bad_argument(2, FUNCTION, "string", other)),
     };
     let needed = of_pod_spec(template.get("spec"), &namespace);
-    to_lua(lua, &serde_json::to_value(needed).map_err(mlua::Error::external)?)
+    Exchange::new(lua)?.push(&serde_json::to_value(needed).map_err(mlua::Error::external)?)
 }

@@ -21,6 +21,7 @@ use mlua::{Function, Lua, MultiValue, Value};
 use serde::de::DeserializeOwned;
 use serde_json::{Value as Json, json};
 
+use self::values::Exchange;
 use crate::default::dependencies;
 use crowsnest_plan::dependencies::Dependency;
 
@@ -108,7 +109,7 @@ fn run<T>(
     script: &str,
     function: &'static str,
     arguments: &[&Json],
-    read: impl FnOnce(Value, Value) -> Result<T, ScriptError>,
+    read: impl FnOnce(&Exchange<'_>, Value, Value) -> Result<T, ScriptError>,
 ) -> Result<T, ScriptError> {
     run_in(&sandbox::machine(LONGEST_RUN)?, script, function, arguments, read)
 }
@@ -118,17 +119,18 @@ fn run_in<T>(
     script: &str,
     function: &'static str,
     arguments: &[&Json],
-    read: impl FnOnce(Value, Value) -> Result<T, ScriptError>,
+    read: impl FnOnce(&Exchange<'_>, Value, Value) -> Result<T, ScriptError>,
 ) -> Result<T, ScriptError> {
     load(lua, script)?.call::<()>(())?;
     let Value::Function(called) = lua.globals().get::<Value>(function)? else {
         return Err(ScriptError::NoFunction(function));
     };
+    let mut exchange = Exchange::new(lua)?;
     let arguments: MultiValue =
-        arguments.iter().map(|argument| values::to_lua(lua, argument)).collect::<mlua::Result<_>>()?;
+        arguments.iter().map(|argument| exchange.push(argument)).collect::<mlua::Result<_>>()?;
     let mut results = called.call::<MultiValue>(arguments)?;
     let mut next = || results.pop_front().unwrap_or_default();
-    read(next(), next())
+    read(&exchange, next(), next())
 }
 
 /// Lua's name of the value's type; to Lua all numbers are alike.
@@ -136,9 +138,14 @@ fn type_of(value: &Value) -> &'static str {
     if matches!(value, Value::Integer(_)) { "number" } else { value.type_name() }
 }
 
-fn table(what: &'static str, value: &Value, references: &[&Json]) -> Result<Json, ScriptError> {
+fn table(
+    exchange: &Exchange<'_>,
+    what: &'static str,
+    value: &Value,
+    references: &[&Json],
+) -> Result<Json, ScriptError> {
     match value {
-        Value::Table(_) => values::to_json(value, references),
+        Value::Table(_) => exchange.to_json(value, references),
         other => Err(ScriptError::Type { what, wanted: "table", found: type_of(other) }),
     }
 }
@@ -148,14 +155,18 @@ fn decoded<T: DeserializeOwned>(function: &'static str, json: Json) -> Result<T,
 }
 
 /// A table that must be a list; an empty one looks like any other empty table.
-fn list<T: DeserializeOwned>(function: &'static str, value: &Value) -> Result<Vec<T>, ScriptError> {
-    decoded(function, table("requires", value, &[&json!([])])?)
+fn list<T: DeserializeOwned>(
+    exchange: &Exchange<'_>,
+    function: &'static str,
+    value: &Value,
+) -> Result<Vec<T>, ScriptError> {
+    decoded(function, table(exchange, "requires", value, &[&json!([])])?)
 }
 
 /// `GetReplicas(obj)`: how many, and what each needs.
 pub fn replicas(script: &str, object: &Json) -> Result<(i32, Option<ReplicaRequirements>), ScriptError> {
     const FUNCTION: &str = "GetReplicas";
-    run(script, FUNCTION, &[object], |count, requirements| {
+    run(script, FUNCTION, &[object], |exchange, count, requirements| {
         let count = match count {
             Value::Integer(count) => i32::try_from(count).unwrap_or(i32::MAX),
             Value::Number(count) => count as i32,
@@ -165,7 +176,7 @@ pub fn replicas(script: &str, object: &Json) -> Result<(i32, Option<ReplicaRequi
         };
         let requirements = match requirements {
             Value::Nil => None,
-            value => Some(decoded(FUNCTION, table("requires", &value, &[])?)?),
+            value => Some(decoded(FUNCTION, table(exchange, "requires", &value, &[])?)?),
         };
         Ok((count, requirements))
     })
@@ -174,38 +185,46 @@ pub fn replicas(script: &str, object: &Json) -> Result<(i32, Option<ReplicaRequi
 /// `GetComponents(obj)`: the same of each of several pod templates.
 pub fn components(script: &str, object: &Json) -> Result<Vec<Component>, ScriptError> {
     const FUNCTION: &str = "GetComponents";
-    run(script, FUNCTION, &[object], |found, _| match found {
+    run(script, FUNCTION, &[object], |exchange, found, _| match found {
         Value::Nil => Ok(Vec::new()),
-        Value::Table(_) => list(FUNCTION, &found),
+        Value::Table(_) => list(exchange, FUNCTION, &found),
         other => Err(ScriptError::Components(type_of(&other))),
     })
 }
 
 /// `ReviseReplica(obj, replica)`: the object with that many replicas.
 pub fn revise(script: &str, object: &Json, replicas: i32) -> Result<Json, ScriptError> {
-    run(script, "ReviseReplica", &[object, &json!(replicas)], |revised, _| table("requires", &revised, &[object]))
+    run(script, "ReviseReplica", &[object, &json!(replicas)], |exchange, revised, _| {
+        table(exchange, "requires", &revised, &[object])
+    })
 }
 
 /// `Retain(desiredObj, observedObj)`: the desired object with what the member decides.
 pub fn retain(script: &str, desired: &Json, observed: &Json) -> Result<Json, ScriptError> {
-    run(script, "Retain", &[desired, observed], |retained, _| table("requires", &retained, &[desired, observed]))
+    run(script, "Retain", &[desired, observed], |exchange, retained, _| {
+        table(exchange, "requires", &retained, &[desired, observed])
+    })
 }
 
 /// `AggregateStatus(desiredObj, statusItems)`: the template with its members' statuses in it.
 pub fn aggregate(script: &str, object: &Json, items: &[AggregatedStatusItem]) -> Result<Json, ScriptError> {
     const FUNCTION: &str = "AggregateStatus";
     let items = serde_json::to_value(items).map_err(|source| ScriptError::Shape { function: FUNCTION, source })?;
-    run(script, FUNCTION, &[object, &items], |aggregated, _| table("requires", &aggregated, &[object]))
+    run(script, FUNCTION, &[object, &items], |exchange, aggregated, _| {
+        table(exchange, "requires", &aggregated, &[object])
+    })
 }
 
 /// `ReflectStatus(obj)`: what of a member's object is reported.
 pub fn reflect(script: &str, object: &Json) -> Result<Json, ScriptError> {
-    run(script, "ReflectStatus", &[object], |status, _| table("replica", &status, object.get("status").as_slice()))
+    run(script, "ReflectStatus", &[object], |exchange, status, _| {
+        table(exchange, "replica", &status, object.get("status").as_slice())
+    })
 }
 
 /// `InterpretHealth(obj)`.
 pub fn health(script: &str, object: &Json) -> Result<bool, ScriptError> {
-    run(script, "InterpretHealth", &[object], |healthy, _| match healthy {
+    run(script, "InterpretHealth", &[object], |_, healthy, _| match healthy {
         Value::Boolean(healthy) => Ok(healthy),
         other => Err(ScriptError::Type { what: "health", wanted: "bool", found: type_of(&other) }),
     })
@@ -213,7 +232,8 @@ pub fn health(script: &str, object: &Json) -> Result<bool, ScriptError> {
 
 /// `GetDependencies(obj)`: what has to go where the object goes.
 pub fn dependencies(script: &str, object: &Json) -> Result<Vec<Dependency>, ScriptError> {
-    let needed = run(script, "GetDependencies", &[object], |needed, _| list("GetDependencies", &needed))?;
+    let needed =
+        run(script, "GetDependencies", &[object], |exchange, needed, _| list(exchange, "GetDependencies", &needed))?;
     dependencies::verify(&needed).map_err(ScriptError::Dependencies)?;
     Ok(needed)
 }

@@ -66,6 +66,43 @@ fn empty_tables_mean_what_stood_there() {
     assert_eq!(retain(script, &desired, &observed).expect("an object"), expected);
 }
 
+/// What a script leaves as it is, moves or copies keeps its type, its exact number and its nulls.
+#[rstest]
+#[case::inserted("table.insert(desired.steps, 2, {weight = 20})",
+    json!({"steps": [{"weight": 5}, {"weight": 20}, {"pause": {}}, {"templates": []}, null], "seed": 9_007_199_254_740_993_i64}))]
+#[case::removed("table.remove(desired.steps, 1)",
+    json!({"steps": [{"pause": {}}, {"templates": []}, null], "seed": 9_007_199_254_740_993_i64}))]
+#[case::emptied("while #desired.steps > 0 do table.remove(desired.steps) end",
+    json!({"steps": [], "seed": 9_007_199_254_740_993_i64}))]
+#[case::moved("desired.first = desired.steps[2] desired.steps = nil", json!({"first": {"pause": {}}, "seed": 9_007_199_254_740_993_i64}))]
+#[case::renamed("desired.other = desired.seed desired.seed = 1 desired.steps = nil", json!({"other": 9_007_199_254_740_993_i64, "seed": 1}))]
+#[case::from_the_member("desired.steps = nil desired.seed = observed.seed desired.none = observed.none",
+    json!({"seed": i64::MAX, "none": {"a": null}}))]
+#[case::copied("local copy = {} for i, step in ipairs(desired.steps) do copy[i] = step end desired.steps = copy",
+    json!({"steps": [{"weight": 5}, {"pause": {}}, {"templates": []}, null], "seed": 9_007_199_254_740_993_i64}))]
+#[case::new_where_another_item_has_it("desired.steps = {{pause = {}}, {templates = {}}}",
+    json!({"steps": [{"pause": {}}, {"templates": []}], "seed": 9_007_199_254_740_993_i64}))]
+#[case::emptied_by_a_new_one("desired.steps = {}", json!({"steps": [], "seed": 9_007_199_254_740_993_i64}))]
+#[case::new("desired.steps = nil desired.fresh = {}", json!({"seed": 9_007_199_254_740_993_i64}))]
+#[case::computed("desired.steps = nil desired.seed = 2 ^ 40 + 1", json!({"seed": 1_099_511_627_777_i64}))]
+fn values_pass_unchanged(#[case] change: &str, #[case] expected: Json) {
+    let steps = json!([{"weight": 5}, {"pause": {}}, {"templates": []}, null]);
+    let desired = json!({"steps": steps, "seed": 9_007_199_254_740_993_i64});
+    let observed = json!({"seed": i64::MAX, "none": {"a": null}});
+    let script = format!("function Retain(desired, observed) {change} return desired end");
+    assert_eq!(retain(&script, &desired, &observed).expect("an object"), expected);
+}
+
+/// Of two numbers with one double, that of the same field is meant.
+#[test]
+fn numbers_with_one_double_are_told_apart() {
+    let object = json!({"a": 9_007_199_254_740_993_i64, "b": 9_007_199_254_740_992_i64, "c": u64::MAX, "d": 0.1});
+    let script = "function Retain(desired, observed) return desired end";
+    assert_eq!(retain(script, &object, &object).expect("an object"), object);
+    let copied = "function Retain(d) return {b = d.b, a = d.a, c = d.c, d = d.d} end";
+    assert_eq!(retain(copied, &object, &object).expect("an object"), object);
+}
+
 #[test]
 fn adds_statuses_and_lists_needs() {
     let items: Vec<AggregatedStatusItem> = serde_json::from_value(json!([

@@ -1,162 +1,266 @@
 //! Kubernetes' JSON in Lua and back.
 //!
-//! Lua knows one kind of number and one of table, so what comes back is ambiguous: whole numbers become integers, and an
-//! empty table means what stood at its place in the objects the script was given, or nothing.
+//! Lua has doubles for all numbers, one type for lists and objects, and no null. So the tables that a script is given are remembered with
+//! the values that they were made from, and a result is read by them: what a script leaves as it is, moves or copies keeps its type, its
+//! exact number and its nulls.
 
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap};
 
 use mlua::{Lua, Table, Value};
 use serde_json::{Map, Number, Value as Json};
 
 use super::ScriptError;
 
-/// Deeper nesting than any object has; a table that holds itself ends here.
-const DEEPEST: usize = 128;
+/// Maximum nesting of a result; a table that contains itself ends here.
+const MAX_DEPTH: usize = 128;
 /// Maximum number of values and of text bytes in one result. A table may contain another one many times, so a small
 /// machine could describe a result that exceeds any memory.
-const MOST_VALUES: usize = 1_000_000;
-const MOST_TEXT: usize = 16 << 20;
+const MAX_VALUES: usize = 1_000_000;
+const MAX_TEXT: usize = 16 << 20;
+/// Maximum number of places in the arguments that are searched for the type of an empty table.
+const MAX_PLACES: usize = 256;
+/// From here on several whole numbers have the same double.
+const LARGE: f64 = (1_u64 << 53) as f64;
 
-pub(super) fn to_lua(lua: &Lua, json: &Json) -> mlua::Result<Value> {
-    Ok(match json {
-        Json::Null => Value::Nil,
-        Json::Bool(flag) => Value::Boolean(*flag),
-        Json::Number(number) => Value::Number(number.as_f64().unwrap_or_default()),
-        Json::String(text) => Value::String(lua.create_string(text)?),
-        Json::Array(items) => {
-            let table = lua.create_table_with_capacity(items.len(), 0)?;
-            for (index, item) in items.iter().enumerate() {
-                table.raw_set(index + 1, to_lua(lua, item)?)?;
-            }
-            Value::Table(table)
-        }
-        Json::Object(fields) => {
-            let table = lua.create_table_with_capacity(0, fields.len())?;
-            for (key, value) in fields {
-                table.raw_set(key.as_str(), to_lua(lua, value)?)?;
-            }
-            Value::Table(table)
-        }
-    })
+/// The arguments of one call, and the tables that were made from them.
+pub(super) struct Exchange<'a> {
+    lua: &'a Lua,
+    /// Table → index of its value in `sources`. It keeps the tables alive, so that no new one is taken for an old one.
+    identities: Table,
+    sources: Vec<&'a Json>,
+    /// Whole numbers too large for each to have a double of its own, by the bits of the double that stands for them.
+    large: HashMap<u64, Vec<&'a Number>>,
 }
 
-/// The JSON of what a script returned. An empty table becomes what `references` have in its place: `{}` or `[]`; where
-/// they have neither, the field is left out.
-pub(super) fn to_json(value: &Value, references: &[&Json]) -> Result<Json, ScriptError> {
-    let mut json = Encoding::default().value(value, 0)?;
-    if is_empty(&json) {
-        return Ok(empty_like(references).unwrap_or_else(|| Json::Object(Map::new())));
+impl<'a> Exchange<'a> {
+    pub(super) fn new(lua: &'a Lua) -> mlua::Result<Self> {
+        Ok(Self { lua, identities: lua.create_table()?, sources: Vec::new(), large: HashMap::new() })
     }
-    settle(&mut json, references);
-    Ok(json)
+
+    /// A Lua value with the content of `json`. Nulls in lists are null pointers, so that the list has no holes; other nulls are `nil`.
+    pub(super) fn push(&mut self, json: &'a Json) -> mlua::Result<Value> {
+        Ok(match json {
+            Json::Null => Value::Nil,
+            Json::Bool(flag) => Value::Boolean(*flag),
+            Json::Number(number) => Value::Number(self.double(number)),
+            Json::String(text) => Value::String(self.lua.create_string(text)?),
+            Json::Array(items) => {
+                let table = self.table(json, items.len(), 0)?;
+                for (index, item) in items.iter().enumerate() {
+                    let item = if item.is_null() { Value::NULL } else { self.push(item)? };
+                    table.raw_set(index + 1, item)?;
+                }
+                Value::Table(table)
+            }
+            Json::Object(fields) => {
+                let table = self.table(json, 0, fields.len())?;
+                for (key, value) in fields {
+                    table.raw_set(key.as_str(), self.push(value)?)?;
+                }
+                Value::Table(table)
+            }
+        })
+    }
+
+    fn table(&mut self, source: &'a Json, items: usize, fields: usize) -> mlua::Result<Table> {
+        let table = self.lua.create_table_with_capacity(items, fields)?;
+        self.identities.raw_set(&table, self.sources.len())?;
+        self.sources.push(source);
+        Ok(table)
+    }
+
+    fn double(&mut self, number: &'a Number) -> f64 {
+        let double = number.as_f64().unwrap_or_default();
+        if !number.is_f64() && double.abs() >= LARGE {
+            let numbers = self.large.entry(double.to_bits()).or_default();
+            if !numbers.contains(&number) {
+                numbers.push(number);
+            }
+        }
+        double
+    }
+
+    /// The JSON of what a script returned. An empty table that the script made becomes `{}` or `[]` if `references` have an object or a
+    /// list in its place; else the field is left out, as in Karmada.
+    pub(super) fn to_json(&self, value: &Value, references: &[&Json]) -> Result<Json, ScriptError> {
+        let mut reading =
+            Reading { exchange: self, references, path: Vec::new(), types: RefCell::default(), values: 0, text: 0 };
+        Ok(reading.value(value, None)?.unwrap_or_else(|| Json::Object(Map::new())))
+    }
+
+    fn source(&self, table: &Table) -> Result<Option<&'a Json>, ScriptError> {
+        let index: Option<usize> = self.identities.raw_get(table)?;
+        Ok(index.and_then(|index| self.sources.get(index)).copied())
+    }
 }
 
-/// Values and bytes that have been read of a result.
-#[derive(Default)]
-struct Encoding {
+/// A step from a value to one that it contains. Which item of a list it is does not matter for its type.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Step {
+    Field(String),
+    Item,
+}
+
+/// Type of an empty table.
+#[derive(Debug, Clone, Copy)]
+enum Empty {
+    Object,
+    List,
+}
+
+impl Empty {
+    fn of(json: &Json) -> Option<Self> {
+        match json {
+            Json::Object(_) => Some(Self::Object),
+            Json::Array(_) => Some(Self::List),
+            _ => None,
+        }
+    }
+
+    fn json(self) -> Json {
+        match self {
+            Self::Object => Json::Object(Map::new()),
+            Self::List => Json::Array(Vec::new()),
+        }
+    }
+}
+
+/// A result that is being read.
+struct Reading<'a> {
+    exchange: &'a Exchange<'a>,
+    references: &'a [&'a Json],
+    /// Place of the current value.
+    path: Vec<Step>,
+    /// Types of empty tables by their place.
+    types: RefCell<HashMap<Vec<Step>, Option<Empty>>>,
+    /// Values and bytes that have been read.
     values: usize,
     text: usize,
 }
 
-impl Encoding {
+impl Reading<'_> {
     fn count(&mut self, text: usize) -> Result<(), ScriptError> {
         self.values += 1;
         self.text = self.text.saturating_add(text);
-        match self.values > MOST_VALUES || self.text > MOST_TEXT {
+        match self.values > MAX_VALUES || self.text > MAX_TEXT {
             true => Err(ScriptError::Lua(format!(
-                "cannot encode more than {MOST_VALUES} values or {MOST_TEXT} bytes to JSON"
+                "cannot encode more than {MAX_VALUES} values or {MAX_TEXT} bytes to JSON"
             ))),
             false => Ok(()),
         }
     }
 
-    fn value(&mut self, value: &Value, depth: usize) -> Result<Json, ScriptError> {
+    /// `source` is what the table that holds this value had in its place. `None` for an empty table of unknown type.
+    fn value(&mut self, value: &Value, source: Option<&Json>) -> Result<Option<Json>, ScriptError> {
         let refused = |text: &str| ScriptError::Lua(text.to_owned());
         self.count(value.as_string().map_or(0, |text| text.as_bytes().len()))?;
-        Ok(match value {
+        Ok(Some(match value {
             Value::Nil => Json::Null,
+            value if value.is_null() => Json::Null,
             Value::Boolean(flag) => Json::Bool(*flag),
-            Value::Integer(whole) => Json::from(*whole),
-            Value::Number(number) => Json::Number(
-                Number::from_f64(*number).ok_or_else(|| ScriptError::Lua(format!("cannot encode {number} to JSON")))?,
-            ),
+            Value::Integer(whole) => self.original(*whole as f64, source).unwrap_or_else(|| Json::from(*whole)),
+            Value::Number(number) => match self.original(*number, source) {
+                Some(original) => original,
+                None => Number::from_f64(*number)
+                    .map(Json::Number)
+                    .ok_or_else(|| ScriptError::Lua(format!("cannot encode {number} to JSON")))?,
+            },
             Value::String(text) => {
                 Json::String(text.to_str().map_err(|_| refused("cannot encode a string that is not UTF-8"))?.to_owned())
             }
-            Value::Table(_) if depth >= DEEPEST => {
+            Value::Table(_) if self.path.len() >= MAX_DEPTH => {
                 return Err(refused("cannot encode recursively nested tables to JSON"));
             }
-            Value::Table(table) => self.table(table, depth)?,
+            Value::Table(table) => return self.table(table),
             other => return Err(ScriptError::Lua(format!("cannot encode {} to JSON", other.type_name()))),
-        })
+        }))
     }
 
-    fn table(&mut self, table: &Table, depth: usize) -> Result<Json, ScriptError> {
+    /// The number of the arguments that a double stands for: that of its place, or the only one with this double.
+    fn original(&self, double: f64, source: Option<&Json>) -> Option<Json> {
+        let same = |json: &&Json| json.as_number().and_then(Number::as_f64).is_some_and(|number| number == double);
+        if let Some(original) = source.filter(same) {
+            return Some(original.clone());
+        }
+        match self.exchange.large.get(&double.to_bits())?.as_slice() {
+            [only] => Some(Json::Number((*only).clone())),
+            _ => self.places().into_iter().find(same).cloned(),
+        }
+    }
+
+    fn table(&mut self, table: &Table) -> Result<Option<Json>, ScriptError> {
+        let source = self.exchange.source(table)?;
+        let mixed = || ScriptError::Lua("cannot encode mixed or invalid key types".to_owned());
         let mut items: BTreeMap<i64, Json> = BTreeMap::new();
         let mut fields = Map::new();
+        let mut is_empty = true;
         for pair in table.pairs::<Value, Value>() {
             let (key, value) = pair?;
-            let value = self.value(&value, depth + 1)?;
+            is_empty = false;
             match key {
-                Value::Integer(index) => drop(items.insert(index, value)),
+                Value::Integer(index) => {
+                    let own = usize::try_from(index - 1).ok().and_then(|index| source?.get(index));
+                    self.path.push(Step::Item);
+                    // Leaving an item out would move the others.
+                    let item = self.value(&value, own)?.unwrap_or_else(|| Empty::Object.json());
+                    items.insert(index, item);
+                }
                 Value::String(key) => {
                     self.count(key.as_bytes().len())?;
                     let key = key.to_str().map_err(ScriptError::from)?.to_owned();
-                    fields.insert(key, value);
+                    self.path.push(Step::Field(key.clone()));
+                    if let Some(value) = self.value(&value, source.and_then(|source| source.get(&key)))? {
+                        fields.insert(key, value);
+                    }
                 }
-                _ => return Err(ScriptError::Lua("cannot encode mixed or invalid key types".to_owned())),
+                _ => return Err(mixed()),
             }
+            self.path.pop();
+        }
+        for (key, _) in nulls(source).filter(|_| items.is_empty()) {
+            fields.entry(key.clone()).or_insert(Json::Null);
         }
         match (items.is_empty(), fields.is_empty()) {
-            (true, true) => Ok(Json::Array(Vec::new())),
-            (true, false) => Ok(Json::Object(fields)),
-            (false, false) => Err(ScriptError::Lua("cannot encode mixed or invalid key types".to_owned())),
+            (true, true) if is_empty => Ok(source.and_then(Empty::of).or_else(|| self.empty()).map(Empty::json)),
+            (true, _) => Ok(Some(Json::Object(fields))),
+            (false, false) => Err(mixed()),
             (false, true) if items.keys().copied().eq((1..).take(items.len())) => {
-                Ok(Json::Array(items.into_values().collect()))
+                Ok(Some(Json::Array(items.into_values().collect())))
             }
             (false, true) => Err(ScriptError::Lua("cannot encode sparse array".to_owned())),
         }
     }
-}
 
-fn is_empty(json: &Json) -> bool {
-    json.as_array().is_some_and(Vec::is_empty)
-}
-
-fn empty_like(references: &[&Json]) -> Option<Json> {
-    references.iter().find_map(|reference| match reference {
-        Json::Object(fields) if fields.is_empty() => Some(Json::Object(Map::new())),
-        Json::Array(items) if items.is_empty() => Some(Json::Array(Vec::new())),
-        _ => None,
-    })
-}
-
-/// Gives every empty table below `json` its meaning.
-fn settle(json: &mut Json, references: &[&Json]) {
-    match json {
-        Json::Object(fields) => fields.retain(|key, value| {
-            let below: Vec<&Json> = references.iter().filter_map(|reference| reference.get(key)).collect();
-            settle_child(value, &below).is_some()
-        }),
-        Json::Array(items) => {
-            for (index, item) in items.iter_mut().enumerate() {
-                let below: Vec<&Json> = references.iter().filter_map(|reference| reference.get(index)).collect();
-                // Leaving an item out would move the others.
-                if settle_child(item, &below).is_none() {
-                    *item = Json::Object(Map::new());
-                }
-            }
+    /// Type of the empty table in the current place.
+    fn empty(&self) -> Option<Empty> {
+        if let Some(known) = self.types.borrow().get(&self.path) {
+            return *known;
         }
-        _ => {}
+        let found = self.places().into_iter().find_map(Empty::of);
+        self.types.borrow_mut().insert(self.path.clone(), found);
+        found
+    }
+
+    /// Values of the references in the current place, and in that place of each item where the path leads through a list.
+    fn places(&self) -> Vec<&Json> {
+        let mut places: Vec<&Json> = self.references.to_vec();
+        for step in &self.path {
+            places = places
+                .into_iter()
+                .flat_map(|place| match (step, place) {
+                    (Step::Field(key), Json::Object(fields)) => Vec::from_iter(fields.get(key)),
+                    (Step::Item, Json::Array(items)) => items.iter().collect(),
+                    _ => Vec::new(),
+                })
+                .take(MAX_PLACES)
+                .collect();
+        }
+        places
     }
 }
 
-/// `None` for an empty table of which no reference says what it is.
-fn settle_child(value: &mut Json, references: &[&Json]) -> Option<()> {
-    if is_empty(value) {
-        *value = empty_like(references)?;
-    } else {
-        settle(value, references);
-    }
-    Some(())
+/// Fields of an object that are null.
+fn nulls(source: Option<&Json>) -> impl Iterator<Item = (&String, &Json)> {
+    source.and_then(Json::as_object).into_iter().flatten().filter(|(_, value)| value.is_null())
 }
