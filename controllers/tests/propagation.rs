@@ -18,6 +18,7 @@ mod scheduling;
 use home::{Home, builtin, custom, definition};
 use serde_json::{Value, json};
 
+use crowsnest_api::names::work_name;
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_controllers::runtime::dynamic_client::{Objects, Resource, Target};
 use crowsnest_index::RecordKey;
@@ -109,6 +110,52 @@ async fn a_config_map_goes_out_is_overridden_healed_and_taken_back() {
     control_plane.delete(Target::new(&binding(), "default", "app-configmap")).await.unwrap();
     home.gone(&m1, &config_map, "default", "app").await;
     home.gone(&control_plane, &binding(), "default", "app-configmap").await;
+    home.stop().await;
+}
+
+/// Karmada's proposal "dispatch-suspension": what it does not hold back is the deletion of the template.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_suspended_cluster_loses_nothing_until_it_is_resumed_or_the_template_is_deleted() {
+    let home = Home::start(&["m1", "m2"]).await;
+    let control_plane = home.objects();
+    let config_map = builtin("", "configmaps", "ConfigMap");
+    let work = custom("work.karmada.io", "v1alpha1", "works", "Work", true);
+    let template = json!({"apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "app", "namespace": "default"}, "data": {"a": "1"}});
+    control_plane.create(&config_map, "default", &template).await.unwrap();
+    let wanted = policy("p", "ConfigMap", "v1", json!({"clusterAffinity": {"clusterNames": ["m1", "m2"]}}));
+    control_plane.create(&propagation_policy(), "default", &wanted).await.unwrap();
+    let (m1, m2) = (home.member("m1"), home.member("m2"));
+    for member in [&m1, &m2] {
+        home.when(member, &config_map, "default", "app", |object| object["data"]["a"] == "1").await;
+    }
+    let place = |clusters: &[&str], suspended: &[&str]| {
+        json!({"spec": {"placement": {"clusterAffinity": {"clusterNames": clusters}},
+            "suspension": {"dispatchingOnClusters": {"clusterNames": suspended}}}})
+    };
+    let is_bound_to = |clusters: Value| move |object: &Value| object["spec"]["clusters"] == clusters;
+    let of_m1 = work_name("ConfigMap", "app", "default");
+
+    // It leaves m1 at the moment that m1 is suspended. The object in m1 stays as it is, even if somebody changes it there.
+    merge(&control_plane, &propagation_policy(), "p", place(&["m2"], &["m1"])).await;
+    home.when(&control_plane, &binding(), "default", "app-configmap", is_bound_to(json!([{"name": "m2"}]))).await;
+    let is_suspended = |work: &Value| work["spec"]["suspendDispatching"] == true;
+    home.when(&control_plane, &work, "karmada-es-m1", &of_m1, is_suspended).await;
+    merge(&control_plane, &config_map, "app", json!({"data": {"a": "2"}})).await;
+    home.when(&m2, &config_map, "default", "app", |object| object["data"]["a"] == "2").await;
+    home.quiet().await;
+    home.when(&m1, &config_map, "default", "app", |object| object["data"]["a"] == "1").await;
+
+    // It goes once m1 is resumed.
+    merge(&control_plane, &propagation_policy(), "p", place(&["m2"], &[])).await;
+    home.gone(&m1, &config_map, "default", "app").await;
+
+    // The deletion of the template deletes everywhere.
+    let all = json!({"spec": {"suspension": {"dispatching": true}}});
+    merge(&control_plane, &propagation_policy(), "p", all).await;
+    control_plane.delete(Target::new(&config_map, "default", "app")).await.unwrap();
+    control_plane.delete(Target::new(&binding(), "default", "app-configmap")).await.unwrap();
+    home.gone(&m2, &config_map, "default", "app").await;
     home.stop().await;
 }
 

@@ -214,7 +214,8 @@ impl Subject<'_> {
         let mut leaving: BTreeMap<String, Option<i32>> = works_in.into_iter().map(|cluster| (cluster, None)).collect();
         leaving.extend(had.into_iter().map(|target| (target.name.clone(), replicas_of(&target))));
         leaving.retain(|cluster, _| {
-            let stays = construct::is_expected_in(&self.spec, cluster) && !self.is_evicted(cluster);
+            let suspended = construct::is_suspended(self.spec.suspension.as_ref(), cluster);
+            let stays = suspended || construct::is_expected_in(&self.spec, cluster) && !self.is_evicted(cluster);
             !targets.iter().any(|target| target.name == *cluster) && !stays
         });
         leaving

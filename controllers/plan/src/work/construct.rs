@@ -105,6 +105,26 @@ pub fn is_expected_in(spec: &ResourceBindingSpec, cluster: &str) -> bool {
     spec.targets(cluster) || required || evicting
 }
 
+/// What the binding controller does with an existing Work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Disposition {
+    Keep,
+    /// The object has to leave the cluster, but dispatching to the cluster is suspended: the Work stays, suspended, until that ends.
+    Hold,
+    Delete,
+}
+
+/// What becomes of the Work in `cluster` while the template exists. The deletion of the template deletes all Works, suspended or not.
+pub fn disposition(spec: &ResourceBindingSpec, cluster: &str) -> Disposition {
+    if is_expected_in(spec, cluster) {
+        Disposition::Keep
+    } else if is_suspended(spec.suspension.as_ref(), cluster) {
+        Disposition::Hold
+    } else {
+        Disposition::Delete
+    }
+}
+
 /// Clusters from which the object must be gone before it may be made anywhere else.
 pub fn purged_directly(spec: &ResourceBindingSpec) -> Vec<&str> {
     let direct = spec.graceful_eviction_tasks.iter().filter(|task| task.purge_mode == Some(PurgeMode::Directly));

@@ -41,7 +41,7 @@ use crowsnest_plan::conditions;
 use crowsnest_plan::overriding;
 use crowsnest_plan::propagation::change::Change as TemplateChange;
 use crowsnest_plan::selector::best_precision;
-use crowsnest_plan::work::construct::{self, BindingIdentity};
+use crowsnest_plan::work::construct::{self, BindingIdentity, Disposition};
 use crowsnest_plan::work::exclusive::allowed;
 use crowsnest_plan::work::holder::binding_of_work;
 
@@ -220,11 +220,17 @@ impl Controller for BindingController {
             return Ok(Outcome::Done);
         }
         let cluster = |work: &Header| cluster_of_execution_namespace(&work.namespace).unwrap_or_default().to_owned();
-        for orphan in works.iter().filter(|work| !construct::is_expected_in(&typed.spec, &cluster(work))) {
-            self.delete_work(&binding, orphan).await?;
+        let disposition = |work: &Header| construct::disposition(&typed.spec, &cluster(work));
+        for work in &works {
+            match disposition(work) {
+                Disposition::Keep => {}
+                Disposition::Hold => self.suspend_work(&binding, work).await?,
+                Disposition::Delete => self.delete_work(&binding, work).await?,
+            }
         }
         let purged = construct::purged_directly(&typed.spec);
-        if works.iter().any(|work| purged.contains(&cluster(work).as_str())) {
+        let is_purged = |work: &&Header| purged.contains(&cluster(work).as_str());
+        if works.iter().filter(is_purged).any(|work| disposition(work) == Disposition::Delete) {
             return Ok(Outcome::Again(PURGE_WAIT));
         }
         let Some((_, template)) = template_of(context, &binding).await? else { return Ok(Outcome::Done) };
@@ -236,7 +242,9 @@ impl Controller for BindingController {
         let all = targets.len();
         let exclusive = Exclusive::of(context, &binding, &typed.spec, &template).await?;
         if exclusive != Exclusive::No {
-            for misplaced in works.iter().filter(|work| !exclusive.may_stay_in(&typed.spec, &cluster(work))) {
+            let suspended = |work: &Header| construct::is_suspended(typed.spec.suspension.as_ref(), &cluster(work));
+            let misplaced = |work: &&Header| !exclusive.may_stay_in(&typed.spec, &cluster(work)) && !suspended(work);
+            for misplaced in works.iter().filter(misplaced) {
                 self.delete_work(&binding, misplaced).await?;
             }
             let fenced = is_fenced(context, &binding, &typed).await?;
@@ -282,14 +290,30 @@ impl BindingController {
         self.context.headers_with_id(work, identity.id_label(), identity.permanent_id).await
     }
 
-    async fn delete_work(&self, binding: &Value, work: &Header) -> Result<(), Error> {
+    /// The stored Work, if it is the binding's and not being deleted.
+    async fn own_work(&self, binding: &Value, work: &Header) -> Result<Option<Arc<Value>>, Error> {
         if work.terminating {
-            return Ok(());
+            return Ok(None);
         }
         // The label by which Works are found can be set by the author of a binding. Only controllers write the annotations.
         let stored = self.context.get_full(&self.context.kinds.work, &work.namespace, &work.name).await?;
         let own = unstructured::key(binding);
-        if stored.is_none_or(|stored| binding_of_work(&stored) != Some(own.into())) {
+        Ok(stored.filter(|stored| binding_of_work(stored) == Some(own.into())))
+    }
+
+    /// Suspends a Work that stays although its cluster is no target, so that its content is not applied again.
+    async fn suspend_work(&self, binding: &Value, work: &Header) -> Result<(), Error> {
+        let Some(stored) = self.own_work(binding, work).await? else { return Ok(()) };
+        let suspended = unstructured::at(&stored, &["spec", "suspendDispatching"]).and_then(Value::as_bool);
+        if suspended != Some(true) {
+            let patch = serde_json::json!({"spec": {"suspendDispatching": true}});
+            self.context.merge(&self.context.kinds.work, &stored, patch).await?;
+        }
+        Ok(())
+    }
+
+    async fn delete_work(&self, binding: &Value, work: &Header) -> Result<(), Error> {
+        if self.own_work(binding, work).await?.is_none() {
             return Ok(());
         }
         let deleted = self.context.delete(&self.context.kinds.work, &work.namespace, &work.name).await;
