@@ -135,6 +135,11 @@ impl Error {
         self.code() == Some(409)
     }
 
+    /// The object is not valid. The same write will be refused again.
+    pub fn is_invalid(&self) -> bool {
+        self.code() == Some(422)
+    }
+
     /// True if a failure is reported in an Event of its object. Conflicts, waits for a precondition and writes that another
     /// process does now are not.
     pub fn is_reported(&self) -> bool {

@@ -2,6 +2,7 @@
 //! Karmada makes of them. `INSTA_UPDATE=always cargo test --workspace --test planning` writes the snapshots anew,
 //! `cargo insta review` asks for each. Cases that Karmada has, too, are those of its own tables, and so are the answers.
 
+mod aggregated_status;
 mod autoscaling;
 mod choice;
 mod construction;

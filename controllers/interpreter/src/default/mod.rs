@@ -7,6 +7,7 @@
 
 pub mod dependencies;
 pub mod health;
+mod job_status;
 pub mod native;
 pub mod replicas;
 pub mod status;

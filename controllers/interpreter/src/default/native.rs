@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::dependencies;
 use super::health;
+use super::job_status;
 use super::status::{self, Counters, MemberStatus};
 use crowsnest_plan::dependencies::Dependency;
 use crowsnest_plan::work::retain;
@@ -235,7 +236,7 @@ impl NativeKind {
     pub fn aggregate(&self, template: &Value, members: &[MemberStatus<'_>], now: &str) -> Option<Value> {
         Some(match self.status? {
             Status::Counters(counters) => counters.aggregate(template, members),
-            Status::Job => status::aggregate_job(template, members, now),
+            Status::Job => job_status::aggregate(template, members, now),
             Status::Custom { aggregate, .. } => aggregate(template, members),
         })
     }

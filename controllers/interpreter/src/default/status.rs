@@ -114,7 +114,7 @@ impl Counters {
     }
 }
 
-fn count(status: &Value, field: &str) -> i64 {
+pub(super) fn count(status: &Value, field: &str) -> i64 {
     status.get(field).and_then(Value::as_i64).unwrap_or_default()
 }
 
@@ -177,7 +177,7 @@ fn autoscaler_status(current: i64, desired: i64) -> Map<String, Value> {
     status
 }
 
-fn pick(status: &Value, fields: &[&str]) -> Map<String, Value> {
+pub(super) fn pick(status: &Value, fields: &[&str]) -> Map<String, Value> {
     let present = |field: &&str| {
         let value = status.get(*field)?;
         (!value.is_null()).then(|| ((*field).to_owned(), value.clone()))
@@ -277,7 +277,7 @@ pub fn aggregate_cron_job(template: &Value, members: &[MemberStatus<'_>]) -> Val
 }
 
 /// RFC 3339 UTC times of one field; in that form they order as text.
-fn times<'a>(statuses: &[&'a Value], field: &str) -> Vec<&'a str> {
+pub(super) fn times<'a>(statuses: &[&'a Value], field: &str) -> Vec<&'a str> {
     statuses.iter().filter_map(|status| status.get(field)?.as_str()).collect()
 }
 
@@ -351,82 +351,6 @@ pub fn aggregate_persistent_volume_claim(_template: &Value, members: &[MemberSta
         }
     }
     json!({"phase": phase})
-}
-
-/// Whether the Job has ended: `Complete` or `Failed` is True.
-fn is_finished(status: &Value) -> bool {
-    ["Complete", "Failed"].iter().any(|kind| has_condition(status, kind))
-}
-
-fn has_condition(status: &Value, kind: &str) -> bool {
-    status.get("conditions").and_then(Value::as_array).into_iter().flatten().any(|condition| {
-        unstructured::text(condition, &["type"]) == kind && unstructured::text(condition, &["status"]) == "True"
-    })
-}
-
-/// Counters and times of all members. The Job is Failed when it failed anywhere, Complete when every member is.
-/// `now` stamps new conditions.
-pub fn aggregate_job(template: &Value, members: &[MemberStatus<'_>], now: &str) -> Value {
-    let old = template.get("status").cloned().unwrap_or_else(|| json!({}));
-    if is_finished(&old) {
-        return old;
-    }
-    let reported: Vec<&Value> = members.iter().filter_map(|member| member.status).collect();
-    let mut status = pick(&old, &["startTime"]);
-    for field in ["active", "succeeded", "failed"] {
-        insert_nonzero(&mut status, field, sum(&reported, field));
-    }
-    let conditions = job_conditions(members, &reported, now);
-    if !conditions.is_empty() {
-        status.insert("conditions".to_owned(), Value::Array(conditions));
-    }
-    job_times(&mut status, members.len(), &reported);
-    Value::Object(status)
-}
-
-fn job_conditions(members: &[MemberStatus<'_>], reported: &[&Value], now: &str) -> Vec<Value> {
-    let condition = |kind: &str, reason: &str, message: String| {
-        json!({"type": kind, "status": "True", "reason": reason, "message": message,
-               "lastProbeTime": now, "lastTransitionTime": now})
-    };
-    let failed: Vec<&str> = members
-        .iter()
-        .filter(|member| member.status.is_some_and(|status| has_condition(status, "Failed")))
-        .map(|member| member.cluster)
-        .collect();
-    let mut conditions = Vec::new();
-    if !failed.is_empty() {
-        let message = format!("Job executed failed in member clusters {}", failed.join(","));
-        conditions.push(condition("Failed", "JobFailed", message));
-    }
-    let all = |kind: &str| {
-        !members.is_empty()
-            && reported.len() == members.len()
-            && reported.iter().all(|status| has_condition(status, kind))
-    };
-    if all("Complete") {
-        conditions.push(condition("Complete", "Completed", "Job completed".to_owned()));
-        if all("SuccessCriteriaMet") {
-            let message = "All member clusters have met success criteria".to_owned();
-            conditions.push(condition("SuccessCriteriaMet", "CompletionsReached", message));
-        }
-    }
-    conditions
-}
-
-fn job_times(status: &mut Map<String, Value>, members: usize, reported: &[&Value]) {
-    let complete = |field| {
-        let times = times(reported, field);
-        (members > 0 && times.len() == members).then_some(times)
-    };
-    if !status.contains_key("startTime")
-        && let Some(earliest) = complete("startTime").and_then(|times| times.into_iter().min())
-    {
-        status.insert("startTime".to_owned(), json!(earliest));
-    }
-    if let Some(latest) = complete("completionTime").and_then(|times| times.into_iter().max()) {
-        status.insert("completionTime".to_owned(), json!(latest));
-    }
 }
 
 #[cfg(test)]

@@ -208,7 +208,8 @@ impl BindingStatusController {
                 if !error.is_conflict() {
                     events.note(&updated, Severity::Warning, event::AGGREGATE_STATUS_FAILED, error.message());
                 }
-                Err(error)
+                // A refused status is written again once members report another one.
+                if error.is_invalid() { Ok(()) } else { Err(error) }
             }
             Ok(_) => {
                 let message = "Update Resource with AggregatedStatus successfully.";

@@ -1,0 +1,119 @@
+//! Status of Jobs in the template.
+//!
+//! The result has to be one that the API server accepts (kubernetes/kubernetes pkg/apis/batch/validation, KEP-3329, KEP-3998): a
+//! finished Job has no active pods and a start time, `Failed` needs `FailureTarget`, `Complete` needs `SuccessCriteriaMet` and a
+//! completion time, and counters and terminal conditions are never taken back.
+
+use crowsnest_apimachinery::unstructured;
+use serde_json::{Map, Value, json};
+
+use super::status::{MemberStatus, count, pick, times};
+
+/// Where the Job of a template stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Progress {
+    Running,
+    /// It has failed in a member, and has not ended in all of them.
+    Failing,
+    Failed,
+    Complete,
+}
+
+/// Counters and times of all members. The Job ends when it has ended in every member: `Failed` if it failed anywhere, else `Complete`.
+/// `now` stamps new conditions, and stands for times that members do not report.
+pub fn aggregate(template: &Value, members: &[MemberStatus<'_>], now: &str) -> Value {
+    let old = template.get("status").cloned().unwrap_or_else(|| json!({}));
+    if is_finished(&old) {
+        return old;
+    }
+    let reported: Vec<&Value> = members.iter().filter_map(|member| member.status).collect();
+    let ended = !members.is_empty() && reported.len() == members.len() && reported.iter().all(|one| is_finished(one));
+    let failed = members.iter().filter(|member| member.status.is_some_and(has_failed)).map(|member| member.cluster);
+    let failed: Vec<&str> = failed.collect();
+    let progress = match (ended, !failed.is_empty() || has_failed(&old)) {
+        (false, false) => Progress::Running,
+        (false, true) => Progress::Failing,
+        (true, true) => Progress::Failed,
+        (true, false) => Progress::Complete,
+    };
+    let mut status = pick(&old, &["startTime"]);
+    for (field, value) in counters(template, &old, &reported, progress) {
+        if value != 0 {
+            status.insert(field.to_owned(), json!(value));
+        }
+    }
+    let conditions = conditions(&old, &failed, progress, now);
+    if !conditions.is_empty() {
+        status.insert("conditions".to_owned(), Value::Array(conditions));
+    }
+    set_times(&mut status, members.len(), &reported, progress, now);
+    Value::Object(status)
+}
+
+/// Whether a Job has ended.
+fn is_finished(status: &Value) -> bool {
+    condition(status, "Complete").or(condition(status, "Failed")).is_some()
+}
+
+/// Whether a Job has failed or is about to.
+fn has_failed(status: &Value) -> bool {
+    condition(status, "Failed").or(condition(status, "FailureTarget")).is_some()
+}
+
+/// The condition of this type, if it is true.
+fn condition<'a>(status: &'a Value, kind: &str) -> Option<&'a Value> {
+    status.get("conditions").and_then(Value::as_array).into_iter().flatten().find(|condition| {
+        unstructured::text(condition, &["type"]) == kind && unstructured::text(condition, &["status"]) == "True"
+    })
+}
+
+fn counters(template: &Value, old: &Value, reported: &[&Value], progress: Progress) -> [(&'static str, i64); 3] {
+    let sum = |field: &str| reported.iter().map(|status| count(status, field)).sum::<i64>();
+    // A member that is left takes its pods with it, but counters only decrease for an indexed Job that is made smaller.
+    let never_less = |field: &str| sum(field).max(count(old, field));
+    let spec = template.get("spec").unwrap_or(&Value::Null);
+    let is_elastic = unstructured::text(spec, &["completionMode"]) == "Indexed"
+        && spec.get("completions") == spec.get("parallelism");
+    [
+        ("active", if matches!(progress, Progress::Running | Progress::Failing) { sum("active") } else { 0 }),
+        ("succeeded", if is_elastic { sum("succeeded") } else { never_less("succeeded") }),
+        ("failed", never_less("failed")),
+    ]
+}
+
+fn conditions(old: &Value, failed: &[&str], progress: Progress, now: &str) -> Vec<Value> {
+    // One that is true already keeps its times.
+    let set = |kind: &str, reason: &str, message: &str| {
+        condition(old, kind).cloned().unwrap_or_else(|| {
+            json!({"type": kind, "status": "True", "reason": reason, "message": message,
+                   "lastProbeTime": now, "lastTransitionTime": now})
+        })
+    };
+    let failure = format!("Job executed failed in member clusters {}", failed.join(","));
+    match progress {
+        Progress::Running => Vec::new(),
+        Progress::Failing => vec![set("FailureTarget", "JobFailed", &failure)],
+        Progress::Failed => ["FailureTarget", "Failed"].map(|kind| set(kind, "JobFailed", &failure)).to_vec(),
+        Progress::Complete => vec![
+            set("Complete", "Completed", "Job completed"),
+            set("SuccessCriteriaMet", "CompletionsReached", "All member clusters have met success criteria"),
+        ],
+    }
+}
+
+/// The first start and the last completion. A start time is set once all members have one, or the Job has ended, and never changes.
+fn set_times(status: &mut Map<String, Value>, members: usize, reported: &[&Value], progress: Progress, now: &str) {
+    let ended = matches!(progress, Progress::Failed | Progress::Complete);
+    let starts = times(reported, "startTime");
+    if !status.contains_key("startTime") && (ended || members > 0 && starts.len() == members) {
+        let first = starts.into_iter().min().unwrap_or(now);
+        status.insert("startTime".to_owned(), json!(first));
+    }
+    if progress == Progress::Complete {
+        let last = times(reported, "completionTime").into_iter().max().unwrap_or(now);
+        let start = status.get("startTime").and_then(Value::as_str).unwrap_or_default();
+        // Clocks of members differ.
+        let last = last.max(start);
+        status.insert("completionTime".to_owned(), json!(last));
+    }
+}
