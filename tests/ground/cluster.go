@@ -39,10 +39,16 @@ type cluster struct {
 	// index is 0 for the control plane, and counts members from 1. It tells the clusters' address ranges apart.
 	index int
 	// nodes is the number of simulated nodes. The control plane has none.
-	nodes     int
-	directory string
-	programs  programs
-	ports     ports
+	nodes int
+	// nodeCPU and nodeMemory are what each node has.
+	nodeCPU, nodeMemory string
+	// stages is a file with further kwok stages, or empty.
+	stages string
+	// auditPolicy is the file of the API server's audit policy; without it there is no audit log.
+	auditPolicy string
+	directory   string
+	programs    programs
+	ports       ports
 	// admin is the access of a cluster administrator, once prepare has made it.
 	admin access
 }
@@ -179,6 +185,9 @@ func (c *cluster) apiServer() server {
 		// As in a Karmada control plane: templates are not changed for nodes that it does not have.
 		args = append(args, "--disable-admission-plugins=StorageObjectInUseProtection,ServiceAccount")
 	}
+	if c.auditPolicy != "" {
+		args = append(args, "--audit-policy-file="+c.auditPolicy, "--audit-log-path="+c.path("audit.log"))
+	}
 	return server{
 		name: "kube-apiserver", program: filepath.Join(c.programs.kubernetes, "kube-apiserver"), args: args, health: c.server() + "/readyz",
 	}
@@ -213,16 +222,17 @@ func (c *cluster) scheduler() server {
 
 // kwok plays the kubelets of all nodes of a member.
 func (c *cluster) kwok() server {
-	return server{
-		name: "kwok", program: filepath.Join(c.programs.kwok, "kwok"),
-		args: []string{
-			"--kubeconfig=" + c.path(nodesUser+".kubeconfig"),
-			"--config=" + filepath.Join(c.programs.kwok, stagesFile),
-			"--manage-all-nodes=true",
-			"--node-lease-duration-seconds=40",
-			"--cidr=" + c.podRange(),
-		},
+	args := []string{
+		"--kubeconfig=" + c.path(nodesUser+".kubeconfig"),
+		"--config=" + filepath.Join(c.programs.kwok, stagesFile),
+		"--manage-all-nodes=true",
+		"--node-lease-duration-seconds=40",
+		"--cidr=" + c.podRange(),
 	}
+	if c.stages != "" {
+		args = append(args, "--config="+c.stages)
+	}
+	return server{name: "kwok", program: filepath.Join(c.programs.kwok, "kwok"), args: args}
 }
 
 // servingFlags are the flags that kube-controller-manager and kube-scheduler have in common. There is one process of each, so none
@@ -245,13 +255,15 @@ func (c *cluster) nodeManifests() []string {
 	var manifests []string
 	for node := 1; node <= c.nodes; node++ {
 		manifests = append(manifests, fmt.Sprintf(`{"apiVersion": "v1", "kind": "Node",
-  "metadata": {"name": "%[1]s-node%[2]d", "labels": {
-    "kubernetes.io/hostname": "%[1]s-node%[2]d", "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64",
+  "metadata": {"name": "%[1]s-node-%[2]d", "labels": {
+    "kubernetes.io/hostname": "%[1]s-node-%[2]d", "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64",
     "topology.kubernetes.io/region": "%[1]s", "topology.kubernetes.io/zone": "%[1]s-%[2]d"}},
-  "status": {"allocatable": %[3]s, "capacity": %[3]s}}`, c.name, node, nodeCapacity))
+  "status": {"allocatable": %[3]s, "capacity": %[3]s}}`, c.name, node, c.nodeCapacity()))
 	}
 	return manifests
 }
 
-// nodeCapacity is small enough for tests to fill a node.
-const nodeCapacity = `{"cpu": "8", "memory": "32Gi", "ephemeral-storage": "100Gi", "pods": "110"}`
+// nodeCapacity is what a node has, and pods may request.
+func (c *cluster) nodeCapacity() string {
+	return fmt.Sprintf(`{"cpu": %q, "memory": %q, "ephemeral-storage": "100Gi", "pods": "110"}`, c.nodeCPU, c.nodeMemory)
+}

@@ -118,7 +118,7 @@ func TestNodeManifests(t *testing.T) {
 		}
 		names = append(names, node.Metadata.Name)
 	}
-	if !slices.Equal(names, []string{"east-node1", "east-node2"}) {
+	if !slices.Equal(names, []string{"east-node-1", "east-node-2"}) {
 		t.Errorf("names %v", names)
 	}
 }

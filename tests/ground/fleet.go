@@ -14,7 +14,7 @@ import (
 // patience is how long one step of a cluster's start may take.
 const patience = 3 * time.Minute
 
-// fleet is a control plane and its members: clusters[0] is the control plane.
+// fleet is a control plane and its members, or members alone.
 type fleet struct {
 	directory  string
 	clusters   []*cluster
@@ -40,7 +40,8 @@ func newFleet(ctx context.Context, b *builder, o options, directory string) (*fl
 		return nil, err
 	}
 	const portsPerCluster = 5
-	free, err := freePorts(portsPerCluster * (o.members + 1))
+	indices := o.indices()
+	free, err := freePorts(portsPerCluster * len(indices))
 	if err != nil {
 		return nil, err
 	}
@@ -48,12 +49,15 @@ func newFleet(ctx context.Context, b *builder, o options, directory string) (*fl
 		return nil, err
 	}
 	var all []access
-	for index := 0; index <= o.members; index++ {
-		c := &cluster{name: o.name(index), index: index, directory: filepath.Join(directory, o.name(index))}
-		p := free[portsPerCluster*index:]
+	for position, index := range indices {
+		c := &cluster{
+			name: o.name(index), index: index, directory: filepath.Join(directory, o.name(index)),
+			stages: o.stages, auditPolicy: o.auditPolicy,
+		}
+		p := free[portsPerCluster*position:]
 		c.ports = ports{etcd: p[0], etcdPeer: p[1], apiServer: p[2], controllerManager: p[3], scheduler: p[4]}
 		if index > 0 {
-			c.nodes = o.nodes
+			c.nodes, c.nodeCPU, c.nodeMemory = o.nodes, inTurn(o.cpu, index), inTurn(o.memory, index)
 		}
 		kubernetes, err := b.kubernetesProduct(o.version(index))
 		if err != nil {

@@ -11,6 +11,7 @@ use std::{env, fs, io};
 use anyhow::{Context, Result, bail};
 
 mod charts;
+pub mod ground;
 mod kubectl;
 mod process;
 

@@ -7,7 +7,7 @@ use std::{fs, io};
 
 use anyhow::{Context, Result, bail};
 
-use crate::{binary, signal, tail};
+use crate::{binary, ground, signal, tail};
 
 /// One that runs.
 pub struct Process(Child);
@@ -57,10 +57,10 @@ fn serving(mut command: Command, data: &Path) -> Result<Process> {
     Ok(process)
 }
 
-/// A plain API server, `crowsnest apiserver`.
+/// A plain API server: `crowsnest apiserver`, or a real control plane (see [`ground`]).
 pub struct Apiserver {
     _process: Process,
-    data: PathBuf,
+    audit_log: PathBuf,
     pub kubeconfig: PathBuf,
 }
 
@@ -72,19 +72,23 @@ impl Apiserver {
 
     /// Starts the process with additional flags; returns when it serves requests.
     pub fn start_with(data: &Path, args: &[&str]) -> Result<Self> {
+        if let Some(ground::Cluster { command, kubeconfig, audit_log }) = ground::control_plane(data, args)? {
+            return Ok(Self { _process: serving(command, data)?, audit_log, kubeconfig });
+        }
         let mut command = Command::new(binary()?);
         command.args(["apiserver", "--listen", "127.0.0.1:0", "--data-dir"]).arg(data).args(args);
         let process = serving(command, data)?;
-        Ok(Self { _process: process, data: data.to_owned(), kubeconfig: data.join("kubeconfigs/cp.kubeconfig") })
+        let audit_log = data.join("audit/audit.log");
+        Ok(Self { _process: process, audit_log, kubeconfig: data.join("kubeconfigs/cp.kubeconfig") })
     }
 
     /// Who asked for what: a line of JSON for each request.
     pub fn audit_log(&self) -> PathBuf {
-        self.data.join("audit/audit.log")
+        self.audit_log.clone()
     }
 }
 
-/// A simulated member, `crowsnest member`.
+/// A member: simulated by `crowsnest member`, or a real cluster (see [`ground`]).
 pub struct Member {
     process: Process,
     pub kubeconfig: PathBuf,
@@ -93,6 +97,9 @@ pub struct Member {
 impl Member {
     /// Returns once it serves.
     pub fn start(name: &str, data: &Path, args: &[&str]) -> Result<Self> {
+        if let Some(ground::Cluster { command, kubeconfig, .. }) = ground::member(name, data, args)? {
+            return Ok(Self { process: serving(command, data)?, kubeconfig });
+        }
         let mut command = Command::new(binary()?);
         command.args(["member", name, "--data-dir"]).arg(data).args(args);
         let process = serving(command, data)?;

@@ -4,8 +4,7 @@
 //!
 //! `CROWSNEST_FLEET_ONLY` names scenarios (by comma, with `*`; all of them is the whole test, the usual ones fit into CI),
 //! `CROWSNEST_FLEET_TIER` how far they go, `CROWSNEST_FLEET_KILL` the seconds between two kills (0: none).
-//! `CROWSNEST_FLEET_CONTROL_PLANE` is the kubeconfig of a control plane to use in place of the embedded one: a kube-apiserver with nothing
-//! of a fleet in it. `.ci/conformance fleet-serve` runs it with everything. Scenarios that need all replicas are named in
+//! `.ci/conformance fleet-serve` runs it with everything. Scenarios that need all replicas are named in
 //! `.ci/fleet-serve-undisturbed`, with the reason: they run once more after the last kill, and that verdict counts.
 
 #![expect(clippy::unwrap_used, reason = "Postgres is started by what the cache's tests share")]

@@ -1,7 +1,7 @@
 //! The standard deployment: everything that runs.
 
+use std::fs;
 use std::path::PathBuf;
-use std::{env, fs};
 
 use anyhow::{Context, Result, ensure};
 use crowsnest_tests::{Apiserver, Member, until};
@@ -16,8 +16,6 @@ use crate::postgres::Database;
 use crate::relay::Balancer;
 use crate::site::{Replica, Site, client, crowsnest, free_port};
 
-/// The kubeconfig of another control plane, with nothing of a fleet in it, that is used in place of ours.
-const ELSEWHERE: &str = "CROWSNEST_FLEET_CONTROL_PLANE";
 const MEMBERS: [&str; 3] = ["m1", "m2", "m3"];
 /// As the recorded control plane is set up.
 const FLAGS: [&str; 8] = [
@@ -37,8 +35,7 @@ pub struct Deployment {
     pub kubeconfigs: PathBuf,
     pub replicas: Vec<Replica>,
     _balancer: Balancer,
-    /// None where it was there before.
-    _control_plane: Option<Apiserver>,
+    _control_plane: Apiserver,
     _members: Vec<Member>,
     _database: Database,
     runtime: Runtime,
@@ -56,17 +53,8 @@ impl Deployment {
         let kubeconfigs = dir.path().join("kubeconfigs");
         fs::create_dir(&kubeconfigs)?;
         let cp = kubeconfigs.join("cp.kubeconfig");
-        let control_plane = match env::var_os(ELSEWHERE) {
-            Some(theirs) => {
-                fs::copy(&theirs, &cp).with_context(|| format!("reading {ELSEWHERE}"))?;
-                None
-            }
-            None => {
-                let ours = Apiserver::start(&dir.path().join("cp"))?;
-                fs::copy(&ours.kubeconfig, &cp)?;
-                Some(ours)
-            }
-        };
+        let control_plane = Apiserver::start(&dir.path().join("cp"))?;
+        fs::copy(&control_plane.kubeconfig, &cp)?;
         let mut members = Vec::new();
         for name in MEMBERS {
             let member = Member::start(name, &dir.path().join(name), &["--profile", "conformance"])?;

@@ -28,7 +28,8 @@ const OF_DEVELOPERS: [&str; 13] = [
     "CROWSNEST_WEB_DIR",
 ];
 /// The same, by what they begin with.
-const FAMILIES_OF_DEVELOPERS: [&str; 3] = ["CROWSNEST_CRASH_", "CROWSNEST_FAULT_", "CROWSNEST_FLEET_"];
+const FAMILIES_OF_DEVELOPERS: [&str; 4] =
+    ["CROWSNEST_CRASH_", "CROWSNEST_FAULT_", "CROWSNEST_FLEET_", "CROWSNEST_GROUND"];
 
 /// Why a command does not start with variables of these names; none where all are known, or it is no daemon.
 pub(in crate::commands) fn refused(

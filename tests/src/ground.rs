@@ -1,0 +1,61 @@
+//! Real Kubernetes clusters in place of embedded API servers and simulated members, started by `.ci/ground`.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, fs, io};
+
+use crate::root;
+
+/// Kubernetes version of the clusters, such as `1.36`. Without it, tests use the embedded servers.
+const KUBERNETES: &str = "CROWSNEST_GROUND_KUBERNETES";
+const AUDIT_POLICY_FLAG: &str = "--audit-policy-file";
+/// What the embedded API server logs without a policy.
+const AUDIT_POLICY: &str =
+    "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules: [{level: Metadata}]\n";
+/// Nodes of the members of the recorded fleet: member, CPUs, memory.
+const RECORDED: [(&str, &str, &str); 3] = [("m1", "2", "16Gi"), ("m2", "4", "32Gi"), ("m3", "8", "64Gi")];
+
+/// A command that starts a cluster, prints one line when it can be used, and runs until it is killed.
+pub struct Cluster {
+    pub command: Command,
+    pub kubeconfig: PathBuf,
+    pub audit_log: PathBuf,
+}
+
+/// True if tests run on real clusters.
+pub fn is_real() -> bool {
+    env::var_os(KUBERNETES).is_some()
+}
+
+/// A cluster without nodes, as a control plane has. `args` are flags that `.ci/ground up` knows, too. None without [`KUBERNETES`].
+pub fn control_plane(data: &Path, args: &[&str]) -> io::Result<Option<Cluster>> {
+    cluster("cp", data, &[&["--members", "0"], args].concat())
+}
+
+/// A cluster with a scheduler and nodes whose pods kwok makes ready. `args` are those of `crowsnest member`. None without
+/// [`KUBERNETES`].
+pub fn member(name: &str, data: &Path, args: &[&str]) -> io::Result<Option<Cluster>> {
+    let stages = root().join("tests/ground/stages/conformance.yaml").display().to_string();
+    let recorded = RECORDED.iter().find(|(member, ..)| *member == name);
+    let shape = match (args, recorded) {
+        ([], _) => Vec::new(),
+        (["--profile", "conformance"], Some((_, cpu, memory))) => {
+            vec!["--cpu", cpu, "--memory", memory, "--stages", &stages]
+        }
+        _ => return Err(io::Error::other(format!("no real member {name} is like a simulated one with {args:?}"))),
+    };
+    cluster(name, data, &[&["--control-plane=false", "--names", name], shape.as_slice()].concat())
+}
+
+fn cluster(name: &str, data: &Path, args: &[&str]) -> io::Result<Option<Cluster>> {
+    let Some(version) = env::var_os(KUBERNETES) else { return Ok(None) };
+    let mut command = Command::new(root().join(".ci/ground"));
+    command.args(["up", "--dir"]).arg(data).arg("--kubernetes").arg(version).args(args);
+    if !args.contains(&AUDIT_POLICY_FLAG) {
+        let policy = data.with_extension("audit-policy.yaml");
+        fs::write(&policy, AUDIT_POLICY)?;
+        command.arg(AUDIT_POLICY_FLAG).arg(policy);
+    }
+    let kubeconfig = data.join(format!("kubeconfigs/{name}.kubeconfig"));
+    Ok(Some(Cluster { command, kubeconfig, audit_log: data.join(name).join("audit.log") }))
+}
