@@ -37,11 +37,9 @@ struct Position {
 pub struct Portion(u64);
 
 impl Portion {
+    /// After an upgrade of the digest readers list again at worst.
     pub fn of(choice: &impl Hash) -> Self {
-        // The same in all replicas of a release; after an upgrade readers list again at worst.
-        let mut hasher = DefaultHasher::new();
-        choice.hash(&mut hasher);
-        Self(hasher.finish())
+        Self(digest(choice))
     }
 }
 
@@ -89,6 +87,11 @@ impl Composite {
     pub fn decode(text: &str) -> Self {
         let wire = wire(text).unwrap_or_default();
         Self { positions: wire.into_iter().map(|(cluster, value)| (cluster, Position::decode(value))).collect() }
+    }
+
+    /// Whether a text is a resourceVersion of some list.
+    pub fn is_valid(text: &str) -> bool {
+        wire(text).is_some()
     }
 
     /// Whether whoever has this version was told nothing yet: it is none, or of no cluster, or of clusters of which nothing
@@ -173,6 +176,28 @@ fn wire(text: &str) -> Option<BTreeMap<String, String>> {
     serde_json::from_slice(&URL_SAFE_NO_PAD.decode(text).ok()?).ok()
 }
 
+/// What a list asks for. A continue token is for the list that handed it out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ListId(u64);
+
+impl ListId {
+    pub fn of(list: &impl Hash) -> Self {
+        Self(digest(list))
+    }
+}
+
+/// The same in all replicas of a release.
+fn digest(value: &impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Why a continue token cannot be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("invalid continue token: continue key is not valid")]
+pub struct InvalidToken;
+
 /// Where a list goes on.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -180,31 +205,45 @@ pub struct Continue {
     /// The composite resourceVersion of the first page.
     pub rv: String,
     pub cluster: String,
-    /// Base64 of `namespace/name`, the last object told; empty at a cluster's start.
+    /// Base64 of `namespace/name`, the last object of the page before, and of a digest of the list and the token.
     #[serde(rename = "continue")]
-    pub inner: String,
+    inner: String,
 }
 
 impl Continue {
-    /// Undecodable text starts over, as in Karmada.
-    pub fn decode(text: &str) -> Option<Self> {
-        let json = URL_SAFE_NO_PAD.decode(text).ok()?;
-        serde_json::from_slice::<Self>(&json).ok().filter(|token| !token.cluster.is_empty())
+    /// The token of this list in a text; none in an empty one.
+    ///
+    /// # Errors
+    ///
+    /// The text is damaged, or from another list.
+    pub fn decode(text: &str, list: ListId) -> Result<Option<Self>, InvalidToken> {
+        if text.is_empty() {
+            return Ok(None);
+        }
+        let json = URL_SAFE_NO_PAD.decode(text).map_err(|_| InvalidToken)?;
+        let token: Self = serde_json::from_slice(&json).map_err(|_| InvalidToken)?;
+        match token == Self::at(&token.rv, &token.cluster, token.after().as_ref(), list) {
+            true => Ok(Some(token)),
+            false => Err(InvalidToken),
+        }
     }
 
     pub fn encode(&self) -> String {
         URL_SAFE_NO_PAD.encode(serde_json::to_vec(self).unwrap_or_default())
     }
 
-    pub fn at(rv: &str, cluster: &str, after: Option<&(String, String)>) -> Self {
-        let inner =
-            after.map(|(namespace, name)| URL_SAFE_NO_PAD.encode(format!("{namespace}/{name}"))).unwrap_or_default();
+    /// `after`: none at a cluster's start.
+    pub fn at(rv: &str, cluster: &str, after: Option<&(String, String)>, list: ListId) -> Self {
+        let key = after.map(|(namespace, name)| format!("{namespace}/{name}")).unwrap_or_default();
+        let digest = digest(&(list, rv, cluster, &key));
+        let inner = URL_SAFE_NO_PAD.encode(format!("{key}\n{digest:x}"));
         Self { rv: rv.to_owned(), cluster: cluster.to_owned(), inner }
     }
 
     pub fn after(&self) -> Option<(String, String)> {
         let text = String::from_utf8(URL_SAFE_NO_PAD.decode(&self.inner).ok()?).ok()?;
-        text.split_once('/').map(|(namespace, name)| (namespace.to_owned(), name.to_owned()))
+        let (key, _) = text.split_once('\n')?;
+        key.split_once('/').map(|(namespace, name)| (namespace.to_owned(), name.to_owned()))
     }
 }
 
@@ -273,11 +312,26 @@ mod tests {
     }
 
     #[test]
-    fn tokens_survive() {
-        let token = Continue::at("rv", "m1", Some(&("ns".into(), "a/b".into())));
-        let back = Continue::decode(&token.encode()).unwrap();
-        assert_eq!((back.after(), &back), (Some(("ns".into(), "a/b".into())), &token));
-        assert_eq!(Continue::at("rv", "m1", None).after(), None);
-        assert_eq!(Continue::decode("zzz"), None);
+    fn tokens_are_for_one_list_and_whole() {
+        let (list, other) = (ListId::of(&"pods"), ListId::of(&"secrets"));
+        let token = Continue::at("rv", "m1", Some(&("ns".into(), "a/b".into())), list);
+        let text = token.encode();
+        assert_eq!(token.after(), Some(("ns".into(), "a/b".into())));
+        assert_eq!(Continue::decode(&text, list), Ok(Some(token)));
+        assert_eq!(Continue::decode("", list), Ok(None));
+        let start = Continue::at("rv", "m1", None, list);
+        assert_eq!((start.after(), Continue::decode(&start.encode(), list)), (None, Ok(Some(start))));
+        assert_eq!(Continue::decode(&text, other), Err(InvalidToken));
+        for damaged in
+            ["zzz", "xyz", "e30", &text[..text.len() - 4], &text[1..], &format!("{text}AAAA"), &format!("{text}=")]
+        {
+            assert_eq!(Continue::decode(damaged, list), Err(InvalidToken), "{damaged}");
+        }
+        for at in 0..text.len() {
+            let mut changed = text.clone().into_bytes();
+            changed[at] = if changed[at] == b'A' { b'B' } else { b'A' };
+            let changed = String::from_utf8(changed).unwrap();
+            assert_eq!(Continue::decode(&changed, list), Err(InvalidToken), "{changed}");
+        }
     }
 }

@@ -9,6 +9,7 @@ use crowsnest_apimachinery::status::{ApiError, Details};
 use http::{HeaderValue, Response, StatusCode, header};
 use serde_json::json;
 
+use crate::composite::InvalidToken;
 use crate::{Body, full};
 
 /// An error of some body or connection.
@@ -76,6 +77,11 @@ pub enum Error {
     Body(#[source] BoxError),
     #[error("too old resource version: the changes since then are no longer kept")]
     Expired,
+    /// With a token for the rest of the list as it is now.
+    #[error("the list can no longer be continued as it was")]
+    ExpiredContinue(String),
+    #[error(transparent)]
+    Continue(#[from] InvalidToken),
 }
 
 impl Error {
@@ -93,7 +99,9 @@ impl Error {
                 (StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable")
             }
             Self::UnrequestedUpgrade(_) => (StatusCode::BAD_GATEWAY, "InternalError"),
-            Self::BadRequest(_) | Self::BadOptions(_) | Self::Body(_) => (StatusCode::BAD_REQUEST, "BadRequest"),
+            Self::BadRequest(_) | Self::BadOptions(_) | Self::Body(_) | Self::Continue(_) => {
+                (StatusCode::BAD_REQUEST, "BadRequest")
+            }
             Self::Ambiguous { .. } | Self::FoundInSeveral { .. } | Self::Withheld { .. } => {
                 (StatusCode::CONFLICT, "Conflict")
             }
@@ -101,7 +109,7 @@ impl Error {
             Self::InvalidOptions(_) | Self::InvalidLogs(_) => (StatusCode::UNPROCESSABLE_ENTITY, "Invalid"),
             Self::NoSessions { .. } | Self::NoProxy { .. } => (StatusCode::FORBIDDEN, "Forbidden"),
             Self::TooLarge(_) => (StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge"),
-            Self::Expired => (StatusCode::GONE, "Expired"),
+            Self::Expired | Self::ExpiredContinue(_) => (StatusCode::GONE, "Expired"),
         }
     }
 
@@ -123,6 +131,7 @@ impl Error {
             Self::InvalidOptions(errors) => {
                 return ApiError::invalid("meta.k8s.io", "ListOptions", "", errors.clone());
             }
+            Self::ExpiredContinue(token) => return ApiError::expired_continue(token.as_str()),
             Self::InvalidLogs(errors) => {
                 return ApiError::invalid("search.crowsnest.io", "FleetLogs", "", errors.clone());
             }

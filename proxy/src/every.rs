@@ -14,9 +14,11 @@ use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Limited};
 use serde_json::Value;
 
+use crate::composite::InvalidToken;
 use crate::fleetwide::warning;
 use crate::joined::{Joined, Missing};
 use crate::native::{Native, Verb};
+use crate::options::ListOptions;
 use crate::{Body, Caller, Error, Proxy, full};
 
 /// How long a fan-out waits for a member's first byte, and for each of those after it.
@@ -147,7 +149,12 @@ impl Proxy {
         path: &str,
         query: Option<&str>,
     ) -> Result<Response<Body>, Error> {
-        // Each list is whole: nothing could tell where all of them go on.
+        let options = Query::parse(query);
+        ListOptions::parse(&options, false, false)?;
+        if options.get("continue").is_some_and(|token| !token.is_empty()) {
+            // Each list is whole, so there is no token.
+            return Err(InvalidToken.into());
+        }
         let whole = |name: &str| matches!(name, "limit" | "continue");
         let query = &format!("?{}", Query::without(query.unwrap_or_default(), whole));
         let members = self.members_of(caller);

@@ -117,6 +117,11 @@ pub type ApiResult<T> = Result<T, ApiError>;
 
 /// Maximum number of causes in a Status, since a small request can have very many field errors.
 const MAX_CAUSES: usize = 200;
+/// kube-apiserver's message for a continue token whose snapshot is gone.
+const INCONSISTENT_CONTINUE: &str = "The provided continue parameter is too old to display a consistent list result. You can start a \
+    new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. \
+    Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between \
+    the time the first chunk was returned and now may show up in the list.";
 
 impl ApiError {
     pub fn new(reason: Reason, message: impl Into<String>) -> Self {
@@ -131,6 +136,11 @@ impl ApiError {
     /// A failure without a reason.
     pub fn without_reason(code: u16, message: impl Into<String>) -> Self {
         Self { code, reason: String::new(), message: message.into(), details: None, continue_token: None }
+    }
+
+    /// A list that can no longer be continued as it was. With `token` the rest can be had as it is now.
+    pub fn expired_continue(token: impl Into<Box<str>>) -> Self {
+        Self { continue_token: Some(token.into()), ..Self::new(Reason::Expired, INCONSISTENT_CONTINUE) }
     }
 
     pub fn with_details(mut self, details: Details) -> Self {

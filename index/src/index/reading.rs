@@ -8,13 +8,20 @@ use crowsnest_store::{CollectionKey, Error, Object, Record, RecordKey, Seq, Vers
 use crowsnest_store::{Narrowing, Span};
 use futures::Stream;
 use futures::stream::try_unfold;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::task::AbortOnDropHandle;
 
 /// Objects read from the store at once while a list streams.
 const LIST_CHUNK: usize = 250;
+/// Maximum number of objects of one page of a list that have changed or gone since its first page.
+const MAX_LOST: usize = 500;
+/// The key by which lists are ordered.
+fn key_of(record: &Record) -> (String, String) {
+    (record.key.namespace.to_string(), record.key.name.to_string())
+}
+
 /// Bodies unpacked by one task.
 const BODIES: usize = 64;
 
@@ -43,6 +50,12 @@ impl Index {
     /// What the objects under a key were before, newest first; deleted ones are among them.
     pub async fn versions(&self, key: &RecordKey, limit: usize) -> Result<Vec<Version>, Error> {
         self.inner.shared.store.versions(key, limit).await
+    }
+
+    /// An object as it was until a change; none if that is not kept.
+    pub async fn before(&self, change: Seq) -> Result<Option<Object>, Error> {
+        let mut versions = self.inner.shared.store.ended(&[change]).await?;
+        Ok(versions.pop().map(|version| version.object))
     }
 
     /// Deleted objects, the newest deletion first, before a change.
@@ -98,6 +111,36 @@ impl Index {
             }
         }
         Ok(Page { objects, next: page.next })
+    }
+
+    /// The same with what has gone since, and what no longer matches: a page of the list as it was.
+    pub async fn page_of_snapshot(&self, query: &ListQuery, limit: usize, seq: Seq) -> Result<Page, Error> {
+        let mut page = self.page_as_of(query, limit, seq).await?;
+        let store = &self.inner.shared.store;
+        let lost = store.lost_since(seq, &query.collection, query.after.as_ref(), MAX_LOST).await?;
+        // The page ends where either list does.
+        let ends = [page.next, lost.get(MAX_LOST - 1).map(|last| key_of(&last.object.record))];
+        page.next = ends.into_iter().flatten().min();
+        let is_within = |record: &Record| page.next.as_ref().is_none_or(|last| key_of(record) <= *last);
+        page.objects.retain(|object| is_within(&object.record));
+        let known: HashSet<u64> = page.objects.iter().map(|object| object.record.id).collect();
+        for version in lost {
+            let record = &version.object.record;
+            if is_within(record) && !known.contains(&record.id) && query.matches(record)? {
+                page.objects.push(version.object);
+            }
+        }
+        page.objects.sort_by_cached_key(|object| key_of(&object.record));
+        if page.objects.len() > limit {
+            page.objects.truncate(limit);
+            page.next = page.objects.last().map(|object| key_of(&object.record));
+        }
+        Ok(page)
+    }
+
+    /// Whether everything that was deleted after a change is still known.
+    pub async fn knows_deletions_since(&self, seq: Seq) -> Result<bool, Error> {
+        Ok(self.inner.shared.store.pruned().await? <= seq)
     }
 
     /// A whole list in key order, streamed in constant memory. A slow reader holds nothing up.

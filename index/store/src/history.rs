@@ -61,6 +61,15 @@ pub(super) fn as_of(which: &str) -> String {
     format!("SELECT {} FROM versions WHERE ended > $1 AND +seq <= $1 AND id {which}", columns())
 }
 
+/// Those of a collection ($2) behind a key ($3, $4) that were there after a change ($1) and ended since, by key, at most $5.
+pub(super) fn lost_since() -> String {
+    format!(
+        "SELECT {} FROM versions WHERE ended > $1 AND +seq <= $1 AND collection = $2 AND (namespace, name) > ($3, $4) \
+         ORDER BY namespace, name LIMIT $5",
+        columns()
+    )
+}
+
 impl History {
     /// What may be kept in a store of this size, and by how many bytes the store is too large without any of it.
     pub fn within(self, size: &StoreSize) -> (Self, u64) {

@@ -297,6 +297,16 @@ pub trait Store: Send + Sync + 'static {
     /// kept any more is left out.
     async fn as_of(&self, seq: Seq, ids: &[u64]) -> Result<Vec<Version>, Error>;
 
+    /// What objects of a collection were after a change, of those behind a key that have changed or gone since: in key order, at most
+    /// `limit`. What is not kept any more is left out.
+    async fn lost_since(
+        &self,
+        seq: Seq,
+        collection: &CollectionKey,
+        after: Option<&(String, String)>,
+        limit: usize,
+    ) -> Result<Vec<Version>, Error>;
+
     /// Deletions up to here are no longer replayed: whoever stopped before it starts over.
     async fn pruned(&self) -> Result<Seq, Error>;
 

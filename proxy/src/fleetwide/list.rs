@@ -16,7 +16,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::watch::{LAG, reached};
 use super::{View, warning};
 use crate::cluster::read;
-use crate::composite::{Composite, Continue, Place, Portion};
+use crate::composite::{Composite, Continue, ListId, Place, Portion};
 use crate::native::Native;
 use crate::object::{Form, MARK, mark, mark_live, write_marked};
 use crate::options::ListOptions;
@@ -45,6 +45,9 @@ struct Listing {
     wanted: VecDeque<ListQuery>,
     /// Where the first of them goes on.
     after: Option<(String, String)>,
+    list: ListId,
+    /// Whether it continues an earlier page, of whose moment it has to be.
+    is_continued: bool,
     /// Pages already being read while the client takes the one before: what is left of the first cluster, then the
     /// beginnings of those behind it.
     ahead: VecDeque<Reading>,
@@ -65,13 +68,22 @@ impl Proxy {
     ) -> Result<Response<Body>, Error> {
         let options = ListOptions::parse(query, false, true)?;
         let limit = options.limit;
+        let list = view.list_id(query);
         let view = view.select(options)?;
         let index = &self.inner.index;
+        let token = Continue::decode(query.get("continue").unwrap_or_default(), list)?;
+        let version = query.get("resourceVersion").unwrap_or_default();
+        if !matches!(version, "" | "0") && token.is_some() {
+            let text = "specifying resource version is not allowed when using continue";
+            return Err(Error::BadRequest(text.to_owned()));
+        }
+        if !matches!(version, "" | "0") && !Composite::is_valid(version) {
+            return Err(Error::BadRequest(format!("invalid resource version {version:?}")));
+        }
         if let Some(seq) = Composite::decode(query.get("resourceVersion").unwrap_or_default()).seq(index.id()) {
             // Nobody goes back in time, whichever replica answers.
             reached(index, seq).await?;
         }
-        let token = Continue::decode(query.get("continue").unwrap_or_default());
         if token.is_none() {
             // Whoever was shown something is shown it in a list as well.
             index.caught_up(LAG).await?;
@@ -79,14 +91,24 @@ impl Proxy {
         let mut clusters = view.clusters(index);
         let mut position = view.position(index);
         if let Some(token) = &token {
-            clusters.retain(|cluster| cluster.as_str() >= token.cluster.as_str());
             let first = Composite::decode(&token.rv);
-            if first.seq(index.id()).is_some() {
-                // Those that came since are the watch's to tell.
-                clusters.retain(|cluster| first.knows(&view.label(index, cluster)));
-                position = first;
+            let labels: Vec<String> = clusters.iter().map(|cluster| view.label(index, cluster)).collect();
+            // What was listed of a cluster before it left was complete then.
+            let has_left = |label: &str| label >= token.cluster.as_str() && !labels.iter().any(|known| known == label);
+            let is_kept = match first.seq(index.id()) {
+                Some(seq) => index.knows_deletions_since(seq).await?,
+                None => false,
+            };
+            if !is_kept || first.clusters().any(has_left) {
+                let now = Continue::at(&position.encode(), &token.cluster, token.after().as_ref(), list);
+                return Err(Error::ExpiredContinue(now.encode()));
             }
+            clusters.retain(|cluster| cluster.as_str() >= token.cluster.as_str());
+            // Those that came since are the watch's to tell.
+            clusters.retain(|cluster| first.knows(&view.label(index, cluster)));
+            position = first;
         }
+        let is_continued = token.is_some();
         let wanted: VecDeque<ListQuery> = clusters.iter().filter_map(|cluster| view.query(cluster)).collect();
         // A cluster that has left since starts nowhere.
         let first = wanted.front().map(|query| query.collection.cluster.as_str());
@@ -112,6 +134,8 @@ impl Proxy {
             incomplete: incomplete.iter().map(super::view::Incomplete::meta).collect(),
             wanted,
             after,
+            list,
+            is_continued,
             ahead: VecDeque::new(),
             left: limit,
             any: false,
@@ -276,7 +300,7 @@ impl Listing {
                 // Also at a cluster's very end the token stays in it: the next page finds that out.
                 let after = page.next.as_ref().or(last.as_ref());
                 break if more {
-                    Continue::at(&self.position.encode(), query.collection.cluster.as_str(), after).encode()
+                    Continue::at(&self.position.encode(), query.collection.cluster.as_str(), after, self.list).encode()
                 } else {
                     String::new()
                 };
@@ -328,7 +352,13 @@ impl Listing {
     fn reading(&self, mut query: ListQuery, after: Option<(String, String)>, left: Option<usize>) -> Reading {
         query.after = after;
         let (index, want, seq) = (self.index.clone(), left.unwrap_or(CHUNK).min(CHUNK), self.seq);
-        AbortOnDropHandle::new(tokio::spawn(async move { index.page_as_of(&query, want, seq).await }))
+        let is_continued = self.is_continued;
+        AbortOnDropHandle::new(tokio::spawn(async move {
+            match is_continued {
+                true => index.page_of_snapshot(&query, want, seq).await,
+                false => index.page_as_of(&query, want, seq).await,
+            }
+        }))
     }
 
     fn item(&mut self, object: &Object, portion: Option<Portion>, out: &mut Vec<u8>) -> Result<(), Error> {

@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use crowsnest_apimachinery::names::{ClusterName, Gvr};
 use crowsnest_apimachinery::rbac::Reading;
+use crowsnest_apimachinery::request::Query;
 use crowsnest_apimachinery::selector::{FieldSelector, Selector};
 use crowsnest_index::{CollectionKey, CollectionState, Index, ListQuery, Reader, Record, Topic, selects};
 use crowsnest_store::{Clusters, Interest, Namespaces, Why};
 use serde_json::{Value, json};
 
-use crate::composite::{Composite, Place, Portion};
+use crate::composite::{Composite, ListId, Place, Portion};
 use crate::native::Native;
 use crate::options::{ListOptions, known_fields};
 use crate::{Caller, Error};
@@ -86,6 +87,12 @@ impl View {
             *namespaces = Namespaces::All;
         }
         self
+    }
+
+    /// What a list with these parameters asks for.
+    pub fn list_id(&self, query: &Query) -> ListId {
+        let selectors = ["labelSelector", "fieldSelector"].map(|name| query.get(name).unwrap_or_default());
+        ListId::of(&(&self.resource, &self.namespace, &self.only, selectors))
     }
 
     /// With the selectors of a request.

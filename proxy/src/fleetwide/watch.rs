@@ -11,7 +11,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_apimachinery::request::Query;
-use crowsnest_index::{Change, CollectionKey, Follower, Gone, Happened, Index, ListQuery, Object, RecordKey, Seq};
+use crowsnest_index::{
+    Change, CollectionKey, Follower, Gone, Happened, Index, ListQuery, Object, Record, RecordKey, Seq,
+};
 use futures::future::{BoxFuture, join_all};
 use http::{HeaderMap, HeaderValue, Response, header};
 use http_body::Frame;
@@ -240,7 +242,7 @@ impl Watch {
             return Ok(());
         };
         for change in &changes {
-            self.tell(change, out)?;
+            self.tell(change, out).await?;
         }
         let since = self.follower.since();
         self.left.forget(LAG, self.index.seq(), since);
@@ -291,7 +293,7 @@ impl Watch {
             if record.seq > self.follower.since() {
                 self.ahead.insert(record.key.clone(), record.seq);
             }
-            self.object("ADDED", object, object.record.seq, false, out)?;
+            self.object("ADDED", object, out)?;
         }
         let cluster = &query.collection.cluster;
         if let Some(next) = page.next {
@@ -317,7 +319,7 @@ impl Watch {
         }
         for object in &page.objects {
             if self.view.allows(&object.record) && !self.view.shows(&object.record)? {
-                self.object("DELETED", object, object.record.seq, false, out)?;
+                self.object("DELETED", object, out)?;
                 told.push(object.record.id);
             }
         }
@@ -333,7 +335,7 @@ impl Watch {
     }
 
     /// A change, as this watch sees it.
-    fn tell(&mut self, change: &Change, out: &mut Vec<u8>) -> Result<(), Error> {
+    async fn tell(&mut self, change: &Change, out: &mut Vec<u8>) -> Result<(), Error> {
         if self.ahead.get(&change.object.record.key).is_some_and(|told| change.seq <= *told) {
             return Ok(());
         }
@@ -351,17 +353,25 @@ impl Watch {
             (Happened::Added | Happened::Modified, true, false) => "DELETED",
             _ => return Ok(()),
         };
-        self.object(kind, &change.object, change.seq, true, out)
+        // Of an object that leaves the selection, the last state that was selected, with the version of the change (as in kube-apiserver).
+        let selected = match change.happened {
+            Happened::Added | Happened::Modified if !is => self.index.before(change.seq).await?,
+            _ => None,
+        };
+        self.move_to(&change.object.record, change.seq);
+        self.object(kind, selected.as_ref().unwrap_or(&change.object), out)
     }
 
-    fn object(&mut self, kind: &str, object: &Object, seq: Seq, moves: bool, out: &mut Vec<u8>) -> Result<(), Error> {
-        let record = &object.record;
-        let cluster = record.key.cluster().as_str();
-        // Where a cluster that left stands, nobody has to know.
-        if moves && self.view.query(record.key.cluster()).is_some() {
+    /// What follows is of this version of the object's cluster. Where a cluster that left stands, nobody has to know.
+    fn move_to(&mut self, record: &Record, seq: Seq) {
+        if self.view.query(record.key.cluster()).is_some() {
             let place = self.place(seq);
-            self.position.set(cluster, &record.resource_version, place);
+            self.position.set(record.key.cluster().as_str(), &record.resource_version, place);
         }
+    }
+
+    fn object(&mut self, kind: &str, object: &Object, out: &mut Vec<u8>) -> Result<(), Error> {
+        let cluster = object.record.key.cluster().as_str();
         let version = self.position.encode();
         let body = match self.shape {
             Shape::Objects(form) => mark(&object.body, cluster, Some(&version), form)?,

@@ -8,7 +8,7 @@ use crowsnest_store::{Clusters, Interest, InterestGuard, Namespaces, Why};
 use http::Method;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
-use kube::api::DeleteParams;
+use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
 use crate::world::{CONFIG_MAPS, LABELLED, World, config_map, create, events, named, names, registered, world};
@@ -17,17 +17,24 @@ fn config_maps() -> Gvr {
     Gvr::new("", "v1", "configmaps")
 }
 
+/// As many events as this, or a few more that come with the last one.
+async fn next(body: &mut Body, count: usize) -> Vec<Value> {
+    let mut next = Vec::new();
+    while next.len() < count {
+        next.extend(events(body).await);
+    }
+    next
+}
+
 /// The next events, as `ADDED m1/name`, sorted.
 async fn told(body: &mut Body, count: usize) -> Vec<String> {
-    let mut told = Vec::new();
-    while told.len() < count {
-        for event in events(body).await {
-            let metadata = &event["object"]["metadata"];
-            let cluster = &metadata["annotations"]["resource.karmada.io/cached-from-cluster"];
-            let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-            told.push(format!("{} {}/{}", text(&event["type"]), text(cluster), text(&metadata["name"])));
-        }
-    }
+    let text = |event: &Value| {
+        let metadata = &event["object"]["metadata"];
+        let cluster = &metadata["annotations"]["resource.karmada.io/cached-from-cluster"];
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        format!("{} {}/{}", text(&event["type"]), text(cluster), text(&metadata["name"]))
+    };
+    let mut told: Vec<String> = next(body, count).await.iter().map(text).collect();
     told.sort();
     told
 }
@@ -80,15 +87,88 @@ async fn what_changes_while_it_is_listed_is_told_once() {
     let of_m2: Api<ConfigMap> = Api::namespaced(world.members["m2"].admin(), "default");
     of_m2.delete("both", &DeleteParams::default()).await.unwrap();
     heard(&mut follower, Happened::Deleted, "both").await;
+    let other = json!({"metadata": {"labels": {"app": "y"}}, "data": {"v": "2"}});
+    of_m2.patch("only-m2", &PatchParams::default(), &Patch::Merge(other)).await.unwrap();
+    heard(&mut follower, Happened::Modified, "only-m2").await;
 
     let rest = format!("{LABELLED}&continue={}", first["metadata"]["continue"].as_str().unwrap());
     let (_, rest) = world.fleet_wide(Method::GET, CONFIG_MAPS, &rest, None).await;
-    assert_eq!(names(&rest), ["m1/only-m1", "m2/only-m2"]);
-    assert_eq!(rest["items"][0]["data"], json!({"v": "m1"}));
+    assert_eq!(names(&rest), ["m1/only-m1", "m2/both", "m2/only-m2"]);
+    let values: Vec<&Value> = rest["items"].as_array().unwrap().iter().map(|item| &item["data"]["v"]).collect();
+    assert_eq!(values, ["m1", "m2", "m2"]);
     let version = rest["metadata"]["resourceVersion"].as_str().unwrap();
     assert_eq!(first["metadata"]["resourceVersion"], version);
     let mut body = world.watch(CONFIG_MAPS, &format!("{LABELLED}&resourceVersion={version}")).await;
-    assert_eq!(told(&mut body, 3).await, ["ADDED m1/late", "DELETED m2/both", "MODIFIED m1/only-m1"]);
+    let since = ["ADDED m1/late", "DELETED m2/both", "DELETED m2/only-m2", "MODIFIED m1/only-m1"];
+    assert_eq!(told(&mut body, 4).await, since);
+    world.stop().await;
+}
+
+/// An object that leaves the selection is told as it was selected last, with the version of the change.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_leaves_a_selection_is_told_as_it_was_in_it() {
+    let world = world().await;
+    let position = position(&world).await;
+    let of_m2: Api<ConfigMap> = Api::namespaced(world.members["m2"].admin(), "default");
+    let mut version = String::new();
+    for (label, value) in [("y", "2"), ("y", "3"), ("x", "4")] {
+        let change = json!({"metadata": {"labels": {"app": label}}, "data": {"v": value}});
+        let changed = of_m2.patch("only-m2", &PatchParams::default(), &Patch::Merge(change)).await.unwrap();
+        if value == "2" {
+            version = changed.metadata.resource_version.unwrap();
+        }
+    }
+    let from = |position: &str| format!("{LABELLED}&resourceVersion={position}");
+    let mut body = world.watch(CONFIG_MAPS, &from(&position)).await;
+    let events = next(&mut body, 2).await;
+    let shown = |events: &[Value]| -> Vec<Value> {
+        let shown = |event: &Value| {
+            let object = &event["object"];
+            json!([event["type"], object["metadata"]["labels"]["app"], object["data"]["v"]])
+        };
+        events.iter().map(shown).collect()
+    };
+    assert_eq!(shown(&events), [json!(["DELETED", "x", "m2"]), json!(["ADDED", "x", "4"])]);
+    let left = events[0]["object"]["metadata"]["resourceVersion"].as_str().unwrap();
+    let versions = base64::engine::general_purpose::URL_SAFE_NO_PAD.decode(left).unwrap();
+    let versions: Value = serde_json::from_slice(&versions).unwrap();
+    assert!(versions["m2"].as_str().unwrap().starts_with(&format!("{version}.")), "{versions} {version}");
+    // A watch that goes on from there tells the rest.
+    let mut resumed = world.watch(CONFIG_MAPS, &from(left)).await;
+    assert_eq!(shown(&next(&mut resumed, 1).await), [json!(["ADDED", "x", "4"])]);
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn continue_tokens_are_of_one_list_and_its_clusters() {
+    let mut world = world().await;
+    let _collected = collect(&world);
+    let (_, first) = world.fleet_wide(Method::GET, CONFIG_MAPS, &format!("{LABELLED}&limit=3"), None).await;
+    assert_eq!(names(&first), ["m1/both", "m1/only-m1", "m2/both"]);
+    let token = first["metadata"]["continue"].as_str().unwrap();
+    let version = first["metadata"]["resourceVersion"].as_str().unwrap();
+    let key = "invalid continue token: continue key is not valid";
+    let both = "specifying resource version is not allowed when using continue";
+    for (path, query, why) in [
+        (CONFIG_MAPS, format!("{LABELLED}&continue=xyz"), key),
+        (CONFIG_MAPS, format!("{LABELLED}&continue={}", &token[..token.len() - 8]), key),
+        (CONFIG_MAPS, format!("{LABELLED}&continue={token}AAAA"), key),
+        (CONFIG_MAPS, format!("continue={token}"), key),
+        ("/api/v1/configmaps", format!("{LABELLED}&continue={token}"), key),
+        (CONFIG_MAPS, format!("{LABELLED}&continue={token}&resourceVersion={version}"), both),
+        (CONFIG_MAPS, "resourceVersion=abc".to_owned(), "invalid resource version \"abc\""),
+    ] {
+        let (code, status) = world.fleet_wide(Method::GET, path, &query, None).await;
+        assert_eq!((code, &status["reason"], &status["message"]), (400, &json!("BadRequest"), &json!(why)), "{query}");
+    }
+    // The rest of a cluster that leaves is not skipped.
+    register(&mut world, &["m1"]);
+    let rest = format!("{LABELLED}&continue={token}");
+    let (code, status) = world.fleet_wide(Method::GET, CONFIG_MAPS, &rest, None).await;
+    assert_eq!((code, &status["reason"]), (410, &json!("Expired")), "{status}");
+    let anew = format!("{LABELLED}&continue={}", status["metadata"]["continue"].as_str().unwrap());
+    let (code, rest) = world.fleet_wide(Method::GET, CONFIG_MAPS, &anew, None).await;
+    assert_eq!((code, names(&rest)), (200, Vec::new()), "{rest}");
     world.stop().await;
 }
 

@@ -384,6 +384,19 @@ impl Store for SqliteStore {
         self.old_versions(sqlx::query(sql).bind(seq.0 as i64).bind(json_ids(ids.iter().copied()))).await
     }
 
+    async fn lost_since(
+        &self,
+        seq: Seq,
+        collection: &CollectionKey,
+        after: Option<&(String, String)>,
+        limit: usize,
+    ) -> Result<Vec<Version>, Error> {
+        let Some(id) = self.catalog.id_of(collection) else { return Ok(Vec::new()) };
+        let (namespace, name) = after.map_or(("", ""), |(namespace, name)| (namespace, name));
+        let query = sqlx::query(AssertSqlSafe(history::lost_since())).bind(seq.0 as i64).bind(id);
+        self.old_versions(query.bind(namespace.to_owned()).bind(name.to_owned()).bind(limit as i64)).await
+    }
+
     async fn pruned(&self) -> Result<Seq, Error> {
         Ok(Seq(prune::number(&self.readers, "pruned").await? as u64))
     }

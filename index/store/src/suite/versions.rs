@@ -29,6 +29,22 @@ async fn objects_are_told_as_they_were_after_a_change(#[values(Kind::Sqlite, Kin
         assert_eq!(told.collect::<Vec<_>>().join(", "), expected, "after {seq}");
     }
     assert!(backend.store.as_of(Seq(3), &[2]).await.unwrap().iter().all(|version| version.object.record.id == 2));
+    let after = |name: &str| Some(("x".to_owned(), name.to_owned()));
+    for (seq, after, limit, expected) in [
+        (3, None, 9, "a 1, b 1"),
+        (3, None, 1, "a 1"),
+        (3, after("a"), 9, "b 1"),
+        (5, None, 9, "a 2"),
+        (7, None, 9, ""),
+    ] {
+        let pods = key("x", "any").collection;
+        let lost = backend.store.lost_since(Seq(seq), &pods, after.as_ref(), limit).await.unwrap();
+        let lost = lost.iter().map(|version| {
+            let record = &version.object.record;
+            format!("{} {}", record.key.name, record.resource_version)
+        });
+        assert_eq!(lost.collect::<Vec<_>>().join(", "), expected, "after {seq}, behind {after:?}");
+    }
 }
 
 /// (resourceVersion, resourceVersion in the body, seq, end, deleted), newest first.

@@ -127,10 +127,9 @@ impl Registry {
     ) -> ApiResult<crate::storage::Listing> {
         self.store.list(&table(resource), namespace, ListRange { at, after, limit }).map_err(|error| {
             match (error, after) {
-                (Error::Expired { .. }, Some(after)) if options.continue_token.is_some() => ApiError {
-                    continue_token: Some(encode_token(LATEST, after.as_str(), namespace).into()),
-                    ..ApiError::new(Reason::Expired, INCONSISTENT)
-                },
+                (Error::Expired { .. }, Some(after)) if options.continue_token.is_some() => {
+                    ApiError::expired_continue(encode_token(LATEST, after.as_str(), namespace))
+                }
                 (Error::Expired { .. }, _) => ApiError::new(Reason::Expired, EXPIRED),
                 (other, _) => storage_error(other),
             }
@@ -272,7 +271,6 @@ pub(super) fn may_match(fields: &FieldSelector, key: &ObjectKey) -> bool {
 /// In place of a revision in a token: the list goes on as it is now.
 const LATEST: i64 = -1;
 const EXPIRED: &str = "The resourceVersion for the provided list is too old.";
-const INCONSISTENT: &str = "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.";
 
 fn encode_token(revision: i64, key: &str, namespace: &str) -> String {
     let start = if namespace.is_empty() { key } else { key.split_once('/').map_or(key, |(_, name)| name) };
