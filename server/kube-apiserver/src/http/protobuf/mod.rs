@@ -1,8 +1,11 @@
 //! Request bodies in `application/vnd.kubernetes.protobuf`, which Go clients (and `kubectl create`) send for built-in kinds.
 //!
-//! Decoding follows the typed schemas; `fields.txt` adds the one thing they lack, field numbers: per package in brackets, a
-//! message per line, its JSON names in the order of their numbers (`-` for gaps). `name+Type` marks a message whose fields
-//! JSON may hold inline. Answers are never protobuf: clients take JSON as well.
+//! Decoding follows the typed schemas; `fields.txt` (written by `fields.py`) adds the one thing they lack, field numbers: per
+//! package in brackets, a message per line, its JSON names in the order of their numbers (`-` for gaps). `+Type` is a message of
+//! the same package whose fields JSON holds inline. Answers are never protobuf: clients take JSON as well.
+
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -11,13 +14,14 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use crowsnest_apimachinery::status::{ApiError, ApiResult};
 use crowsnest_schema::set::SchemaSet;
-use crowsnest_schema::{Schema, Type};
+use crowsnest_schema::{Schema, Type, normalise};
 use serde_json::{Map, Value, json};
 
 const MAGIC: &[u8] = b"k8s\0";
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
-/// Nesting no real object reaches.
-const MAX_DEPTH: usize = 64;
+const EXTENSIONS: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1";
+/// Nesting that no real object reaches. Each level of a JSON schema counts twice, so that bodies nest as deeply as in JSON.
+const MAX_DEPTH: usize = 128;
 
 type Fields = HashMap<String, Vec<&'static str>>;
 
@@ -140,18 +144,26 @@ fn message(
     if depth > MAX_DEPTH {
         return Err("nested too deeply".into());
     }
-    let fields = FIELDS.get(name).ok_or_else(|| format!("{name} has no protobuf form here"))?;
+    let none = Vec::new();
+    let fields = match FIELDS.get(name) {
+        Some(fields) => fields,
+        None if schema.properties.is_empty() => &none,
+        None => return Err(format!("{name} has no protobuf form here")),
+    };
     let mut reader = Reader(bytes);
     while let Some((number, wire)) = reader.next()? {
         let Some(entry) = number.checked_sub(1).and_then(|i| fields.get(i)).filter(|f| **f != "-") else { continue };
-        let (field, inline) = entry.split_once('+').map_or((*entry, None), |(field, of)| (field, Some(of)));
-        match (schema.field(field), inline, wire) {
-            (Some(child), _, wire) => put(out, field, &child.node, wire, depth)?,
-            (None, Some(of), Wire::Bytes(bytes)) => {
+        match (entry.strip_prefix('+'), wire) {
+            (Some(inline), Wire::Bytes(bytes)) => {
                 let package = name.rsplit_once('.').map_or("", |(package, _)| package);
-                message(&format!("{package}.{of}"), schema, bytes, out, depth + 1)?;
+                message(&format!("{package}.{inline}"), schema, bytes, out, depth + 1)?;
             }
-            (None, ..) => {}
+            (Some(_), _) => {}
+            (None, wire) => {
+                if let Some(child) = schema.field(entry) {
+                    put(out, entry, &child.node, wire, depth)?;
+                }
+            }
         }
     }
     Ok(())
@@ -214,7 +226,12 @@ fn map_entry(values: &Schema, bytes: &[u8], depth: usize) -> Result<(String, Val
         }
     }
     let absent = || match values.ty {
-        Type::String | Type::Bytes | Type::Quantity => json!(""),
+        Type::String | Type::Bytes => json!(""),
+        Type::Quantity => json!("0"),
+        Type::Array => json!([]),
+        Type::Object => json!({}),
+        Type::Integer | Type::Number | Type::IntOrString => json!(0),
+        Type::Boolean => json!(false),
         _ => Value::Null,
     };
     Ok((key, held.remove("value").unwrap_or_else(absent)))
@@ -225,23 +242,64 @@ fn value(schema: &Schema, wire: Wire<'_>, depth: usize) -> Result<Value, String>
     Ok(match (schema.ty, wire) {
         (Type::Boolean, Wire::Varint(n)) => json!(n != 0),
         (_, Wire::Varint(n)) => json!(signed(n)),
-        (_, Wire::Fixed64(n)) => json!(f64::from_bits(n)),
-        (_, Wire::Fixed32(n)) => json!(f32::from_bits(n)),
-        (Type::String, Wire::Bytes(text)) if schema.format.as_deref() == Some("byte") => json!(STANDARD.encode(text)),
+        (_, Wire::Fixed64(n)) => number(f64::from_bits(n)),
+        (_, Wire::Fixed32(n)) => number(f64::from(f32::from_bits(n))),
         (Type::String, Wire::Bytes(text)) => json!(text_of(text)?),
         (Type::Bytes, Wire::Bytes(bytes)) => json!(STANDARD.encode(bytes)),
         (Type::Quantity, Wire::Bytes(bytes)) => json!(first_text(bytes)?),
         (Type::Time | Type::MicroTime, Wire::Bytes(bytes)) => time(bytes, schema.ty == Type::MicroTime)?,
         (Type::IntOrString, Wire::Bytes(bytes)) => int_or_string(bytes)?,
-        (Type::Any, Wire::Bytes(bytes)) => match first_text(bytes)?.as_str() {
-            "" => Value::Null,
-            text => serde_json::from_str(text).map_err(|e| e.to_string())?,
+        (Type::Any, Wire::Bytes(bytes)) => match schema.name.as_deref().and_then(|name| name.rsplit('.').next()) {
+            Some(name) if name.starts_with("JSONSchemaPropsOr") => schema_or_else(bytes, name, depth)?,
+            _ => raw(bytes)?,
         },
         (_, Wire::Bytes(bytes)) => {
             let mut object = Map::new();
             message(schema.name.as_deref().unwrap_or_default(), schema, bytes, &mut object, depth + 1)?;
             Value::Object(object)
         }
+    })
+}
+
+/// A whole number is written without a fraction, as Go does.
+fn number(number: f64) -> Value {
+    // Larger ones are not exact as integers.
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    if number.fract() == 0.0 && number.abs() <= EXACT { json!(number as i64) } else { json!(number) }
+}
+
+/// JSON in bytes: `JSON`, `RawExtension`, `FieldsV1`.
+fn raw(bytes: &[u8]) -> Result<Value, String> {
+    match first_text(bytes)?.as_str() {
+        "" => Ok(Value::Null),
+        text => serde_json::from_str(text).map_err(|e| e.to_string()),
+    }
+}
+
+/// `JSONSchemaPropsOrArray`, `…OrBool` and `…OrStringArray`: a schema, a list of schemas or texts, or a flag. Field 1 of
+/// `…OrBool` is the flag, of the others the schema; what field 2 is says its type.
+fn schema_or_else(bytes: &[u8], name: &str, depth: usize) -> Result<Value, String> {
+    let props = format!("{EXTENSIONS}.JSONSchemaProps");
+    let schema = SchemaSet::builtin().definition(&props).ok_or("JSON schemas have no schema")?;
+    let (mut flag, mut one, mut list) = (false, None, Vec::new());
+    let mut reader = Reader(bytes);
+    while let Some(field) = reader.next()? {
+        match (name, field) {
+            ("JSONSchemaPropsOrBool", (1, Wire::Varint(n))) => flag = n != 0,
+            ("JSONSchemaPropsOrBool", (2, wire)) => one = Some(value(&schema, wire, depth + 1)?),
+            (_, (1, wire)) => one = Some(value(&schema, wire, depth + 1)?),
+            ("JSONSchemaPropsOrStringArray", (2, Wire::Bytes(text))) => list.push(json!(text_of(text)?)),
+            (_, (2, wire)) => list.push(value(&schema, wire, depth + 1)?),
+            _ => {}
+        }
+    }
+    // Nobody else knows what is empty in them: to the schema of the field they are any JSON.
+    list.iter_mut().chain(one.as_mut()).for_each(|props| normalise(&schema, props));
+    Ok(match one {
+        _ if !list.is_empty() => list.into(),
+        Some(schema) => schema,
+        None if name == "JSONSchemaPropsOrBool" => flag.into(),
+        None => Value::Null,
     })
 }
 
@@ -287,43 +345,4 @@ fn time(bytes: &[u8], micro: bool) -> Result<Value, String> {
     let at = jiff::Timestamp::new(seconds, i32::try_from(nanos).unwrap_or(0)).map_err(|e| e.to_string())?;
     let format = if micro { "%Y-%m-%dT%H:%M:%S.%6fZ" } else { "%Y-%m-%dT%H:%M:%SZ" };
     Ok(json!(at.strftime(format).to_string()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
-        let mut out = vec![number << 3 | 2, u8::try_from(bytes.len()).unwrap()];
-        out.extend_from_slice(bytes);
-        out
-    }
-
-    fn body(api_version: &str, kind: &str, raw: &[u8]) -> Vec<u8> {
-        let meta = [field(1, api_version.as_bytes()), field(2, kind.as_bytes())].concat();
-        [MAGIC.to_vec(), field(1, &meta), field(2, raw)].concat()
-    }
-
-    #[test]
-    fn messages_become_the_json_they_stand_for() {
-        let metadata = field(1, &[field(1, b"a"), field(8, &[])].concat());
-        let data = field(2, &[field(1, b"k"), field(2, b"v")].concat());
-        let config_map = body("v1", "ConfigMap", &[metadata.clone(), data].concat());
-        let expected = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"k": "v"}});
-        assert_eq!(object(&config_map).unwrap(), expected);
-
-        // A volume holds its source inline; quantities and ports are of mixed types.
-        let source = field(2, &field(2, &[])); // volumeSource.emptyDir
-        let volume = field(1, &[field(1, b"tmp"), source].concat());
-        let pod = body("v1", "Pod", &[metadata, field(2, &volume)].concat());
-        let spec = object(&pod).unwrap()["spec"].clone();
-        assert_eq!(spec, json!({"volumes": [{"name": "tmp", "emptyDir": {}}]}));
-    }
-
-    #[test]
-    fn damaged_bodies_are_refused() {
-        for bytes in [&b"{}"[..], b"k8s\0\x0a\xff", b"k8s\0\x12\x02"] {
-            assert_eq!(object(bytes).unwrap_err().code, 400);
-        }
-    }
 }
