@@ -71,6 +71,8 @@ fn ranges(accept: &str) -> Vec<MediaRange<'_>> {
 pub enum Offer {
     /// An object, or what becomes of it.
     Object,
+    /// An object of a kind that has no table: a review, a binding, a token.
+    Untabled,
     /// Many objects, or a stream of them.
     Collection,
     /// Objects of a definition, which have no routes of their own.
@@ -95,7 +97,7 @@ impl Offer {
     /// Routes know the media types they produce and take no wildcard of a part of them; the others have no routes of their own.
     fn produced(self) -> Option<String> {
         match self {
-            Self::Object | Self::Versions | Self::Resources => Some(MEDIA.to_owned()),
+            Self::Object | Self::Untabled | Self::Versions | Self::Resources => Some(MEDIA.to_owned()),
             Self::Collection => Some(format!("{MEDIA}, {STREAMS}")),
             Self::Version => Some("application/json".to_owned()),
             Self::Custom | Self::Groups | Self::Document => None,
@@ -107,7 +109,7 @@ impl Offer {
     }
 
     fn is_discovery(self) -> bool {
-        !matches!(self, Self::Object | Self::Collection | Self::Custom)
+        !matches!(self, Self::Object | Self::Untabled | Self::Collection | Self::Custom)
     }
 }
 
@@ -164,7 +166,7 @@ fn shape(range: &MediaRange<'_>, offer: Offer) -> Option<Shape> {
     let (discovery, aggregated) = (offer.is_discovery(), offer.is_aggregated());
     match (target, group, version) {
         ("", "", "") => Some(Shape::Object),
-        ("Table", "meta.k8s.io", "v1" | "v1beta1") if !discovery => Some(Shape::Table),
+        ("Table", "meta.k8s.io", "v1" | "v1beta1") if !discovery && offer != Offer::Untabled => Some(Shape::Table),
         ("PartialObjectMetadata", "meta.k8s.io", "v1" | "v1beta1") if !discovery => Some(Shape::PartialMetadata),
         ("PartialObjectMetadataList", "meta.k8s.io", "v1" | "v1beta1") if !discovery => {
             Some(Shape::PartialMetadataList)
@@ -238,6 +240,8 @@ mod tests {
             (Offer::Object, "text/plain", format!("{ROUTE}{MEDIA}")),
             (Offer::Collection, "application/*", format!("{ROUTE}{MEDIA}, {STREAMS}")),
             (Offer::Collection, "application/json;g=x", format!("{FORM}{MEDIA}")),
+            (Offer::Untabled, "application/json;as=Table;v=v1;g=meta.k8s.io", format!("{FORM}{MEDIA}")),
+            (Offer::Untabled, "text/plain", format!("{ROUTE}{MEDIA}")),
             (Offer::Groups, "text/plain", format!("{FORM}{MEDIA}")),
             (Offer::Versions, "text/plain", format!("{ROUTE}{MEDIA}")),
             (Offer::Document, "application/json;as=Table;v=v1;g=meta.k8s.io", format!("{FORM}{MEDIA}")),
@@ -248,6 +252,13 @@ mod tests {
         }
         let taken =
             [(Offer::Version, "application/json;v=v9"), (Offer::Groups, "application/*"), (Offer::Document, "*/*")];
+        let metadata = Accepted { shape: Shape::PartialMetadata, ..object };
+        for (header, expected) in [
+            ("application/json;as=Table;v=v1;g=meta.k8s.io,application/json", object),
+            ("application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io", metadata),
+        ] {
+            assert_eq!(accept(Some(header), Offer::Untabled), Ok(expected), "{header}");
+        }
         for (offer, header) in taken {
             assert_eq!(accept(Some(header), offer), Ok(object), "{offer:?} {header}");
         }

@@ -93,11 +93,11 @@ pub(super) async fn dispatch(State(api): State<Arc<Api>>, request: Request) -> R
         return api.discovery.serve(&api, &request);
     }
     let accept = request.headers().get(ACCEPT).and_then(|v| v.to_str().ok());
+    let resource = api.registry.catalog.get(&Gvr::from(info.as_ref()));
     let offer = match info.verb.as_str() {
-        _ if api.registry.catalog.get(&Gvr::from(info.as_ref())).is_some_and(|resource| resource.is_custom()) => {
-            Offer::Custom
-        }
+        _ if resource.as_ref().is_some_and(|resource| resource.is_custom()) => Offer::Custom,
         "list" | "watch" => Offer::Collection,
+        _ if resource.is_some_and(|resource| !has_table(&resource, &info.subresource)) => Offer::Untabled,
         _ => Offer::Object,
     };
     let call = Call {
@@ -126,6 +126,15 @@ pub(super) async fn dispatch(State(api): State<Arc<Api>>, request: Request) -> R
     };
     respond::warn(&mut response, &call.warnings);
     response
+}
+
+/// True where kube-apiserver's storage converts to tables: what can be listed, its status and its scale.
+fn has_table(resource: &ResourceRef, subresource: &str) -> bool {
+    match subresource {
+        "" => resource.verbs.contains(&"list"),
+        "status" => !["apiextensions.k8s.io", "apiregistration.k8s.io"].contains(&resource.gvr.group.as_str()),
+        subresource => subresource == "scale",
+    }
 }
 
 fn header(request: &Request, name: http::HeaderName) -> Option<String> {
