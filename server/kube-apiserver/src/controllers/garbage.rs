@@ -49,10 +49,18 @@ enum Owner {
     Unknown,
 }
 
+/// One owner reference of a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Edge {
+    owner: String,
+    /// `blockOwnerDeletion`: a foreground deletion of the owner waits for the node.
+    blocks: bool,
+}
+
 #[derive(Debug, Default)]
 struct Graph {
     /// Objects with owners, by uid.
-    nodes: HashMap<String, (Place, Vec<String>)>,
+    nodes: HashMap<String, (Place, Vec<Edge>)>,
     dependents: HashMap<String, HashSet<String>>,
     /// Owners in a foreground or orphan deletion, by uid.
     ending: HashMap<String, Place>,
@@ -83,7 +91,7 @@ impl Graph {
 
     fn forget(&mut self, uid: &str) {
         if let Some((_, owners)) = self.nodes.remove(uid) {
-            for owner in owners {
+            for Edge { owner, .. } in owners {
                 if let Some(set) = self.dependents.get_mut(&owner) {
                     set.remove(uid);
                     if set.is_empty() {
@@ -95,25 +103,32 @@ impl Graph {
         self.ending.remove(uid);
     }
 
-    /// Takes in one change and returns the uids to look at.
+    /// Owners in a foreground or orphan deletion.
+    fn ending_owners(&self, owners: &[Edge]) -> Vec<String> {
+        let ending = owners.iter().filter(|edge| self.ending.contains_key(&edge.owner));
+        ending.map(|edge| edge.owner.clone()).collect()
+    }
+
+    /// Takes in one change and returns the uids to check.
     fn see(&mut self, place: Place, links: &Links, kind: ChangeKind) -> Vec<String> {
         let uid = links.uid.clone();
-        let owners: Vec<String> = links.owners.iter().map(|owner| owner.uid.clone()).collect();
+        let edge = |link: &OwnerLink| Edge { owner: link.uid.clone(), blocks: link.block_owner_deletion == Some(true) };
+        let owners: Vec<Edge> = links.owners.iter().map(edge).collect();
         if kind == ChangeKind::Deleted || links.deleting {
             self.settled.get_mut().remove(&uid);
         }
         if kind == ChangeKind::Deleted {
             let mut touched: Vec<String> = self.dependents.get(&uid).into_iter().flatten().cloned().collect();
-            touched.extend(owners.iter().filter(|o| self.ending.contains_key(*o)).cloned());
+            touched.extend(self.ending_owners(&owners));
             self.forget(&uid);
             return touched;
         }
         let mut touched = Vec::new();
         let before = self.nodes.get(&uid).map(|(_, owners)| owners.clone()).unwrap_or_default();
         if before != owners {
-            touched.extend(before.iter().filter(|o| self.ending.contains_key(*o)).cloned());
+            touched.extend(self.ending_owners(&before));
             self.forget(&uid);
-            for owner in &owners {
+            for Edge { owner, .. } in &owners {
                 self.dependents.entry(owner.clone()).or_default().insert(uid.clone());
             }
         }
@@ -293,11 +308,14 @@ async fn collect(registry: &Arc<Registry>, graph: &Graph, uid: &str, place: &Pla
         return drop_owners(registry, &resource, &dependent, gone).await;
     }
     let held = dependent.finalizers();
-    let has_dependents = graph.dependents.get(uid).is_some_and(|d| !d.is_empty());
-    let propagation = if held.iter().any(|f| f == ORPHAN) {
-        Propagation::Orphan
-    } else if held.iter().any(|f| f == FOREGROUND) || (waiting > 0 && has_dependents) {
+    let waits_as_well = waiting > 0 && graph.dependents.get(uid).is_some_and(|d| !d.is_empty());
+    if waits_as_well && waits_in_a_circle(registry, graph, uid).await? {
+        unblock_owners(registry, &resource, &dependent).await?;
+    }
+    let propagation = if waits_as_well || (held.iter().any(|f| f == FOREGROUND) && !held.iter().any(|f| f == ORPHAN)) {
         Propagation::Foreground
+    } else if held.iter().any(|f| f == ORPHAN) {
+        Propagation::Orphan
     } else {
         Propagation::Background
     };
@@ -310,6 +328,36 @@ async fn collect(registry: &Arc<Registry>, graph: &Graph, uid: &str, place: &Pla
     let ctx = loopback(dependent.namespace());
     registry.delete(&resource, &ctx, dependent.name(), &options, &mut Vec::new()).await?;
     Ok(())
+}
+
+/// True where a dependent of an object waits for its own dependents already: the object may be one of them, so that each
+/// waits for the next.
+async fn waits_in_a_circle(registry: &Arc<Registry>, graph: &Graph, uid: &str) -> ApiResult<bool> {
+    for dependent in graph.dependents.get(uid).into_iter().flatten() {
+        let Some(place) = graph.ending.get(dependent) else { continue };
+        let found = object(registry, place, dependent).await?;
+        if found.is_some_and(|(_, object)| object.is_deleting() && object.finalizers().iter().any(|f| f == FOREGROUND))
+        {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Lets owners end before the dependent does, as `unblockOwnerReferencesStrategicMergePatch` of Kubernetes' collector.
+async fn unblock_owners(registry: &Arc<Registry>, resource: &ResourceRef, dependent: &Value) -> ApiResult<()> {
+    let uid = dependent.uid().to_owned();
+    let edit = Edit(Arc::new(move |object: &mut Value| {
+        if object.uid() != uid {
+            return Ok(());
+        }
+        let owners = object.metadata_mut().get_mut("ownerReferences").and_then(Value::as_array_mut);
+        for owner in owners.into_iter().flatten().filter(|owner| owner["blockOwnerDeletion"] == true) {
+            owner["blockOwnerDeletion"] = false.into();
+        }
+        Ok(())
+    }));
+    edit_object(registry, resource, dependent, edit).await
 }
 
 async fn drop_owners(
@@ -378,15 +426,17 @@ async fn end(registry: &Arc<Registry>, graph: &Graph, uid: &str, place: &Place) 
     if !held.iter().any(|f| f == FOREGROUND) {
         return Ok(());
     }
-    let mut blocked = false;
+    let (mut blocked, mut failed) = (false, None);
     for dependent in dependents {
         let Some((place, _)) = graph.nodes.get(dependent) else { continue };
         let Some((_, object)) = object(registry, place, dependent).await? else { continue };
         let references = object["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
         blocked |= references.iter().any(|r| r["uid"] == *uid && r["blockOwnerDeletion"] == true);
-        if let Err(error) = collect(registry, graph, dependent, place).await {
-            tracing::debug!(%error, "collecting a dependent");
-        }
+        let collected = collect(registry, graph, dependent, place).await;
+        failed = collected.err().filter(|error| !error.is(Reason::NotFound)).or(failed);
     }
-    if blocked { Ok(()) } else { drop_finalizer(registry, &resource, &ending, FOREGROUND).await }
+    if !blocked {
+        drop_finalizer(registry, &resource, &ending, FOREGROUND).await?;
+    }
+    failed.map_or(Ok(()), Err)
 }

@@ -212,6 +212,7 @@ pub struct OwnerLink {
     pub kind: String,
     pub name: String,
     pub uid: String,
+    pub block_owner_deletion: Option<bool>,
 }
 
 #[derive(Deserialize)]
