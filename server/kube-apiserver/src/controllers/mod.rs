@@ -36,7 +36,7 @@ pub struct Controllers {
 pub fn start(server: &ApiServer, controllers: Controllers) {
     let registry = server.registry().clone();
     let stopped = server.stopped();
-    server.spawn(namespaces::run(registry.clone(), stopped.clone()));
+    server.spawn(namespaces::run(server.clone()));
     server.spawn(garbage::run(registry.clone(), stopped.clone()));
     server.spawn(tokens::run(server.clone()));
     server.spawn(certificates::run(server.clone()));

@@ -1,0 +1,186 @@
+//! Conditions of a namespace that is being deleted, in the words of Kubernetes' `pkg/controller/namespace/deletion`. Pure.
+
+use std::collections::BTreeMap;
+
+use crowsnest_registry::object::time;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+/// Result of an attempt to delete the content of a namespace.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Remains {
+    /// Group versions whose resources are unknown, with the cause.
+    pub undiscovered: BTreeMap<String, String>,
+    /// Deletions that failed.
+    pub failures: Vec<String>,
+    /// Pods that are left. Nothing else was deleted, and it is not in `resources`.
+    pub pods: usize,
+    /// Objects left, by `resource.group`.
+    pub resources: BTreeMap<String, usize>,
+    /// Objects that wait for a finalizer, by finalizer.
+    pub finalizers: BTreeMap<String, usize>,
+}
+
+impl Remains {
+    /// True when the namespace may be deleted.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// (type, reason and message of False, those of True).
+    fn findings(&self) -> [(&'static str, [&'static str; 2], Option<(&'static str, String)>); 5] {
+        let undiscovered: Vec<String> =
+            self.undiscovered.iter().map(|(version, why)| format!("{version}: {why}")).collect();
+        let mut failures = self.failures.clone();
+        failures.sort();
+        let list = |map: &BTreeMap<String, usize>, word: &str| {
+            let mut all: Vec<String> =
+                map.iter().map(|(name, count)| format!("{name} {word} {count} resource instances")).collect();
+            all.sort();
+            all.join(", ")
+        };
+        [
+            (
+                "NamespaceDeletionDiscoveryFailure",
+                ["ResourcesDiscovered", "All resources successfully discovered"],
+                (!undiscovered.is_empty()).then(|| {
+                    let complete = "unable to retrieve the complete list of server APIs";
+                    let (count, all) = (undiscovered.len(), undiscovered.join(", "));
+                    ("DiscoveryFailed", format!("Discovery failed for some groups, {count} failing: {complete}: {all}"))
+                }),
+            ),
+            (
+                "NamespaceDeletionGroupVersionParsingFailure",
+                ["ParsedGroupVersions", "All legacy kube types successfully parsed"],
+                None,
+            ),
+            (
+                "NamespaceDeletionContentFailure",
+                ["ContentDeleted", "All content successfully deleted, may be waiting on finalization"],
+                (!failures.is_empty()).then(|| {
+                    let (count, all) = (failures.len(), failures.join(", "));
+                    ("ContentDeletionFailed", format!("Failed to delete all resource types, {count} remaining: {all}"))
+                }),
+            ),
+            (
+                "NamespaceContentRemaining",
+                ["ContentRemoved", "All content successfully removed"],
+                (!self.resources.is_empty()).then(|| {
+                    let all = list(&self.resources, "has");
+                    ("SomeResourcesRemain", format!("Some resources are remaining: {all}"))
+                }),
+            ),
+            (
+                "NamespaceFinalizersRemaining",
+                ["ContentHasNoFinalizers", "All content-preserving finalizers finished"],
+                (!self.finalizers.is_empty()).then(|| {
+                    let all = list(&self.finalizers, "in");
+                    let what = "Some content in the namespace has finalizers remaining";
+                    ("SomeFinalizersRemain", format!("{what}: {all}"))
+                }),
+            ),
+        ]
+    }
+}
+
+/// Brings the five conditions up to date; conditions of other types stay.
+pub(super) fn set(conditions: &mut Value, remains: &Remains, now: Timestamp) {
+    if !conditions.is_array() {
+        *conditions = json!([]);
+    }
+    let Some(conditions) = conditions.as_array_mut() else { return };
+    for (kind, fine, found) in remains.findings() {
+        let status = if found.is_some() { "True" } else { "False" };
+        let (reason, message) = found.unwrap_or_else(|| (fine[0], fine[1].to_owned()));
+        let old = conditions.iter_mut().find(|condition| condition["type"] == kind);
+        let since = match &old {
+            Some(old) if old["status"] == status => old["lastTransitionTime"].clone(),
+            _ => time(now).into(),
+        };
+        let new = json!({
+            "type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": since,
+        });
+        match old {
+            Some(old) => *old = new,
+            None => conditions.push(new),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn conditions_report_what_remains() {
+        let counts = |counts: &[(&str, usize)]| counts.iter().map(|(name, n)| ((*name).to_owned(), *n)).collect();
+        let cases = [
+            ("nothing", Remains::default(), vec![]),
+            // As in Kubernetes the totals are left out while pods remain.
+            ("pods", Remains { pods: 2, ..Remains::default() }, vec![]),
+            (
+                "content",
+                Remains {
+                    resources: counts(&[("secrets.", 1), ("jobs.batch", 3)]),
+                    finalizers: counts(&[("orphan", 1), ("example.com/hold", 2)]),
+                    ..Remains::default()
+                },
+                vec![
+                    (
+                        "NamespaceContentRemaining",
+                        "SomeResourcesRemain",
+                        "Some resources are remaining: jobs.batch has 3 resource instances, secrets. has 1 resource instances",
+                    ),
+                    (
+                        "NamespaceFinalizersRemaining",
+                        "SomeFinalizersRemain",
+                        "Some content in the namespace has finalizers remaining: example.com/hold in 2 resource instances, orphan in 1 resource instances",
+                    ),
+                ],
+            ),
+            (
+                "failures",
+                Remains {
+                    undiscovered: BTreeMap::from([(
+                        "b.example.com/v1".to_owned(),
+                        "stale GroupVersion discovery: b.example.com/v1".to_owned(),
+                    )]),
+                    failures: vec!["second".into(), "first".into()],
+                    ..Remains::default()
+                },
+                vec![
+                    (
+                        "NamespaceDeletionDiscoveryFailure",
+                        "DiscoveryFailed",
+                        "Discovery failed for some groups, 1 failing: unable to retrieve the complete list of server APIs: b.example.com/v1: stale GroupVersion discovery: b.example.com/v1",
+                    ),
+                    (
+                        "NamespaceDeletionContentFailure",
+                        "ContentDeletionFailed",
+                        "Failed to delete all resource types, 2 remaining: first, second",
+                    ),
+                ],
+            ),
+        ];
+        let (before, now): (Timestamp, Timestamp) =
+            ("2026-01-01T00:00:00Z".parse().unwrap(), "2026-01-01T00:01:00Z".parse().unwrap());
+        for (what, remains, failing) in cases {
+            let foreign = json!({"type": "Foreign", "status": "True"});
+            let mut conditions = json!([foreign]);
+            set(&mut conditions, &Remains::default(), before);
+            set(&mut conditions, &remains, now);
+            let all = conditions.as_array().unwrap();
+            assert_eq!((all.len(), &all[0]), (6, &foreign), "{what}");
+            let shown: Vec<(&str, &str, &str)> = all[1..]
+                .iter()
+                .filter(|c| c["status"] == "True")
+                .map(|c| ["type", "reason", "message"].map(|key| c[key].as_str().unwrap()).into())
+                .collect();
+            assert_eq!(shown, failing, "{what}");
+            for condition in &all[1..] {
+                let since = if condition["status"] == "True" { now } else { before };
+                assert_eq!(condition["lastTransitionTime"], time(since), "{what} {condition}");
+            }
+        }
+    }
+}
