@@ -58,7 +58,7 @@ impl Registry {
         let base: String = object.meta_text("generateName").chars().take(BASE).collect();
         for attempt in 0.. {
             let mut candidate = object.clone();
-            candidate.metadata_mut().insert("name".into(), format!("{base}{}", suffix()).into());
+            candidate.metadata_mut().insert("name".into(), generate_name(&base).into());
             match self.create_named(creation, candidate, warnings).await {
                 Err(error)
                     if attempt + 1 < TRIES && error.is(crowsnest_apimachinery::status::Reason::AlreadyExists) => {}
@@ -181,10 +181,11 @@ pub(crate) fn manager<'a>(
     }
 }
 
-/// Five characters as apiserver appends them to `generateName`.
-fn suffix() -> String {
+/// A base with five random characters, as apiserver appends them to `generateName`.
+pub fn generate_name(base: &str) -> String {
     let mut random = rand::rng();
-    (0..5).map(|_| char::from(ALPHABET[random.random_range(0..ALPHABET.len())])).collect()
+    let suffix = (0..5).map(|_| char::from(ALPHABET[random.random_range(0..ALPHABET.len())]));
+    base.chars().chain(suffix).collect()
 }
 
 /// What is done to any object that is created, be it stored or only answered.

@@ -2,6 +2,7 @@
 //!
 //! [`plugins`] is the chain in its order; each is an [`Admission`] of the registry, which runs them.
 
+pub mod accounts;
 mod certificates;
 #[cfg(test)]
 mod certificates_tests;

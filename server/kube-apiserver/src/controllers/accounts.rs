@@ -1,78 +1,202 @@
-//! Gives every namespace a `default` service account and the cluster's certificates. For members.
+//! Service account and root CA controllers: every namespace has a `default` service account and config maps with the cluster's
+//! certificate. They are created again when they are deleted, and the config maps restored when they are changed. For members.
 
+use std::collections::BTreeSet;
+use std::convert::Infallible;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crowsnest_apimachinery::status::{ApiResult, Reason};
-use crowsnest_registry::Registry;
 use crowsnest_registry::authz::bootstrap::{loopback, loopback_options};
 use crowsnest_registry::error::Error;
 use crowsnest_registry::object::Object;
-use crowsnest_registry::storage::{ObjectKey, ResourceKey};
-use serde_json::{Value, json};
-use tokio_util::sync::CancellationToken;
+use crowsnest_registry::storage::{Change, ChangeKind, ObjectKey, ResourceKey};
+use crowsnest_registry::{Edit, Registry};
+use serde_json::{Map, Value, json};
 
-use super::core;
+use super::{core, keep_following};
+use crate::ApiServer;
 
-/// The config map of every cluster, and its key.
-pub const ROOT: (&str, &str) = ("kube-root-ca.crt", "ca.crt");
+const ACCOUNT: &str = "default";
+/// Delay before namespaces are checked again that could not be filled.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// A config map with the certificate, in every namespace.
+#[derive(Debug, Clone, Copy)]
+pub struct Published {
+    name: &'static str,
+    key: &'static str,
+    /// Annotation that says what the certificate is for.
+    annotation: Option<(&'static str, &'static str)>,
+}
+
+/// The config map of every cluster.
+pub const ROOT: Published = Published {
+    name: "kube-root-ca.crt",
+    key: "ca.crt",
+    annotation: Some((
+        "kubernetes.io/description",
+        "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints such as the internal service IP or kubernetes.default.svc. No other usage is guaranteed across distributions of Kubernetes clusters.",
+    )),
+};
 /// The one that OpenShift's controller manager publishes beside it.
-pub const SERVICE: (&str, &str) = ("openshift-service-ca.crt", "service-ca.crt");
+pub const SERVICE: Published = Published { name: "openshift-service-ca.crt", key: "service-ca.crt", annotation: None };
 
-/// Follows namespaces and what must be in them until cancelled. `published`: config maps that hold the certificate.
-pub async fn run(
-    registry: Arc<Registry>,
-    certificate: String,
-    published: Vec<(&'static str, &'static str)>,
-    stopped: CancellationToken,
-) {
-    loop {
-        let since = registry.store.revision();
-        if let Err(error) = pass(&registry, &certificate, &published).await {
-            tracing::warn!(%error, "default service accounts");
-        }
-        let watch = |plural: &str| registry.store.watch(&ResourceKey::new("", plural), since);
-        let (Ok(mut namespaces), Ok(mut accounts)) = (watch("namespaces"), watch("serviceaccounts")) else { continue };
-        let changes = tokio::select! {
-            changes = namespaces.next() => changes,
-            changes = accounts.next() => changes,
-            () = stopped.cancelled() => return,
-        };
-        if matches!(changes, Err(Error::Closed)) {
-            return;
-        }
-    }
-}
-
-async fn pass(registry: &Arc<Registry>, certificate: &str, published: &[(&str, &str)]) -> ApiResult<()> {
-    let mut failed = None;
-    for namespace in registry.list_all(&core(registry, "namespaces")?).await? {
-        if namespace.is_deleting() {
-            continue;
-        }
-        let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}});
-        let maps = published.iter().map(|(name, key)| {
-            let data = json!({*key: certificate});
-            ("configmaps", json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}))
+impl Published {
+    /// Makes a config map what it should be. Returns false where it was already.
+    fn restore(&self, map: &mut Value, certificate: &str) -> bool {
+        let data = json!({ self.key: certificate });
+        let annotated = self.annotation.is_none_or(|(name, _)| {
+            map["metadata"]["annotations"][name].as_str().is_some_and(|description| !description.is_empty())
         });
-        // One namespace's failure is no other's.
-        for (plural, object) in [("serviceaccounts", account)].into_iter().chain(maps) {
-            failed = ensure(registry, plural, namespace.name(), object).await.err().or(failed);
+        if annotated && map["data"] == data {
+            return false;
         }
+        map["data"] = data;
+        if let Some((name, description)) = self.annotation {
+            let annotations = map.metadata_mut().entry("annotations").or_insert(Value::Null);
+            if !annotations.is_object() {
+                *annotations = Map::new().into();
+            }
+            annotations[name] = description.into();
+        }
+        true
     }
-    failed.map_or(Ok(()), Err)
 }
 
-async fn ensure(registry: &Arc<Registry>, plural: &str, namespace: &str, object: Value) -> ApiResult<()> {
-    if registry.store.get(&ResourceKey::new("", plural), &ObjectKey::new(namespace, object.name())).is_some() {
-        return Ok(());
-    }
-    let resource = core(registry, plural)?;
-    match registry.create(&resource, &loopback(namespace), object, &loopback_options(), &mut Vec::new()).await {
-        Ok(_) => Ok(()),
-        // Made by somebody else, or the namespace went away meanwhile.
-        Err(error) if [Reason::AlreadyExists, Reason::NotFound, Reason::Forbidden].iter().any(|r| error.is(*r)) => {
-            Ok(())
+/// Follows namespaces and their contents until the server stops.
+pub async fn run(server: ApiServer, published: Vec<Published>) {
+    keep_following(server, "default service accounts", |server| follow(server, published.clone())).await;
+}
+
+/// Fills every namespace once, then those that changed or lost something.
+async fn follow(server: ApiServer, published: Vec<Published>) -> Result<Infallible, Error> {
+    let registry = server.registry();
+    let watch = |plural: &str| registry.store.watch(&ResourceKey::new("", plural), registry.store.revision());
+    let (mut namespaces, mut accounts, mut maps) =
+        (watch("namespaces")?, watch("serviceaccounts")?, watch("configmaps")?);
+    let filler = Filler { registry, certificate: server.authority().certificate(), published: &published };
+    let all = registry.store.objects(&ResourceKey::new("", "namespaces"), "");
+    let mut touched: BTreeSet<String> = all.iter().map(|namespace| namespace.name().to_owned()).collect();
+    loop {
+        let mut failed = BTreeSet::new();
+        for namespace in touched {
+            if let Err(error) = filler.fill(&namespace).await {
+                tracing::warn!(namespace, %error, "default service account or certificate not written");
+                failed.insert(namespace);
+            }
         }
-        Err(error) => Err(error),
+        let deleted = |change: &Change| change.kind == ChangeKind::Deleted;
+        let retried = !failed.is_empty();
+        touched = failed;
+        tokio::select! {
+            changes = namespaces.next() => touched.extend(
+                changes?.iter().filter(|change| !deleted(change)).map(|change| change.key.name().to_owned())),
+            changes = accounts.next() => touched.extend(
+                changes?.iter().filter(|change| deleted(change) && change.key.name() == ACCOUNT)
+                    .map(|change| change.key.namespace().to_owned())),
+            changes = maps.next() => touched.extend(
+                changes?.iter().filter(|change| published.iter().any(|map| map.name == change.key.name()))
+                    .map(|change| change.key.namespace().to_owned())),
+            () = tokio::time::sleep(RETRY), if retried => {}
+        }
+    }
+}
+
+struct Filler<'a> {
+    registry: &'a Arc<Registry>,
+    certificate: &'a str,
+    published: &'a [Published],
+}
+
+impl Filler<'_> {
+    /// Writes what a namespace lacks.
+    async fn fill(&self, namespace: &str) -> ApiResult<()> {
+        let found = self.registry.store.object(&ResourceKey::new("", "namespaces"), &ObjectKey::new("", namespace));
+        if found.is_none_or(|namespace| namespace.is_deleting()) {
+            return Ok(());
+        }
+        let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": ACCOUNT}});
+        if self.stored("serviceaccounts", namespace, ACCOUNT).is_none() {
+            self.create("serviceaccounts", namespace, account).await?;
+        }
+        for published in self.published {
+            match self.stored("configmaps", namespace, published.name) {
+                None => {
+                    let metadata = json!({"name": published.name});
+                    let mut map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata});
+                    published.restore(&mut map, self.certificate);
+                    self.create("configmaps", namespace, map).await?;
+                }
+                Some(mut map) => {
+                    if published.restore(&mut map, self.certificate) {
+                        self.restore(namespace, published).await?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn stored(&self, plural: &str, namespace: &str, name: &str) -> Option<Value> {
+        self.registry.store.object(&ResourceKey::new("", plural), &ObjectKey::new(namespace, name))
+    }
+
+    async fn create(&self, plural: &str, namespace: &str, object: Value) -> ApiResult<()> {
+        let resource = core(self.registry, plural)?;
+        let (ctx, options) = (loopback(namespace), loopback_options());
+        let created = self.registry.create(&resource, &ctx, object, &options, &mut Vec::new()).await;
+        ignore_overtaken(created.map(drop))
+    }
+
+    async fn restore(&self, namespace: &str, published: &Published) -> ApiResult<()> {
+        let (published, certificate) = (*published, self.certificate.to_owned());
+        let edit = Edit(Arc::new(move |map: &mut Value| {
+            published.restore(map, &certificate);
+            Ok(())
+        }));
+        let change = crowsnest_registry::Change::Edit(edit);
+        let maps = core(self.registry, "configmaps")?;
+        let (ctx, options) = (loopback(namespace), loopback_options());
+        let written = self.registry.update(&maps, &ctx, published.name, &change, &options, &mut Vec::new()).await;
+        ignore_overtaken(written.map(drop))
+    }
+}
+
+/// Somebody else created the object, or the namespace is deleted meanwhile.
+fn ignore_overtaken(result: ApiResult<()>) -> ApiResult<()> {
+    let overtaken = [Reason::AlreadyExists, Reason::NotFound, Reason::Forbidden];
+    match result {
+        Err(error) if overtaken.iter().any(|reason| error.is(*reason)) => Ok(()),
+        result => result,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn certificates_are_restored() {
+        let annotated = |text: &str| json!({"annotations": {"kubernetes.io/description": text}});
+        let cases = [
+            ("new", ROOT, json!({"metadata": {}}), true),
+            ("right", ROOT, json!({"metadata": annotated("own words"), "data": {"ca.crt": "C"}}), false),
+            ("no description", ROOT, json!({"metadata": annotated(""), "data": {"ca.crt": "C"}}), true),
+            ("null annotations", ROOT, json!({"metadata": {"annotations": null}, "data": {"ca.crt": "C"}}), true),
+            ("another certificate", ROOT, json!({"metadata": annotated("x"), "data": {"ca.crt": "D"}}), true),
+            ("more data", ROOT, json!({"metadata": annotated("x"), "data": {"ca.crt": "C", "a": "b"}}), true),
+            (
+                "OpenShift's has no description",
+                SERVICE,
+                json!({"metadata": {}, "data": {"service-ca.crt": "C"}}),
+                false,
+            ),
+        ];
+        for (what, published, mut map, changed) in cases {
+            assert_eq!(published.restore(&mut map, "C"), changed, "{what}");
+            assert!(!published.restore(&mut map, "C"), "{what}: once is enough");
+            assert_eq!(map["data"], json!({ published.key: "C" }), "{what}");
+        }
     }
 }

@@ -22,11 +22,13 @@ use crowsnest_registry::error::Error;
 use crowsnest_registry::resource::{Gvr, ResourceRef};
 
 use crate::ApiServer;
+use crate::admission::accounts::ServiceAccounts;
 
 /// Which controllers run beside the ones every server needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Controllers {
-    /// A `default` service account and the `kube-root-ca.crt` config map in every namespace.
+    /// A `default` service account and the `kube-root-ca.crt` config map in every namespace, and the ServiceAccount admission
+    /// plugin, which gives both to pods.
     pub service_accounts: bool,
     /// The `openshift-service-ca.crt` config map beside it.
     pub service_certificates: bool,
@@ -37,7 +39,7 @@ pub fn start(server: &ApiServer, controllers: Controllers) {
     let registry = server.registry().clone();
     let stopped = server.stopped();
     server.spawn(namespaces::run(server.clone()));
-    server.spawn(garbage::run(registry.clone(), stopped.clone()));
+    server.spawn(garbage::run(registry.clone(), stopped));
     server.spawn(tokens::run(server.clone()));
     server.spawn(certificates::run(server.clone()));
     server.spawn(clusterinfo::run(server.clone()));
@@ -45,7 +47,8 @@ pub fn start(server: &ApiServer, controllers: Controllers) {
     if controllers.service_accounts {
         let mut published = vec![accounts::ROOT];
         published.extend(controllers.service_certificates.then_some(accounts::SERVICE));
-        server.spawn(accounts::run(registry, server.authority().certificate().to_owned(), published, stopped));
+        server.spawn(accounts::run(server.clone(), published));
+        server.set_admission(vec![Arc::new(ServiceAccounts::new(&registry))]);
     }
 }
 
@@ -53,7 +56,7 @@ pub fn start(server: &ApiServer, controllers: Controllers) {
 const BREATH: Duration = Duration::from_secs(1);
 
 /// Follows until the server stops, and starts over where that failed: a watch that fell behind, a store that could not be read.
-async fn keep_following<F>(server: ApiServer, what: &'static str, follow: fn(ApiServer) -> F)
+async fn keep_following<F>(server: ApiServer, what: &'static str, follow: impl Fn(ApiServer) -> F)
 where
     F: Future<Output = Result<Infallible, Error>>,
 {

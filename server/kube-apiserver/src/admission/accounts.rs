@@ -1,0 +1,405 @@
+//! ServiceAccount: a pod gets a service account, the token of that account and its image pull secrets.
+//!
+//! The account must exist. Its token, the cluster's certificate and the namespace are mounted by one projected volume, unless the
+//! pod or the account declines.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use crowsnest_apimachinery::status::{ApiError, ApiResult};
+use crowsnest_registry::Registry;
+use crowsnest_registry::admission::{Admission, Attributes, Mutation, Operation, Validation};
+use crowsnest_registry::create::generate_name;
+use crowsnest_registry::object::Object;
+use crowsnest_registry::storage::{ObjectKey, ResourceKey};
+use serde_json::{Value, json};
+
+/// Account of pods that name none.
+const DEFAULT: &str = "default";
+/// Prefix of the names of token volumes.
+const VOLUME: &str = "kube-api-access-";
+const MOUNT_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+/// Lifetime of mounted tokens in seconds (`serviceaccount.WarnOnlyBoundTokenExpirationSeconds`).
+const EXPIRATION: i64 = 60 * 60 + 7;
+const MIRROR: &str = "kubernetes.io/config.mirror";
+const ENFORCE: &str = "kubernetes.io/enforce-mountable-secrets";
+/// A new namespace receives its default account within this time; pods that are created before wait for it.
+const DEFAULT_ACCOUNT_DELAY: Duration = Duration::from_millis(1500);
+
+/// See the module.
+pub struct ServiceAccounts(Weak<Registry>);
+
+impl ServiceAccounts {
+    pub fn new(registry: &Arc<Registry>) -> Self {
+        Self(Arc::downgrade(registry))
+    }
+
+    /// The account that a pod names.
+    async fn account(&self, a: &Attributes<'_>, pod: &Value) -> ApiResult<Value> {
+        let name = pod["spec"]["serviceAccountName"].as_str().unwrap_or_default();
+        let namespace = a.ctx.namespace.as_str();
+        let found = match self.0.upgrade() {
+            Some(registry) => account(&registry, namespace, name).await,
+            None => None,
+        };
+        found.ok_or_else(|| {
+            let missing = format!("serviceaccount \"{name}\" not found");
+            forbid(a, format!("error looking up service account {namespace}/{name}: {missing}"))
+        })
+    }
+}
+
+async fn account(registry: &Registry, namespace: &str, name: &str) -> Option<Value> {
+    let (table, key) = (ResourceKey::new("", "serviceaccounts"), ObjectKey::new(namespace, name));
+    let since = registry.store.revision();
+    let found = registry.store.object(&table, &key);
+    if found.is_some() || name != DEFAULT {
+        return found;
+    }
+    let mut changes = registry.store.watch(&table, since).ok()?;
+    let created = async {
+        while let Ok(changes) = changes.next().await {
+            if changes.iter().any(|change| change.key == key) {
+                return registry.store.object(&table, &key);
+            }
+        }
+        None
+    };
+    tokio::time::timeout(DEFAULT_ACCOUNT_DELAY, created).await.ok().flatten()
+}
+
+fn forbid(a: &Attributes<'_>, why: String) -> ApiError {
+    ApiError::forbidden("", "pods", a.name, why)
+}
+
+fn is_mirror(pod: &Value) -> bool {
+    pod["metadata"]["annotations"].get(MIRROR).is_some()
+}
+
+#[async_trait]
+impl Admission for ServiceAccounts {
+    async fn mutate(&self, Mutation { attributes: a, object, .. }: Mutation<'_>) -> ApiResult<()> {
+        let created = a.operation == Operation::Create && a.is("", "pods");
+        let Some(pod) = object.filter(|pod| created && pod["spec"].is_object() && !is_mirror(pod)) else {
+            return Ok(());
+        };
+        if pod["spec"]["serviceAccountName"].as_str().unwrap_or_default().is_empty() {
+            pod["spec"]["serviceAccountName"] = DEFAULT.into();
+        }
+        let account = self.account(a, pod).await?;
+        give(pod, &account, || generate_name(VOLUME));
+        Ok(())
+    }
+
+    async fn validate(&self, Validation { attributes: a, object, .. }: Validation<'_>) -> ApiResult<()> {
+        let of_pods = a.resource.gvr.group.is_empty() && a.resource.gvr.resource == "pods";
+        let Some(pod) = object.filter(|_| of_pods) else { return Ok(()) };
+        let lists: &[&str] = match (a.operation, a.ctx.subresource.as_str()) {
+            (Operation::Create, "") if is_mirror(pod) => {
+                return check_mirror(pod).map_err(|why| forbid(a, why.into()));
+            }
+            (Operation::Create, "") => &["initContainers", "containers"],
+            (Operation::Update, "ephemeralcontainers") => &["ephemeralContainers"],
+            _ => return Ok(()),
+        };
+        if pod["spec"]["serviceAccountName"].as_str().unwrap_or_default().is_empty() {
+            let why = format!("no service account specified for pod {}/{}", a.ctx.namespace, pod.name());
+            return Err(forbid(a, why));
+        }
+        let account = self.account(a, pod).await?;
+        match account["metadata"]["annotations"][ENFORCE].as_str() {
+            Some("1" | "t" | "T" | "true" | "TRUE" | "True") => {
+                check_secrets(pod, &account, lists).map_err(|why| forbid(a, why))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Gives a pod what its account has for it. `volume_name` is called at most once.
+fn give(pod: &mut Value, account: &Value, volume_name: impl FnOnce() -> String) {
+    let declines = |object: &Value| object["automountServiceAccountToken"].as_bool().map(|mounts| !mounts);
+    if !declines(&pod["spec"]).or_else(|| declines(account)).unwrap_or(false) {
+        mount_token(pod, volume_name);
+    }
+    if items(&pod["spec"], "imagePullSecrets").next().is_none() {
+        let secrets: Vec<Value> =
+            items(account, "imagePullSecrets").map(|secret| json!({"name": secret["name"]})).collect();
+        if !secrets.is_empty() {
+            pod["spec"]["imagePullSecrets"] = secrets.into();
+        }
+    }
+}
+
+fn items<'a>(object: &'a Value, list: &str) -> impl Iterator<Item = &'a Value> + use<'a> {
+    object[list].as_array().into_iter().flatten()
+}
+
+fn mount_token(pod: &mut Value, volume_name: impl FnOnce() -> String) {
+    let names = items(&pod["spec"], "volumes").filter_map(|volume| volume["name"].as_str());
+    let existing = names.into_iter().find(|name| name.starts_with(VOLUME)).map(str::to_owned);
+    let exists = existing.is_some();
+    let name = existing.unwrap_or_else(volume_name);
+    let mut mounted = false;
+    for list in ["initContainers", "containers"] {
+        for container in pod["spec"].get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
+            // A mount of the pod's own at this path has precedence.
+            if items(container, "volumeMounts").any(|mount| mount["mountPath"] == MOUNT_PATH) {
+                continue;
+            }
+            push(container, "volumeMounts", json!({"name": name, "readOnly": true, "mountPath": MOUNT_PATH}));
+            mounted = true;
+        }
+    }
+    if mounted && !exists {
+        push(&mut pod["spec"], "volumes", json!({"name": name, "projected": token_volume()}));
+    }
+}
+
+fn push(object: &mut Value, list: &str, item: Value) {
+    match object.get_mut(list).and_then(Value::as_array_mut) {
+        Some(items) => items.push(item),
+        None => object[list] = json!([item]),
+    }
+}
+
+fn token_volume() -> Value {
+    json!({
+        "defaultMode": 0o644,
+        "sources": [
+            {"serviceAccountToken": {"path": "token", "expirationSeconds": EXPIRATION}},
+            {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+            {"downwardAPI": {"items": [
+                {"path": "namespace", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}},
+            ]}},
+        ],
+    })
+}
+
+/// A pod that a kubelet reports of its own must not refer to what the API server keeps.
+fn check_mirror(pod: &Value) -> Result<(), &'static str> {
+    if !pod["spec"]["serviceAccountName"].as_str().unwrap_or_default().is_empty() {
+        return Err("a mirror pod may not reference service accounts");
+    }
+    if names_secrets(&pod["spec"]) {
+        return Err("a mirror pod may not reference secrets");
+    }
+    let sources = items(&pod["spec"], "volumes").flat_map(|volume| items(&volume["projected"], "sources"));
+    if sources.into_iter().any(|source| source["serviceAccountToken"].is_object()) {
+        return Err("a mirror pod may not use ServiceAccountToken volume projections");
+    }
+    Ok(())
+}
+
+/// True where a part of a pod refers to a Secret by any of the fields that do (`podutil.VisitPodSecretNames`).
+fn names_secrets(part: &Value) -> bool {
+    match part {
+        Value::Array(parts) => parts.iter().any(names_secrets),
+        Value::Object(fields) => fields.iter().any(|(field, value)| match field.as_str() {
+            "imagePullSecrets" => value.as_array().is_some_and(|secrets| !secrets.is_empty()),
+            "secretRef" | "secretKeyRef" | "secret" | "nodePublishSecretRef" => value.is_object(),
+            "azureFile" => value["secretName"].is_string(),
+            _ => names_secrets(value),
+        }),
+        _ => false,
+    }
+}
+
+/// Refuses Secrets that the account does not list, as its annotation wants.
+fn check_secrets(pod: &Value, account: &Value, lists: &[&str]) -> Result<(), String> {
+    let name = account.name();
+    let lists_secret = |list: &str, secret: &Value| items(account, list).any(|listed| listed["name"] == *secret);
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let is_whole = lists.contains(&"containers");
+    for volume in items(&pod["spec"], "volumes").filter(|_| is_whole) {
+        let secret = &volume["secret"]["secretName"];
+        if volume["secret"].is_object() && !lists_secret("secrets", secret) {
+            return Err(format!(
+                "volume with secret.secretName=\"{}\" is not allowed because service account {name} does not reference that secret",
+                text(secret)
+            ));
+        }
+    }
+    for list in lists {
+        let what = match *list {
+            "initContainers" => "init container",
+            "ephemeralContainers" => "ephemeral container",
+            _ => "container",
+        };
+        for container in items(&pod["spec"], list) {
+            let env = items(container, "env").filter_map(|env| {
+                let secret = env.pointer("/valueFrom/secretKeyRef")?;
+                Some((format!("envVar {}", text(&env["name"])), &secret["name"]))
+            });
+            let from = items(container, "envFrom").filter_map(|from| {
+                Some(("envFrom".to_owned(), &from.get("secretRef").filter(|r| r.is_object())?["name"]))
+            });
+            for (place, secret) in env.chain(from) {
+                if !lists_secret("secrets", secret) {
+                    return Err(format!(
+                        "{what} {} with {place} referencing secret.secretName=\"{}\" is not allowed because service account {name} does not reference that secret",
+                        text(&container["name"]),
+                        text(secret)
+                    ));
+                }
+            }
+        }
+    }
+    for (index, secret) in items(&pod["spec"], "imagePullSecrets").enumerate().filter(|_| is_whole) {
+        if !lists_secret("imagePullSecrets", &secret["name"]) {
+            return Err(format!(
+                "imagePullSecrets[{index}].name=\"{}\" is not allowed because service account {name} does not reference that imagePullSecret",
+                text(&secret["name"])
+            ));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn container(mounts: &[(&str, &str)]) -> Value {
+        let mounts: Vec<Value> = mounts
+            .iter()
+            .map(|(name, path)| match *path {
+                MOUNT_PATH if name.starts_with(VOLUME) => json!({"name": name, "readOnly": true, "mountPath": path}),
+                path => json!({"name": name, "mountPath": path}),
+            })
+            .collect();
+        if mounts.is_empty() { json!({}) } else { json!({"volumeMounts": mounts}) }
+    }
+
+    #[test]
+    fn pods_get_what_their_account_has() {
+        let volume = || json!({"name": "kube-api-access-x", "projected": token_volume()});
+        let token = container(&[("kube-api-access-x", MOUNT_PATH)]);
+        let none = json!({});
+        // Name, spec, account, spec afterwards.
+        let cases = [
+            (
+                "every container mounts the token",
+                json!({"containers": [container(&[("data", "/data")]), {}], "initContainers": [{}], "volumes": [{"name": "data"}]}),
+                none.clone(),
+                json!({"containers": [container(&[("data", "/data"), ("kube-api-access-x", MOUNT_PATH)]), token],
+                    "initContainers": [token], "volumes": [{"name": "data"}, volume()]}),
+            ),
+            (
+                "a mount of its own",
+                json!({"containers": [container(&[("mine", MOUNT_PATH)])]}),
+                none.clone(),
+                json!({"containers": [container(&[("mine", MOUNT_PATH)])]}),
+            ),
+            (
+                "a token volume of its own",
+                json!({"containers": [{}], "volumes": [{"name": "kube-api-access-own"}]}),
+                none.clone(),
+                json!({"containers": [container(&[("kube-api-access-own", MOUNT_PATH)])], "volumes": [{"name": "kube-api-access-own"}]}),
+            ),
+            (
+                "the account declines",
+                json!({"containers": [{}]}),
+                json!({"automountServiceAccountToken": false}),
+                json!({"containers": [{}]}),
+            ),
+            (
+                "the pod declines",
+                json!({"containers": [{}], "automountServiceAccountToken": false}),
+                json!({"automountServiceAccountToken": true}),
+                json!({"containers": [{}], "automountServiceAccountToken": false}),
+            ),
+            (
+                "the pod has precedence over the account",
+                json!({"containers": [{}], "automountServiceAccountToken": true}),
+                json!({"automountServiceAccountToken": false}),
+                json!({"containers": [token], "automountServiceAccountToken": true, "volumes": [volume()]}),
+            ),
+            (
+                "pull secrets of the account",
+                json!({"containers": []}),
+                json!({"imagePullSecrets": [{"name": "a"}, {"name": "b"}]}),
+                json!({"containers": [], "imagePullSecrets": [{"name": "a"}, {"name": "b"}]}),
+            ),
+            (
+                "pull secrets of its own",
+                json!({"containers": [], "imagePullSecrets": [{"name": "mine"}]}),
+                json!({"imagePullSecrets": [{"name": "a"}]}),
+                json!({"containers": [], "imagePullSecrets": [{"name": "mine"}]}),
+            ),
+        ];
+        for (what, spec, account, expected) in cases {
+            let mut pod = json!({"spec": spec});
+            give(&mut pod, &account, || "kube-api-access-x".into());
+            assert_eq!(pod["spec"], expected, "{what}");
+        }
+    }
+
+    #[test]
+    fn mirror_pods_refer_to_nothing_in_the_api() {
+        let cases = [
+            (json!({"containers": [{"env": [{"name": "A", "value": "b"}]}]}), None),
+            (json!({"serviceAccountName": "robot"}), Some("a mirror pod may not reference service accounts")),
+            (json!({"volumes": [{"secret": {"secretName": "s"}}]}), Some("a mirror pod may not reference secrets")),
+            (
+                json!({"containers": [{"env": [{"valueFrom": {"secretKeyRef": {"name": "s"}}}]}]}),
+                Some("a mirror pod may not reference secrets"),
+            ),
+            (
+                json!({"volumes": [{"projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}}]}),
+                Some("a mirror pod may not use ServiceAccountToken volume projections"),
+            ),
+        ];
+        for (spec, refused) in cases {
+            assert_eq!(check_mirror(&json!({"spec": spec})).err(), refused, "{spec}");
+        }
+    }
+
+    #[test]
+    fn only_listed_secrets_are_mountable() {
+        let account = json!({"metadata": {"name": "robot"}, "secrets": [{"name": "ours"}], "imagePullSecrets": [{"name": "pull"}]});
+        let both: &[&str] = &["initContainers", "containers"];
+        let env = |name: &str| json!([{"name": "E", "valueFrom": {"secretKeyRef": {"name": name}}}]);
+        let cases = [
+            (both, json!({"volumes": [{"secret": {"secretName": "ours"}}, {"emptyDir": {}}]}), None),
+            (
+                both,
+                json!({"volumes": [{"secret": {"secretName": "x"}}]}),
+                Some("volume with secret.secretName=\"x\" is"),
+            ),
+            (both, json!({"containers": [{"name": "c", "env": env("ours")}]}), None),
+            (
+                both,
+                json!({"initContainers": [{"name": "c", "env": env("x")}]}),
+                Some("init container c with envVar E referencing secret.secretName=\"x\" is"),
+            ),
+            (
+                both,
+                json!({"containers": [{"name": "c", "envFrom": [{"configMapRef": {"name": "m"}}, {"secretRef": {"name": "x"}}]}]}),
+                Some("container c with envFrom referencing secret.secretName=\"x\" is"),
+            ),
+            (
+                both,
+                json!({"imagePullSecrets": [{"name": "pull"}, {"name": "x"}]}),
+                Some("imagePullSecrets[1].name=\"x\" is"),
+            ),
+            (
+                &["ephemeralContainers"],
+                json!({"ephemeralContainers": [{"name": "c", "env": env("x")}], "imagePullSecrets": [{"name": "x"}]}),
+                Some("ephemeral container c with envVar E referencing secret.secretName=\"x\" is"),
+            ),
+        ];
+        for (lists, spec, refused) in cases {
+            let found = check_secrets(&json!({"spec": spec}), &account, lists).err();
+            match (&found, refused) {
+                (None, None) => {}
+                (Some(found), Some(refused)) => {
+                    let whole = format!("{refused} not allowed because service account robot does not reference that ");
+                    assert!(found.starts_with(&whole), "{found}");
+                }
+                _ => panic!("{spec}: {found:?}"),
+            }
+        }
+    }
+}
