@@ -7,7 +7,7 @@ use crowsnest_kube_apiserver::controllers::{self, Controllers};
 use crowsnest_kube_apiserver::{ApiServer, Config, Data};
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret, ServiceAccount};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, ResourceQuota, Secret, Service, ServiceAccount};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, PropagationPolicy};
 use kube::runtime::wait::{await_condition, conditions};
 use kube::{Api, Client};
@@ -23,6 +23,10 @@ async fn start(controllers: Controllers) -> (ApiServer, Client) {
 
 fn object<K: serde::de::DeserializeOwned>(value: Value) -> K {
     serde_json::from_value(value).unwrap()
+}
+
+fn pod(name: &str) -> Value {
+    json!({"metadata": {"name": name}, "spec": {"containers": [{"name": "main", "image": "example.com/main"}]}})
 }
 
 async fn create<K>(api: &Api<K>, value: Value) -> K
@@ -58,6 +62,80 @@ async fn a_namespace_goes_when_its_content_may_go() {
     let release = Patch::Merge(json!({"metadata": {"finalizers": null}}));
     maps.patch("held", &PatchParams::default(), &release).await.unwrap();
     await_condition(namespaces.clone(), "shop", |n: Option<&Namespace>| n.is_none()).await.unwrap();
+    server.stop().await.unwrap();
+}
+
+/// As OrderedNamespaceDeletion (KEP-5080) wants.
+#[tokio::test]
+async fn pods_leave_a_namespace_before_the_rest() {
+    let (server, client) = start(Controllers::default()).await;
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    create(&namespaces, json!({"metadata": {"name": "shop"}})).await;
+    let (maps, pods): (Api<ConfigMap>, Api<Pod>) =
+        (Api::namespaced(client.clone(), "shop"), Api::namespaced(client, "shop"));
+    create(&maps, json!({"metadata": {"name": "settings"}})).await;
+    let mut pod = pod("web");
+    pod["metadata"]["finalizers"] = json!(["example.com/hold"]);
+    create(&pods, pod).await;
+    namespaces.delete("shop", &DeleteParams::default()).await.unwrap();
+
+    let reported = |namespace: Option<&Namespace>| {
+        let conditions = namespace.and_then(|n| n.status.as_ref()).and_then(|s| s.conditions.as_ref());
+        conditions.into_iter().flatten().any(|c| c.type_ == "NamespaceDeletionContentFailure" && c.status == "False")
+    };
+    await_condition(namespaces.clone(), "shop", reported).await.unwrap();
+    assert!(pods.get("web").await.unwrap().metadata.deletion_timestamp.is_some());
+    assert!(maps.get("settings").await.unwrap().metadata.deletion_timestamp.is_none());
+
+    let release = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    pods.patch("web", &PatchParams::default(), &release).await.unwrap();
+    await_condition(namespaces, "shop", |n: Option<&Namespace>| n.is_none()).await.unwrap();
+    assert!(maps.get_opt("settings").await.unwrap().is_none());
+    server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_circle_of_owners_is_deleted() {
+    let (server, client) = start(Controllers::default()).await;
+    let pods: Api<Pod> = Api::namespaced(client, "default");
+    let names = ["one", "two", "three"];
+    let mut uids = Vec::new();
+    for name in names {
+        uids.push(create(&pods, pod(name)).await.metadata.uid.unwrap());
+    }
+    // Each is owned by the one before it.
+    for (index, name) in names.iter().enumerate() {
+        let owner = (index + 2) % 3;
+        let reference = json!({"apiVersion": "v1", "kind": "Pod", "name": names[owner], "uid": uids[owner],
+            "controller": true, "blockOwnerDeletion": true});
+        let patch = Patch::Merge(json!({"metadata": {"ownerReferences": [reference]}}));
+        pods.patch(name, &PatchParams::default(), &patch).await.unwrap();
+    }
+    pods.delete("one", &DeleteParams::foreground()).await.unwrap();
+    for name in names {
+        await_condition(pods.clone(), name, |pod: Option<&Pod>| pod.is_none()).await.unwrap();
+    }
+    server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_dependent_with_another_owner_stays() {
+    let (server, client) = start(Controllers::default()).await;
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "default");
+    let secrets: Api<Secret> = Api::namespaced(client, "default");
+    let mut references = Vec::new();
+    for name in ["leaves", "stays"] {
+        let owner = create(&maps, json!({"metadata": {"name": name}})).await;
+        references.push(json!({"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": owner.metadata.uid,
+            "blockOwnerDeletion": true}));
+    }
+    create(&secrets, json!({"metadata": {"name": "shared", "ownerReferences": references}})).await;
+    create(&secrets, json!({"metadata": {"name": "own", "ownerReferences": [references[0]]}})).await;
+    maps.delete("leaves", &DeleteParams::foreground()).await.unwrap();
+    await_condition(maps.clone(), "leaves", |owner: Option<&ConfigMap>| owner.is_none()).await.unwrap();
+    assert!(secrets.get_opt("own").await.unwrap().is_none());
+    let owners = secrets.get("shared").await.unwrap().metadata.owner_references.unwrap();
+    assert_eq!(owners.iter().map(|owner| owner.name.as_str()).collect::<Vec<_>>(), ["stays"]);
     server.stop().await.unwrap();
 }
 
@@ -116,7 +194,7 @@ async fn a_dependent_that_could_not_be_deleted_goes_later() {
 
 #[tokio::test]
 async fn a_token_secret_speaks_for_its_account_until_the_account_goes() {
-    let (server, client) = start(Controllers { service_accounts: true, ..Controllers::default() }).await;
+    let (server, client) = start(with_accounts()).await;
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), "default");
     await_condition(accounts.clone(), "default", |a: Option<&ServiceAccount>| a.is_some()).await.unwrap();
     let secrets: Api<Secret> = Api::namespaced(client, "default");
@@ -180,5 +258,119 @@ async fn users_do_what_their_roles_allow() {
     maps(&user).list(&Default::default()).await.unwrap();
     let write = maps(&user).create(&PostParams::default(), &object(json!({"metadata": {"name": "x"}}))).await;
     assert!(write.is_err());
+    server.stop().await.unwrap();
+}
+
+fn with_accounts() -> Controllers {
+    Controllers { service_accounts: true, ..Controllers::default() }
+}
+
+#[tokio::test]
+async fn the_certificate_is_published_again() {
+    let (server, client) = start(with_accounts()).await;
+    let maps: Api<ConfigMap> = Api::namespaced(client, "default");
+    let certificate = server.authority().certificate();
+    let is_right = |map: Option<&ConfigMap>| {
+        let data = map.and_then(|map| map.data.as_ref());
+        data.is_some_and(|data| data.len() == 1 && data.get("ca.crt").is_some_and(|found| found == certificate))
+    };
+    let first = await_condition(maps.clone(), "kube-root-ca.crt", is_right).await.unwrap().unwrap();
+    maps.delete("kube-root-ca.crt", &DeleteParams::default()).await.unwrap();
+    let is_new =
+        |map: Option<&ConfigMap>| is_right(map) && map.is_some_and(|map| map.metadata.uid != first.metadata.uid);
+    await_condition(maps.clone(), "kube-root-ca.crt", is_new).await.unwrap();
+    let change = Patch::Merge(json!({"data": {"ca.crt": "", "more": "x"}}));
+    let changed = maps.patch("kube-root-ca.crt", &PatchParams::default(), &change).await.unwrap();
+    assert_eq!(changed.data.unwrap()["more"], "x");
+    await_condition(maps, "kube-root-ca.crt", is_right).await.unwrap();
+    server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn pods_get_a_service_account_and_its_token() {
+    let (server, client) = start(with_accounts()).await;
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    create(&namespaces, json!({"metadata": {"name": "shop"}})).await;
+    let pods: Api<Pod> = Api::namespaced(client.clone(), "shop");
+    // The default account of a new namespace is waited for.
+    let spec = create(&pods, pod("plain")).await.spec.unwrap();
+    assert_eq!(spec.service_account_name.as_deref(), Some("default"));
+    assert_eq!(spec.service_account, spec.service_account_name);
+    let volume = spec.volumes.unwrap().remove(0);
+    assert!(volume.name.starts_with("kube-api-access-"), "{}", volume.name);
+    let sources = volume.projected.unwrap().sources.unwrap();
+    assert_eq!(sources[0].service_account_token.as_ref().unwrap().expiration_seconds, Some(3607));
+    let mount = &spec.containers[0].volume_mounts.as_ref().unwrap()[0];
+    assert_eq!((&mount.name, mount.read_only), (&volume.name, Some(true)));
+    assert_eq!(mount.mount_path, "/var/run/secrets/kubernetes.io/serviceaccount");
+
+    let accounts: Api<ServiceAccount> = Api::namespaced(client, "shop");
+    let account = json!({"metadata": {"name": "quiet"}, "automountServiceAccountToken": false, "imagePullSecrets": [{"name": "pull"}]});
+    create(&accounts, account).await;
+    let mut quiet = pod("quiet");
+    quiet["spec"]["serviceAccountName"] = "quiet".into();
+    let spec = create(&pods, quiet).await.spec.unwrap();
+    assert_eq!((spec.volumes, spec.image_pull_secrets.unwrap()[0].name.as_str()), (None, "pull"));
+
+    let mut stray = pod("stray");
+    stray["spec"]["serviceAccountName"] = "nobody".into();
+    let refused = pods.create(&PostParams::default(), &object(stray)).await.unwrap_err().to_string();
+    let expected = "pods \"stray\" is forbidden: error looking up service account shop/nobody: serviceaccount \"nobody\" not found";
+    assert!(refused.contains(expected), "{refused}");
+    server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn quotas_count_what_is_there() {
+    let (server, client) = start(Controllers { quotas: true, ..Controllers::default() }).await;
+    let quotas: Api<ResourceQuota> = Api::namespaced(client.clone(), "default");
+    let hard = json!({"services": "2", "services.nodeports": "1", "services.loadbalancers": "1", "pods": "5", "count/configmaps": "9"});
+    create(&quotas, json!({"metadata": {"name": "all"}, "spec": {"hard": hard}})).await;
+    for (name, scope) in [("long", "NotTerminating"), ("short", "Terminating")] {
+        create(&quotas, json!({"metadata": {"name": name}, "spec": {"hard": {"pods": "1", "requests.cpu": "1"}, "scopes": [scope]}})).await;
+    }
+    let uses = async |name: &str, expected: Value| {
+        let counted = |quota: Option<&ResourceQuota>| {
+            let used = quota.and_then(|quota| quota.status.as_ref()).and_then(|status| status.used.as_ref());
+            used.is_some_and(|used| serde_json::to_value(used).unwrap() == expected)
+        };
+        await_condition(quotas.clone(), name, counted).await.unwrap();
+    };
+    let of_all = |services: &str, ports: &str, balancers: &str, pods: &str, maps: &str| {
+        json!({"services": services, "services.nodeports": ports, "services.loadbalancers": balancers, "pods": pods,
+            "count/configmaps": maps})
+    };
+    uses("all", of_all("0", "0", "0", "0", "0")).await;
+    let services: Api<Service> = Api::namespaced(client.clone(), "default");
+    let service =
+        |name: &str, kind: &str| json!({"metadata": {"name": name}, "spec": {"type": kind, "ports": [{"port": 80}]}});
+    create(&services, service("plain", "NodePort")).await;
+    uses("all", of_all("1", "1", "0", "0", "0")).await;
+    let balanced = services.create(&PostParams::default(), &object(service("balanced", "LoadBalancer"))).await;
+    let refused = balanced.unwrap_err().to_string();
+    assert!(refused.contains("exceeded quota: all, requested: services.nodeports=1, used: services.nodeports=1, limited: services.nodeports=1"), "{refused}");
+    services.delete("plain", &DeleteParams::default()).await.unwrap();
+    uses("all", of_all("0", "0", "0", "0", "0")).await;
+
+    let pods: Api<Pod> = Api::namespaced(client.clone(), "default");
+    let maps: Api<ConfigMap> = Api::namespaced(client, "default");
+    let mut long = pod("long");
+    long["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "500m"}});
+    let mut short = long.clone();
+    short["metadata"]["name"] = "short".into();
+    short["spec"]["activeDeadlineSeconds"] = 60.into();
+    create(&pods, long.clone()).await;
+    create(&pods, short).await;
+    create(&maps, json!({"metadata": {"name": "settings"}})).await;
+    uses("all", of_all("0", "0", "0", "2", "1")).await;
+    for name in ["long", "short"] {
+        uses(name, json!({"pods": "1", "requests.cpu": "500m"})).await;
+    }
+    long["metadata"]["name"] = "another".into();
+    let refused = pods.create(&PostParams::default(), &object(long)).await.unwrap_err().to_string();
+    assert!(refused.contains("exceeded quota: long, requested: pods=1, used: pods=1, limited: pods=1"), "{refused}");
+    let finished = Patch::Merge(json!({"status": {"phase": "Succeeded"}}));
+    pods.patch_status("long", &PatchParams::default(), &finished).await.unwrap();
+    uses("long", json!({"pods": "0", "requests.cpu": "0"})).await;
     server.stop().await.unwrap();
 }

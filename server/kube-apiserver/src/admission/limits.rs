@@ -72,7 +72,7 @@ impl Admission for LimitRanger {
 
 type Amounts = BTreeMap<String, Quantity>;
 
-pub(super) fn amounts(list: Option<&Value>) -> Amounts {
+pub(crate) fn amounts(list: Option<&Value>) -> Amounts {
     let entries = list.and_then(Value::as_object).into_iter().flatten();
     entries.filter_map(|(name, value)| Some((name.clone(), parse(value)?))).collect()
 }
@@ -198,7 +198,7 @@ fn check_claim(range: &Value, claim: &Value) -> Vec<String> {
     violations
 }
 
-pub(super) fn add(sum: &mut Amounts, more: &Amounts) {
+pub(crate) fn add(sum: &mut Amounts, more: &Amounts) {
     for (name, amount) in more {
         match sum.get_mut(name) {
             Some(total) => *total += *amount,

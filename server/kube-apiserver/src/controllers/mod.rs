@@ -9,6 +9,7 @@ pub mod certificates;
 pub mod clusterinfo;
 pub mod garbage;
 pub mod namespaces;
+pub mod quota;
 pub mod tokencleaner;
 pub mod tokens;
 
@@ -32,6 +33,8 @@ pub struct Controllers {
     pub service_accounts: bool,
     /// The `openshift-service-ca.crt` config map beside it.
     pub service_certificates: bool,
+    /// The status of ResourceQuotas.
+    pub quotas: bool,
 }
 
 /// Runs the controllers as tasks of the server.
@@ -44,6 +47,9 @@ pub fn start(server: &ApiServer, controllers: Controllers) {
     server.spawn(certificates::run(server.clone()));
     server.spawn(clusterinfo::run(server.clone()));
     server.spawn(tokencleaner::run(server.clone()));
+    if controllers.quotas {
+        server.spawn(quota::run(server.clone()));
+    }
     if controllers.service_accounts {
         let mut published = vec![accounts::ROOT];
         published.extend(controllers.service_certificates.then_some(accounts::SERVICE));

@@ -16,7 +16,6 @@ pub mod node;
 pub mod pod;
 pub mod podlife;
 pub mod queue;
-pub mod quota;
 pub mod recorder;
 pub mod resources;
 pub mod scheduler;
@@ -164,7 +163,7 @@ impl Member {
         start_controllers(&world);
         // The recorded members ran OpenShift's controller manager.
         let service_certificates = config.profile == Profile::Conformance;
-        controllers::start(&server, Controllers { service_accounts: true, service_certificates });
+        controllers::start(&server, Controllers { service_accounts: true, service_certificates, quotas: true });
         if world.features.metrics {
             server.api().add_delegate(Arc::new(metrics::Metrics::new(&world)));
             server.api().add_delegate(Arc::new(custom_metrics::CustomMetrics::new(&world)));
@@ -393,6 +392,5 @@ fn start_controllers(world: &Arc<World>) {
     endpoints::start(world);
     volumes::start(world);
     budget::start(world);
-    quota::start(world);
     autoscaler::start(world);
 }

@@ -10,9 +10,7 @@ use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::{ControllerRevision, DaemonSet, Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::batch::v1::{CronJob, Job};
-use k8s_openapi::api::core::v1::{
-    Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, ResourceQuota, Service,
-};
+use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy};
@@ -87,7 +85,6 @@ pub struct World {
     pub volumes: Objects<PersistentVolume>,
     pub budgets: Objects<PodDisruptionBudget>,
     pub autoscalers: Objects<HorizontalPodAutoscaler>,
-    pub quotas: Objects<ResourceQuota>,
 }
 
 /// Calls the macro with the stores of all kinds but pods, which have a form of their own.
@@ -108,8 +105,7 @@ macro_rules! each_store {
             claims,
             volumes,
             budgets,
-            autoscalers,
-            quotas
+            autoscalers
         )
     };
 }
@@ -160,7 +156,6 @@ impl World {
             volumes: Arc::default(),
             budgets: Arc::default(),
             autoscalers: Arc::default(),
-            quotas: Arc::default(),
         }
     }
 

@@ -1,9 +1,9 @@
 //! ResourceQuota: what objects use, and the refusal of writes that would exceed a namespace's quota.
 //!
-//! Usage is charged to `status.used` before a write. What deletions give back is recounted by whoever keeps quota status in
-//! sync, with [`usage`] of all objects of the namespace.
+//! Usage is charged to `status.used` before a write. The quota controller (`controllers/quota.rs`) counts again what deletions
+//! give back, with [`usage`] of all objects of the namespace.
 
-mod usage;
+pub(crate) mod usage;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -162,104 +162,4 @@ fn unspecified(quota: &Value, hard: &Amounts, pod: &Value) -> Option<String> {
     let listed: Vec<String> =
         missing.iter().map(|(resource, names)| format!("{resource} for: {}", names.join(","))).collect();
     Some(format!("failed quota: {name}: must specify {}", listed.join("; ")))
-}
-
-/// Keeps `status.hard` and `status.used` of every quota in step with the objects of its namespace, also after deletions.
-/// Not part of every server: a control plane that wants quotas enforced runs it.
-pub struct QuotaStatus {
-    registry: Arc<Registry>,
-}
-
-/// How often all quotas are recounted.
-const RECOUNT: std::time::Duration = std::time::Duration::from_secs(10);
-/// How soon after a change of a quota.
-const SETTLE: std::time::Duration = std::time::Duration::from_millis(200);
-
-impl QuotaStatus {
-    pub fn new(registry: Arc<Registry>) -> Self {
-        Self { registry }
-    }
-
-    /// Runs until cancelled.
-    pub async fn run(self, stop: tokio_util::sync::CancellationToken) {
-        let table = ResourceKey::new("", "resourcequotas");
-        while !stop.is_cancelled() {
-            let mut watcher = match self.registry.store.watch(&table, self.registry.store.revision()) {
-                Ok(watcher) => watcher,
-                Err(error) => {
-                    tracing::error!(%error, "quotas cannot be watched");
-                    return;
-                }
-            };
-            self.pass().await;
-            tokio::select! {
-                () = stop.cancelled() => return,
-                () = tokio::time::sleep(RECOUNT) => {}
-                changed = watcher.next() => {
-                    if changed.is_err() {
-                        return;
-                    }
-                    tokio::time::sleep(SETTLE).await;
-                }
-            }
-        }
-    }
-
-    async fn pass(&self) {
-        for quota in ResourceQuota::quotas(&self.registry, "") {
-            let name = quota.pointer("/metadata/name").and_then(Value::as_str).unwrap_or("").to_owned();
-            let namespace = quota.pointer("/metadata/namespace").and_then(Value::as_str).unwrap_or("").to_owned();
-            if let Err(error) = self.recount(&name, &namespace).await {
-                tracing::warn!(%error, name, namespace, "quota not recounted");
-            }
-        }
-    }
-
-    async fn recount(&self, name: &str, namespace: &str) -> ApiResult<()> {
-        let resource = self.registry.resource(&Gvr::new("", "v1", "resourcequotas"))?;
-        let registry = Arc::downgrade(&self.registry);
-        let own = namespace.to_owned();
-        let edit = Edit(Arc::new(move |live: &mut Value| {
-            if let Some(registry) = registry.upgrade() {
-                let counted = count(&registry, live, &own);
-                let hard = live.pointer("/spec/hard").cloned().unwrap_or_else(|| json!({}));
-                let used: serde_json::Map<String, Value> = amounts(Some(&hard))
-                    .into_keys()
-                    .map(|name| {
-                        let zero = Quantity::new(0, Format::DecimalSI);
-                        let amount = counted.get(&name).cloned().unwrap_or(zero);
-                        (name, json!(amount.to_string()))
-                    })
-                    .collect();
-                live["status"] = json!({"hard": hard, "used": used});
-            }
-            Ok(())
-        }));
-        let mut ctx = crate::crd::controller::context("status");
-        ctx.namespace = namespace.to_owned();
-        let options = WriteOptions::default();
-        self.registry.update(&resource, &ctx, name, &Change::Edit(edit), &options, &mut Vec::new()).await.map(drop)
-    }
-}
-
-/// What the objects of a namespace use of what a quota limits.
-fn count(registry: &Registry, quota: &Value, namespace: &str) -> Amounts {
-    let hard = amounts(quota.pointer("/spec/hard"));
-    let mut total = Amounts::new();
-    for resource in registry.catalog.served().preferred().iter().filter(|r| r.namespaced) {
-        let (group, plural) = (resource.gvr.group.as_str(), resource.gvr.resource.as_str());
-        let interesting =
-            usage(group, plural, &json!({"spec": {"storageClassName": ""}})).keys().any(|n| hard.contains_key(n))
-                || (group.is_empty() && matches!(plural, "pods" | "services" | "persistentvolumeclaims"));
-        if !interesting {
-            continue;
-        }
-        for record in registry.store.records(&ResourceKey::new(group, plural), namespace) {
-            let Ok(object) = record.body.value(record.revision) else { continue };
-            if in_scope(quota, group, plural, &object) {
-                add(&mut total, &usage(group, plural, &object));
-            }
-        }
-    }
-    total
 }

@@ -1,4 +1,4 @@
-//! What objects use of a quota, and which quotas they are counted in. Pure; read by the parent module.
+//! What objects use of a quota, and which quotas they are counted in. Pure; read by admission and by the quota controller.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,10 @@ use serde_json::Value;
 
 use crate::admission::limits::{add, amounts};
 
-pub(super) type Amounts = BTreeMap<String, Quantity>;
+pub(crate) type Amounts = BTreeMap<String, Quantity>;
 
 /// Whether a quota's scopes take in the object; only pods (and claims by class) have scopes.
-pub(super) fn in_scope(quota: &Value, group: &str, resource: &str, object: &Value) -> bool {
+pub(crate) fn in_scope(quota: &Value, group: &str, resource: &str, object: &Value) -> bool {
     let scopes =
         quota.pointer("/spec/scopes").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
     let selector = quota.pointer("/spec/scopeSelector/matchExpressions").and_then(Value::as_array);
@@ -94,7 +94,7 @@ fn reaches_elsewhere(pod: &Value) -> bool {
 }
 
 /// What one object uses, by the names quotas use.
-pub(super) fn usage(group: &str, resource: &str, object: &Value) -> Amounts {
+pub(crate) fn usage(group: &str, resource: &str, object: &Value) -> Amounts {
     let one = || Quantity::new(1, Format::DecimalSI);
     let mut used = Amounts::new();
     let counted = if group.is_empty() { format!("count/{resource}") } else { format!("count/{resource}.{group}") };
