@@ -179,20 +179,27 @@ fn described(name: &str, text: &str, form: Form) -> Value {
 }
 
 fn custom(resource: &ResourceRef, schema: &Value, form: Form) -> Value {
+    let mut out = published(schema, form);
+    out["x-kubernetes-group-version-kind"] = kinds(resource, &resource.kind);
+    out
+}
+
+/// The schema of a custom resource as clients get it.
+fn published(schema: &Value, form: Form) -> Value {
+    let bare = || json!({"type": "object"});
+    // Beside published fields, clients would refuse those that such a kind keeps.
+    if form == Form::V2 && schema.get("x-kubernetes-preserve-unknown-fields") == Some(&json!(true)) {
+        return bare();
+    }
     let mut out = if form == Form::V2 { version_two(schema) } else { schema.clone() };
     implied(&mut out, form);
-    let Some(fields) = out.as_object_mut() else { return json!({"type": "object"}) };
+    let Some(fields) = out.as_object_mut() else { return bare() };
     fields.insert("type".into(), json!("object"));
-    // A kind that keeps everything publishes no properties.
-    let open = schema.get("x-kubernetes-preserve-unknown-fields") == Some(&json!(true));
-    if !(open && form == Form::V2) {
-        let properties = fields.entry("properties").or_insert_with(|| json!({}));
-        if let Some(properties) = properties.as_object_mut() {
-            type_meta(properties);
-            properties.insert("metadata".into(), described(OBJECT_META, STANDARD_METADATA, form));
-        }
+    let properties = fields.entry("properties").or_insert_with(|| json!({}));
+    if let Some(properties) = properties.as_object_mut() {
+        type_meta(properties);
+        properties.insert("metadata".into(), described(OBJECT_META, STANDARD_METADATA, form));
     }
-    fields.insert("x-kubernetes-group-version-kind".into(), kinds(resource, &resource.kind));
     out
 }
 
@@ -286,6 +293,17 @@ fn custom_list(resource: &ResourceRef, kind: &str, form: Form) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn kinds_that_keep_everything_publish_no_fields_in_version_two() {
+        let schema = json!({"type": "object", "description": "d", "x-kubernetes-preserve-unknown-fields": true,
+            "properties": {"spec": {"type": "object"}}});
+        assert_eq!(published(&schema, Form::V2), json!({"type": "object"}));
+        let three = published(&schema, Form::V3);
+        assert_eq!(three["x-kubernetes-preserve-unknown-fields"], true);
+        let names: Vec<&String> = three["properties"].as_object().unwrap().keys().collect();
+        assert_eq!(names, ["apiVersion", "kind", "metadata", "spec"]);
+    }
 
     #[test]
     fn extensions_imply_fields_and_types() {
