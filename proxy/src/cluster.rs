@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crowsnest_apimachinery::names::ClusterName;
-use crowsnest_apimachinery::request::{remove_hop_by_hop, requested_upgrade};
+use crowsnest_apimachinery::request::{MAX_REQUEST_BODY, remove_hop_by_hop, requested_upgrade};
+use crowsnest_component_base::body::{self, BodyError};
 use crowsnest_members::{Claims, Member, impersonated_headers};
 use http::{Request, Response, StatusCode};
-use http_body_util::{BodyExt, Limited};
+use http_body_util::BodyExt;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 
@@ -15,9 +16,6 @@ use crate::relay::relay;
 use crate::session::{self, Session};
 use crate::transport::checked;
 use crate::{Body, BoxError, Caller, Error, Proxy, Witness};
-
-/// Requests whose body has to be read before it can be sent on: what kube-apiserver accepts.
-pub(crate) const MAX_BODY: usize = 3 << 20;
 
 impl Proxy {
     pub(crate) async fn one_cluster(
@@ -138,13 +136,10 @@ fn take_upgrade(request: &mut Request<Body>) -> Option<OnUpgrade> {
     requested_upgrade(request.headers()).map(|_| hyper::upgrade::on(request))
 }
 
-/// A whole, bounded request body.
+/// Reads the body of a request that is sent on only after it was read.
 pub(crate) async fn read(body: Body) -> Result<bytes::Bytes, Error> {
-    // Boxed, because its `Send` cannot be proved inside a caller whose lifetimes are not yet known (rust-lang/rust#110338).
-    let whole: futures::future::BoxFuture<'static, _> = Box::pin(Limited::new(body, MAX_BODY).collect());
-    match whole.await {
-        Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.is::<http_body_util::LengthLimitError>() => Err(Error::TooLarge(MAX_BODY)),
-        Err(error) => Err(Error::Body(error)),
-    }
+    body::collect(body, MAX_REQUEST_BODY).await.map_err(|error| match error {
+        BodyError::TooLarge { limit } => Error::TooLarge(limit),
+        BodyError::Read(error) => Error::Body(error),
+    })
 }

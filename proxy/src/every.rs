@@ -7,11 +7,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_apimachinery::request::Query;
+use crowsnest_component_base::body;
 use crowsnest_members::Member;
-use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt};
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
-use http_body_util::{BodyExt, Limited};
 use serde_json::Value;
 
 use crate::composite::InvalidToken;
@@ -206,9 +205,7 @@ enum Listed {
 
 /// A small body that comes at once; any other is given up, with its connection.
 async fn small(body: Body) -> Option<Bytes> {
-    // Boxed as in `cluster::read`.
-    let whole: BoxFuture<'static, _> = Box::pin(Limited::new(body, SMALL).collect());
-    tokio::time::timeout(READ_WITHIN, whole).await.ok()?.ok().map(|body| body.to_bytes())
+    tokio::time::timeout(READ_WITHIN, body::collect(body, SMALL)).await.ok()?.ok()
 }
 
 /// A GET of our own.

@@ -1,8 +1,9 @@
-//! Mechanisms that every component needs, whatever it serves: retries, kubeconfig files, TLS of outgoing requests, client
-//! metrics and spans.
+//! Mechanisms that every component needs, whatever it serves: retries, kubeconfig files, TLS of outgoing requests, bodies of
+//! bounded size, client metrics and spans.
 //!
 //! This crate knows no kind of Karmada.
 
+pub mod body;
 pub mod client_error;
 pub mod client_errors;
 pub mod kubeconfig;

@@ -1,6 +1,7 @@
 //! What a member's list and watch answers look like on the wire, read without copying objects.
 
 use bytes::{Buf, Bytes, BytesMut};
+use crowsnest_component_base::body;
 use crowsnest_store::ingest::{Draft, Expected, Keep, read};
 use crowsnest_store::{CollectionKey, Error};
 use futures::{Stream, StreamExt};
@@ -98,6 +99,9 @@ impl<'a> Named<'a> {
     }
 }
 
+/// Bytes that are read of a `Status`.
+const MAX_STATUS: usize = 64 << 10;
+
 /// A Kubernetes Status, as errors carry it.
 #[derive(Deserialize, Default)]
 #[serde(default)]
@@ -126,9 +130,8 @@ pub async fn get(client: &Client, key: &CollectionKey, uri: &str, within: Durati
     }
     let seconds = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.trim().parse().ok());
     // What it says of itself is worth waiting for, but not for long.
-    let body = http_body_util::Limited::new(response.into_body(), 64 << 10).collect();
-    let body = tokio::time::timeout(within, body).await.ok().and_then(Result::ok);
-    let body = body.map(|body| body.to_bytes()).unwrap_or_default();
+    let body = body::collect(response.into_body(), MAX_STATUS);
+    let body = tokio::time::timeout(within, body).await.ok().and_then(Result::ok).unwrap_or_default();
     let told: StatusBody = serde_json::from_slice(&body).unwrap_or_else(|_| StatusBody {
         message: String::from_utf8_lossy(&body[..body.len().min(200)]).into_owned(),
         ..StatusBody::default()

@@ -1,5 +1,6 @@
 //! Is a member there, and does it say it is well?
 
+use crowsnest_component_base::body;
 use http::{Request, StatusCode};
 use kube::Client;
 use kube::client::Body;
@@ -7,6 +8,8 @@ use std::time::{Duration, Instant};
 
 /// How long a probe waits for an answer.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Bytes that are read of an answer.
+const MAX_ANSWER: usize = 64 << 10;
 
 /// What a member answered about its health, and to any other call. `online` without `healthy`: it answers, but not with 200.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,8 +79,7 @@ async fn get(client: &Client, path: &str) -> Result<(StatusCode, String), String
     let exchange = async {
         let response = client.send(request).await.map_err(|e| describe(&e))?;
         let status = response.status();
-        let body = http_body_util::Limited::new(response.into_body(), 64 * 1024);
-        let body = http_body_util::BodyExt::collect(body).await.map_err(|e| e.to_string())?.to_bytes();
+        let body = body::collect(response.into_body(), MAX_ANSWER).await.map_err(|error| error.to_string())?;
         Ok((status, String::from_utf8_lossy(&body).into_owned()))
     };
     match tokio::time::timeout(PROBE_TIMEOUT, exchange).await {

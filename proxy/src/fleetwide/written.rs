@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use crowsnest_apimachinery::request::Query;
+use crowsnest_apimachinery::request::{MAX_REQUEST_BODY, Query};
 use crowsnest_index::{CollectionState, Index, RecordKey, Topic, is_older};
 use futures::StreamExt;
 use http::{Response, StatusCode, header};
@@ -12,7 +12,6 @@ use http_body::Frame;
 use http_body_util::{BodyExt, BodyStream, StreamBody};
 use serde::Deserialize;
 
-use crate::cluster::MAX_BODY;
 use crate::native::Verb;
 use crate::{Body, BoxError, Error, full};
 
@@ -49,7 +48,7 @@ pub(super) async fn shown(index: &Index, key: &RecordKey, answer: Response<Body>
         let broken = |error: BoxError| Error::Unreachable { cluster: key.cluster().clone(), reason: error.to_string() };
         let Ok(data) = frame.map_err(broken)?.into_data() else { continue };
         said.extend_from_slice(&data);
-        if said.len() > MAX_BODY {
+        if said.len() > MAX_REQUEST_BODY {
             // Larger than any object.
             let begun = futures::stream::iter([Ok(Frame::data(said.into()))]);
             let whole = StreamBody::new(begun.chain(BodyStream::new(body)));

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crowsnest_apimachinery::request::{path_segment, percent_encoded};
+use crowsnest_component_base::body;
 use futures::future::BoxFuture;
 use futures::stream::{BoxStream, StreamExt, unfold};
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
-use http_body_util::{BodyExt, Limited};
+use http_body_util::BodyExt;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -92,9 +93,9 @@ impl Refusal {
             message: String,
         }
         let code = response.status();
-        let whole: BoxFuture<'static, _> = Box::pin(Limited::new(response.into_body(), LONGEST_REFUSAL).collect());
+        let whole = body::collect(response.into_body(), LONGEST_REFUSAL);
         let whole = tokio::time::timeout(LONGEST_PAUSE, whole).await;
-        let bytes = whole.ok().and_then(Result::ok).map(http_body_util::Collected::to_bytes).unwrap_or_default();
+        let bytes = whole.ok().and_then(Result::ok).unwrap_or_default();
         let Status { reason, mut message } = serde_json::from_slice(&bytes).unwrap_or_default();
         if message.is_empty() {
             message = format!("the member answered {code}");

@@ -15,10 +15,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use crowsnest_apimachinery::request::query_string;
+use crowsnest_component_base::body::{self, BodyError};
 use crowsnest_members::Member;
-use futures::future::BoxFuture;
 use http::{HeaderValue, Request, Response, StatusCode, header};
-use http_body_util::{BodyExt, LengthLimitError, Limited};
+use http_body_util::BodyExt;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -137,15 +137,13 @@ impl Proxy {
 }
 
 async fn whole(member: &Member, body: Body) -> Result<Bytes, Error> {
-    // Boxed as in `cluster::read`.
-    let whole: BoxFuture<'static, _> = Box::pin(Limited::new(body, LARGEST).collect());
-    match whole.await {
-        Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => {
-            Err(unreachable(member, format!("its answer is larger than {} MiB", LARGEST >> 20)))
-        }
-        Err(error) => Err(unreachable(member, error.to_string())),
-    }
+    body::collect(body, LARGEST).await.map_err(|error| {
+        let reason = match error {
+            BodyError::TooLarge { limit } => format!("its answer is larger than {} MiB", limit >> 20),
+            BodyError::Read(error) => error.to_string(),
+        };
+        unreachable(member, reason)
+    })
 }
 
 fn unreachable(member: &Member, reason: String) -> Error {

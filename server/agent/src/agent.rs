@@ -17,12 +17,11 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use crowsnest_api::cluster::ClusterSyncMode;
 use crowsnest_apimachinery::names::ClusterName;
-use crowsnest_component_base::{kubeconfig, spans};
+use crowsnest_component_base::{body, kubeconfig, spans};
 use crowsnest_members::dial::ProxyRoute;
 use crowsnest_members::tunnel::{Agent, PROTOCOL};
 use crowsnest_members::{Dialer, JoinOptions, join};
 use http::{HeaderMap, HeaderValue, Request, StatusCode, header};
-use http_body_util::{BodyExt, Limited};
 use hyper::upgrade::Upgraded;
 use kube::client::{Body, ConfigExt};
 use tokio::sync::watch;
@@ -154,8 +153,7 @@ async fn open(control_plane: &kube::Client, cluster: &ClusterName, met: HeaderMa
         return Ok(Answer::Met);
     }
     if status != StatusCode::SWITCHING_PROTOCOLS {
-        let body = Limited::new(response.into_body(), MAX_STATUS).collect().await;
-        let body = body.map(|body| body.to_bytes()).unwrap_or_default();
+        let body = body::collect(response.into_body(), MAX_STATUS).await.unwrap_or_default();
         let said: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
         let message = said["message"].as_str().map_or_else(|| String::from_utf8_lossy(&body), Into::into);
         let mend = if status == StatusCode::NOT_FOUND { "; an agent registers its cluster when it starts" } else { "" };

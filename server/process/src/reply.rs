@@ -1,13 +1,11 @@
 //! HTTP responses: JSON bodies and `Status` objects.
 
 use axum::body::Bytes;
-use crowsnest_apimachinery::status::{ApiError, Reason};
+use crowsnest_apimachinery::request::MAX_REQUEST_BODY;
+use crowsnest_apimachinery::status::ApiError;
+use crowsnest_component_base::body;
 use http::{HeaderValue, Response, StatusCode, header};
-use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde_json::Value;
-
-/// Bytes of the largest request body, as in kube-apiserver.
-const MAX_BODY: usize = 3 * 1024 * 1024;
 
 /// The body type of every response.
 pub type Body = axum::body::Body;
@@ -54,18 +52,12 @@ impl axum::response::IntoResponse for HandlerError {
 
 /// Reads a body as a whole. Fails with 413 if it is larger than kube-apiserver's own limit.
 pub async fn collect(body: Body) -> Result<Bytes, ApiError> {
-    collect_within(body, MAX_BODY).await
+    collect_within(body, MAX_REQUEST_BODY).await
 }
 
 /// Reads a body as a whole. Fails with 413 if it has more than `limit` bytes.
 pub async fn collect_within(body: Body, limit: usize) -> Result<Bytes, ApiError> {
-    match Limited::new(body, limit).collect().await {
-        Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => {
-            Err(ApiError::new(Reason::RequestEntityTooLarge, format!("Request entity too large: limit is {limit}")))
-        }
-        Err(error) => Err(ApiError::bad_request(format!("error reading the body: {error}"))),
-    }
+    Ok(body::collect(body, limit).await?)
 }
 
 /// A JSON response.

@@ -202,8 +202,8 @@ fn decode(json: Json, expected: &Expected<'_>, unrecognized: &dyn Fn(String) -> 
 }
 
 /// 400 for strict findings when `fieldValidation=Strict`.
-pub fn strict_error(decoded: &Decoded, expected: &Expected<'_>) -> ApiError {
-    cannot_be_handled("", "", expected, &format!("strict decoding error: {}", decoded.strict.join(", ")))
+pub fn strict_error(findings: &[String], expected: &Expected<'_>) -> ApiError {
+    cannot_be_handled("", "", expected, &format!("strict decoding error: {}", findings.join(", ")))
 }
 
 fn cannot_be_handled(kind: &str, api_version: &str, expected: &Expected<'_>, why: &str) -> ApiError {

@@ -4,9 +4,9 @@
 //! token. Nothing is created or kept per token.
 
 use crowsnest_apimachinery::status::ApiError;
+use crowsnest_component_base::body;
 use crowsnest_component_base::client_errors::api_error;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
-use http_body_util::{BodyExt, Limited};
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use kube::client::Body as KubeBody;
 use kube::config::AuthInfo;
@@ -92,8 +92,7 @@ impl Actor {
             .map_err(ApiError::internal)?;
         let answer = self.send(request).await.map_err(api_error)?;
         let status = answer.status();
-        let body = Limited::new(answer.into_body(), MOST_OF_REVIEW).collect().await;
-        let body = body.map_err(|_| unreadable())?.to_bytes();
+        let body = body::collect(answer.into_body(), MOST_OF_REVIEW).await.map_err(|_| unreadable())?;
         if !status.is_success() {
             return Err(refusal(status, &body));
         }

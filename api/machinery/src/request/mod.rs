@@ -18,3 +18,6 @@ pub use info::{Operation, RequestInfo, ResourcePath, Unserved};
 pub use line::{has_valid_host, is_known_method};
 pub use path::{PathError, RequestPath, is_path_segment, path_segment};
 pub use query::{Query, percent_encoded, query_string};
+
+/// Bytes of the largest request body that kube-apiserver takes.
+pub const MAX_REQUEST_BODY: usize = 3 << 20;

@@ -18,6 +18,24 @@ pub enum FieldValidation {
     Strict,
 }
 
+impl FieldValidation {
+    /// Drops the findings, turns them into warnings, or fails with the error that `refuse` makes of them.
+    pub fn judge(
+        self,
+        mut findings: Vec<String>,
+        warnings: &mut Vec<String>,
+        refuse: impl FnOnce(&[String]) -> ApiError,
+    ) -> ApiResult<()> {
+        match self {
+            Self::Ignore => {}
+            Self::Warn => warnings.append(&mut findings),
+            Self::Strict if findings.is_empty() => {}
+            Self::Strict => return Err(refuse(&findings)),
+        }
+        Ok(())
+    }
+}
+
 /// Options of create, update, patch.
 #[derive(Debug, Clone, Default)]
 pub struct WriteOptions {

@@ -4,9 +4,10 @@ use super::{CONNECTION_WINDOW, MAX_REASON, MAX_STREAMS, MAX_TUNNELS, Pulse, REPL
 use crate::dial::{MemberIo, chain};
 use bytes::Bytes;
 use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_component_base::body;
 use http::uri::{Authority, Parts};
 use http::{Method, Request, Response, Uri};
-use http_body_util::{BodyExt, Empty, Limited};
+use http_body_util::Empty;
 use hyper::body::Incoming;
 use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -248,8 +249,8 @@ fn connect(target: &Authority) -> Result<Request<Empty<Bytes>>, Failure> {
 
 async fn reason(response: Response<Incoming>) -> String {
     let status = response.status();
-    let text = match Limited::new(response.into_body(), MAX_REASON).collect().await {
-        Ok(text) => String::from_utf8_lossy(&text.to_bytes()).trim().to_owned(),
+    let text = match body::collect(response.into_body(), MAX_REASON).await {
+        Ok(text) => String::from_utf8_lossy(&text).trim().to_owned(),
         Err(error) => format!("no reason to be read: {error}"),
     };
     format!("{status}: {text}")

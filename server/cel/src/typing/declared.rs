@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crowsnest_apimachinery::request::MAX_REQUEST_BODY;
 use serde_json::Value;
 
 use super::types::Type;
 use crate::json::escape_field;
 
 /// As large as a request may be.
-pub const MAX_REQUEST: i64 = 3 * 1024 * 1024;
+pub const MAX_REQUEST: i64 = MAX_REQUEST_BODY as i64;
 /// The quotes of a text.
 const QUOTES: i64 = 2;
 const MAX_TIME: i64 = 32;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use axum::body::Body;
 use bytes::Bytes;
 use crowsnest_apiserver::outbound::{Outbound, OutboundError, Place, ResolveError};
+use crowsnest_component_base::body::{self, BodyError};
 use crowsnest_schema::openapi::Published;
 use http::StatusCode;
 use http::header::ACCEPT;
@@ -57,8 +58,8 @@ async fn get(outbound: &Outbound, remote: &Remote, path: &str) -> Result<(Status
     let request = http::Request::get(path).header(ACCEPT, "application/json").body(Body::empty())?;
     let response = outbound.send(&remote.target, super::proxy::as_aggregator(request), true).await?;
     let status = response.status();
-    let body = axum::body::to_bytes(response.into_body(), MAX_DOCUMENT).await;
-    let lost = |error: axum::Error| OutboundError::Call {
+    let body = body::collect(response.into_body(), MAX_DOCUMENT).await;
+    let lost = |error: BodyError| OutboundError::Call {
         verb: "Get".into(),
         url: format!("{}{path}", remote.target.url()),
         why: error.to_string(),

@@ -1,30 +1,21 @@
 //! Reading request bodies: the size limit, JSON or YAML, and the objects in them.
 
 use bytes::Bytes;
+use crowsnest_apimachinery::request::MAX_REQUEST_BODY;
 use crowsnest_apimachinery::request::options::{FieldValidation, WriteOptions};
-use crowsnest_apimachinery::status::{ApiError, ApiResult, Reason};
+use crowsnest_apimachinery::status::{ApiError, ApiResult};
 use crowsnest_apiserver::negotiate::Encoding;
+use crowsnest_component_base::body;
 use crowsnest_registry::resource::ResourceRef;
-
 use crowsnest_schema::decode::{self, Expected};
 use crowsnest_schema::patch::Body;
-use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde_json::Value;
 
 use crate::http::protobuf;
 
-/// Largest accepted body.
-pub const LIMIT: usize = 3 * 1024 * 1024;
-
 /// Reads a whole body; 413 beyond the limit.
 pub async fn read(body: axum::body::Body) -> ApiResult<Bytes> {
-    match Limited::new(body, LIMIT).collect().await {
-        Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.downcast_ref::<LengthLimitError>().is_some() => {
-            Err(ApiError::new(Reason::RequestEntityTooLarge, format!("Request entity too large: limit is {LIMIT}")))
-        }
-        Err(error) => Err(ApiError::bad_request(format!("error reading the request body: {error}"))),
-    }
+    Ok(body::collect(body, MAX_REQUEST_BODY).await?)
 }
 
 /// An object of a known kind from a request body; strict findings become warnings or a refusal.
@@ -63,12 +54,8 @@ pub fn object(
         decoded.strict.extend(crowsnest_schema::check(schema, &decoded.object).unknown);
         resource.strategy.prune(&mut decoded.object);
     }
-    match options.field_validation {
-        FieldValidation::Ignore => {}
-        FieldValidation::Warn => warnings.append(&mut decoded.strict),
-        FieldValidation::Strict if decoded.strict.is_empty() => {}
-        FieldValidation::Strict => return Err(decode::strict_error(&decoded, &expected)),
-    }
+    let refuse = |findings: &[String]| decode::strict_error(findings, &expected);
+    options.field_validation.judge(decoded.strict, warnings, refuse)?;
     Ok(decoded.object)
 }
 
@@ -148,16 +135,12 @@ pub fn of_kind(
     options: &WriteOptions,
     warnings: &mut Vec<String>,
 ) -> ApiResult<Value> {
-    let mut decoded = match encoding {
+    let decoded = match encoding {
         Encoding::Json => decode::decode_body(bytes, expected)?,
         Encoding::Yaml => decode::decode_object(yaml(bytes)?, expected)?,
         Encoding::Protobuf => decode::decode_object(protobuf::object(bytes)?, expected)?,
     };
-    match options.field_validation {
-        FieldValidation::Ignore => {}
-        FieldValidation::Warn => warnings.append(&mut decoded.strict),
-        FieldValidation::Strict if decoded.strict.is_empty() => {}
-        FieldValidation::Strict => return Err(decode::strict_error(&decoded, expected)),
-    }
+    let refuse = |findings: &[String]| decode::strict_error(findings, expected);
+    options.field_validation.judge(decoded.strict, warnings, refuse)?;
     Ok(decoded.object)
 }

@@ -1,7 +1,7 @@
 //! Bodies of custom resources: kind and version must be given, unknown fields are found by the definition's schema, and wrong
 //! types are left to validation.
 
-use crowsnest_apimachinery::request::options::{FieldValidation, WriteOptions};
+use crowsnest_apimachinery::request::options::WriteOptions;
 use crowsnest_apimachinery::status::{ApiError, ApiResult};
 use crowsnest_apiserver::negotiate::Encoding;
 use crowsnest_registry::resource::ResourceRef;
@@ -53,14 +53,8 @@ pub(super) fn object(
     }
     if let Some(schema) = resource.strategy.schema() {
         findings.extend(check(&schema, &object).unknown);
-        match options.field_validation {
-            FieldValidation::Ignore => {}
-            FieldValidation::Warn => warnings.extend(findings),
-            FieldValidation::Strict if findings.is_empty() => {}
-            FieldValidation::Strict => {
-                return Err(unusable(format!("strict decoding error: {}", findings.join(", "))));
-            }
-        }
+        let refuse = |findings: &[String]| unusable(format!("strict decoding error: {}", findings.join(", ")));
+        options.field_validation.judge(findings, warnings, refuse)?;
     }
     if !object["metadata"].is_object() {
         object["metadata"] = Value::Object(serde_json::Map::new());

@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use crowsnest_component_base::tls;
+use crowsnest_apimachinery::request::MAX_REQUEST_BODY;
+use crowsnest_component_base::{body, tls};
 use http::header::{ACCEPT, CONTENT_TYPE, HOST, USER_AGENT};
 use http::{Request, Uri};
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::Full;
 use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::{Client, Error as HttpError};
@@ -21,8 +22,6 @@ use super::services::{ServiceError, ServiceReference, Services};
 
 type HttpsClient = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
 
-/// A webhook answers with at most this much.
-const MAX_ANSWER: usize = 3 << 20;
 const HTTPS_PORT: u16 = 443;
 const LONGEST_DIAL: Duration = Duration::from_secs(10);
 /// How long a connection that nobody uses stays open.
@@ -153,8 +152,9 @@ impl Caller {
         let status = response.status();
         let media = response.headers().get(CONTENT_TYPE).and_then(|media| media.to_str().ok()).unwrap_or_default();
         let is_text = media.starts_with("text/");
-        let body = Limited::new(response.into_body(), MAX_ANSWER).collect().await;
-        let body = body.map_err(|error| CallError::Body(error.to_string()))?.to_bytes();
+        // An answer may be as large as a request.
+        let body = body::collect(response.into_body(), MAX_REQUEST_BODY).await;
+        let body = body.map_err(|error| CallError::Body(error.to_string()))?;
         if !status.is_success() {
             return Err(CallError::Status(crowsnest_apimachinery::refusal::message(status.as_u16(), is_text, &body)));
         }

@@ -4,13 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
+use crowsnest_apimachinery::request::MAX_REQUEST_BODY;
 use crowsnest_apiserver::outbound::{Outbound, OutboundError, Target};
+use crowsnest_component_base::body;
 use crowsnest_schema::decode;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use serde_json::Value;
-
-/// A webhook answers with at most this much.
-const MAX_ANSWER: usize = 3 * 1024 * 1024;
 
 /// Why a webhook gave no usable answer.
 #[derive(Debug, thiserror::Error)]
@@ -56,8 +55,9 @@ impl WebhookClient {
         let response = self.outbound.send_review(target, request).await?;
         let status = response.status();
         let media = response.headers().get(CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or("").to_owned();
-        let body =
-            axum::body::to_bytes(response.into_body(), MAX_ANSWER).await.map_err(|e| CallError::Body(e.to_string()))?;
+        // An answer may be as large as a request.
+        let body = body::collect(response.into_body(), MAX_REQUEST_BODY).await;
+        let body = body.map_err(|error| CallError::Body(error.to_string()))?;
         if !status.is_success() {
             return Err(CallError::Status(crowsnest_apimachinery::refusal::message(
                 status.as_u16(),
