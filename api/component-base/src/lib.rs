@@ -4,7 +4,6 @@
 //! This crate knows no kind of Karmada.
 
 pub mod body;
-pub mod client_error;
 pub mod client_errors;
 pub mod kubeconfig;
 pub mod metrics;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, anyhow, bail};
 use crowsnest_apimachinery::request::path_segment;
-pub use crowsnest_component_base::client_error::reason as said;
+pub use crowsnest_component_base::client_errors::reason as said;
 use kube::core::Status;
 use serde_json::Value;
 

@@ -8,7 +8,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use crowsnest_api::certificate::{AGENT_ORGANIZATION, agent_name};
 use crowsnest_apimachinery::names::ClusterName;
-use crowsnest_component_base::client_error::reason;
+use crowsnest_component_base::client_errors::reason;
 use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestStatus};
 use kube::api::PostParams;
 use kube::{Api, Client};
