@@ -4,7 +4,7 @@ use crowsnest_apimachinery::field::FieldError;
 use crowsnest_apimachinery::status::{ApiError, ApiResult};
 use crowsnest_apiserver::negotiate::unsupported_media_type;
 use crowsnest_schema::Schema;
-use crowsnest_schema::apply::{self, Stop, Versions};
+use crowsnest_schema::apply::{self, Apply, Stop, Versions};
 use crowsnest_schema::decode::Expected;
 use crowsnest_schema::patch::{Body, Reading, json_patch, merge_patch, strategic_merge};
 use serde_json::Value;
@@ -84,7 +84,15 @@ impl Patch {
                 check_applied(&api_version, &resource.kind, &config.value)?;
                 let manager = manager(resource, ctx, options, &api_version);
                 let applied = settle(strategy, |versions| {
-                    apply::apply(versions, schema.as_deref(), live, &config.value, &manager, options.force)
+                    Apply {
+                        versions,
+                        schema: schema.as_deref(),
+                        live,
+                        config: &config.value,
+                        manager: &manager,
+                        force: options.force,
+                    }
+                    .run()
                 });
                 let applied = applied.await?;
                 check_repeated(config, options)?;

@@ -4,7 +4,7 @@ use std::sync::{Arc, Weak};
 
 use crowsnest_apimachinery::field::{FieldError, FieldErrorKind};
 use crowsnest_apimachinery::status::{ApiError, ApiResult};
-use crowsnest_schema::apply;
+use crowsnest_schema::apply::{self, Apply};
 use serde_json::Value;
 
 use crate::admission::{Attributes, Operation};
@@ -91,7 +91,15 @@ impl Change {
                     let config = scale::applied(resource, paths, &config.value);
                     let schema = resource.strategy.schema();
                     let applied = settle(&resource.strategy, |versions| {
-                        apply::apply(versions, schema.as_deref(), Some(live), &config, &manager, options.force)
+                        Apply {
+                            versions,
+                            schema: schema.as_deref(),
+                            live: Some(live),
+                            config: &config,
+                            manager: &manager,
+                            force: options.force,
+                        }
+                        .run()
                     });
                     return Ok((applied.await.map_err(|error| scale::conflict(error, paths, &api_version))?, true));
                 }

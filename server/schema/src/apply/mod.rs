@@ -1,7 +1,7 @@
 //! Server-side apply and managedFields.
 //!
-//! Pure. The registry calls [`track_create`] for every create, [`track_update`] for every update and patch, [`apply`] for apply
-//! patches. All stand between decoding with defaults and admission, before the strategy's `prepare_*`, as in kube-apiserver. What
+//! Pure. The registry calls [`track_create`] for every create, [`track_update`] for every update and patch, [`Apply::run`] for
+//! apply patches. All stand between decoding with defaults and admission, before the strategy's `prepare_*`, as in kube-apiserver. What
 //! managers own is compared in the version each wrote in (`versions`).
 
 use std::sync::LazyLock;
@@ -271,38 +271,18 @@ fn changes(schema: Option<&Schema>, live: &Value, new: &Value, manager: &Manager
     (taken, removed)
 }
 
-/// Merges an applied configuration into the live object (`None`: create). Returns the whole object with its managedFields;
-/// equal to `live` when nothing changed. Conflicts are 409 with one cause per field.
-pub fn apply(
-    versions: &Versions<'_>,
-    schema: Option<&Schema>,
-    live: Option<&Value>,
-    config: &Value,
-    manager: &Manager<'_>,
-    force: bool,
-) -> Result<Value, Stop> {
-    check_config(schema, config)?;
-    let merged = match merge(versions, schema, live, config, manager, force)? {
-        Err(Conflicts(conflicts)) if manager.name == "kubectl" && manager.subresource.is_empty() => {
-            // kubectl may overwrite what its own client-side apply wrote.
-            let allowed = live.and_then(|live| last_applied::unchanged(schema, live)).unwrap_or_default();
-            let left: Vec<(Entry, FieldSet)> = conflicts
-                .into_iter()
-                .map(|(entry, mut set)| {
-                    set.difference(&allowed);
-                    (entry, set)
-                })
-                .filter(|(_, set)| !set.is_empty())
-                .collect();
-            if left.is_empty() { merge(versions, schema, live, config, manager, true)? } else { Err(Conflicts(left)) }
-        }
-        result => result,
-    };
-    let mut object = merged.map_err(|Conflicts(conflicts)| conflict(&conflicts))?;
-    if manager.name == "kubectl" && manager.subresource.is_empty() {
-        last_applied::refresh(&mut object, config);
-    }
-    Ok(object)
+/// An applied configuration and the object that it is merged into.
+#[derive(Debug, Clone, Copy)]
+pub struct Apply<'a> {
+    pub versions: &'a Versions<'a>,
+    /// Schema of the manager's version.
+    pub schema: Option<&'a Schema>,
+    /// The stored object; `None` for a create.
+    pub live: Option<&'a Value>,
+    pub config: &'a Value,
+    pub manager: &'a Manager<'a>,
+    /// Take fields from other managers instead of reporting conflicts with them.
+    pub force: bool,
 }
 
 /// Managers that stand in the way, with their fields.
@@ -322,70 +302,94 @@ pub fn check_config(schema: Option<&Schema>, config: &Value) -> ApiResult<()> {
     Err(ApiError::without_reason(500, message))
 }
 
-fn merge(
-    versions: &Versions<'_>,
-    schema: Option<&Schema>,
-    live: Option<&Value>,
-    config: &Value,
-    manager: &Manager<'_>,
-    force: bool,
-) -> Result<Result<Value, Conflicts>, Stop> {
-    let before = live.map_or_else(|| nothing(schema), without_managers);
-    let mut entries = live.and_then(managed::decode).unwrap_or_default();
-    if entries.is_empty() && live.is_some() {
-        let owner = Manager { name: BEFORE_FIRST_APPLY, ..*manager };
-        let (taken, removed) = changes(schema, &nothing(schema), &before, &owner);
-        take_over(&mut entries, taken, removed, &owner);
-    }
-    let mut entries = reconciled(versions, schema, &before, entries, manager)?;
-
-    let mut fields = typed::field_set(schema, config);
-    fields.member = false;
-    fields.recursive_difference(&manager.ignored());
-    let mut own = manager.entry(true, fields);
-    let last = entries.iter().position(|entry| entry.same_manager(&own)).map(|index| entries.remove(index));
-    own.time = last.as_ref().and_then(|entry| entry.time.clone());
-
-    let merged = typed::merge(schema, &before, config);
-    let merged = match last.as_ref().filter(|last| !last.fields.is_empty()) {
-        Some(last) => prune(versions, schema, merged, (&entries, &own, last))?,
-        None => merged,
-    };
-    // As it was applied: a false that Go leaves out is a change of somebody else's true.
-    let mut changed = other_changes(versions, schema, (&before, &merged), &entries, manager)?;
-    let (taken, removed) = changes(schema, &before, &merged, manager);
-    changed.push((manager.api_version.to_owned(), taken, removed));
-    let is_same = merged == before;
-    let mut after = merged;
-    match schema {
-        Some(schema) if schema.name.is_some() => {
-            normalise(schema, &mut after);
+impl Apply<'_> {
+    /// Returns the whole object with its managedFields; equal to the live one when nothing changed. Conflicts are 409 with one
+    /// cause per field.
+    pub fn run(&self) -> Result<Value, Stop> {
+        let Apply { schema, live, config, manager, .. } = *self;
+        check_config(schema, config)?;
+        let merged = match self.merge()? {
+            Err(Conflicts(conflicts)) if manager.name == "kubectl" && manager.subresource.is_empty() => {
+                // kubectl may overwrite what its own client-side apply wrote.
+                let allowed = live.and_then(|live| last_applied::unchanged(schema, live)).unwrap_or_default();
+                let left: Vec<(Entry, FieldSet)> = conflicts
+                    .into_iter()
+                    .map(|(entry, mut set)| {
+                        set.difference(&allowed);
+                        (entry, set)
+                    })
+                    .filter(|(_, set)| !set.is_empty())
+                    .collect();
+                if left.is_empty() { Apply { force: true, ..*self }.merge()? } else { Err(Conflicts(left)) }
+            }
+            result => result,
+        };
+        let mut object = merged.map_err(|Conflicts(conflicts)| conflict(&conflicts))?;
+        if manager.name == "kubectl" && manager.subresource.is_empty() {
+            last_applied::refresh(&mut object, config);
         }
-        // Nulls of custom resources are for their schema to judge.
-        _ => crate::decode::settle_metadata(&mut after),
+        Ok(object)
     }
 
-    if !force {
-        let taken = |entry: &Entry| changed.iter().find(|(version, ..)| *version == entry.api_version);
-        let both =
-            |entry: &Entry| taken(entry).map(|(_, taken, _)| entry.fields.intersection(taken)).unwrap_or_default();
-        let conflicts = entries.iter().map(|entry| (entry.clone(), both(entry))).filter(|(_, set)| !set.is_empty());
-        let conflicts: Vec<(Entry, FieldSet)> = conflicts.collect();
-        if !conflicts.is_empty() {
-            return Ok(Err(Conflicts(conflicts)));
+    fn merge(&self) -> Result<Result<Value, Conflicts>, Stop> {
+        let Apply { versions, schema, live, config, manager, force } = *self;
+        let before = live.map_or_else(|| nothing(schema), without_managers);
+        let mut entries = live.and_then(managed::decode).unwrap_or_default();
+        if entries.is_empty() && live.is_some() {
+            let owner = Manager { name: BEFORE_FIRST_APPLY, ..*manager };
+            let (taken, removed) = changes(schema, &nothing(schema), &before, &owner);
+            take_over(&mut entries, taken, removed, &owner);
         }
+        let mut entries = reconciled(versions, schema, &before, entries, manager)?;
+
+        let mut fields = typed::field_set(schema, config);
+        fields.member = false;
+        fields.recursive_difference(&manager.ignored());
+        let mut own = manager.entry(true, fields);
+        let last = entries.iter().position(|entry| entry.same_manager(&own)).map(|index| entries.remove(index));
+        own.time = last.as_ref().and_then(|entry| entry.time.clone());
+
+        let merged = typed::merge(schema, &before, config);
+        let merged = match last.as_ref().filter(|last| !last.fields.is_empty()) {
+            Some(last) => prune(versions, schema, merged, (&entries, &own, last))?,
+            None => merged,
+        };
+        // As it was applied: a false that Go leaves out is a change of somebody else's true.
+        let mut changed = other_changes(versions, schema, (&before, &merged), &entries, manager)?;
+        let (taken, removed) = changes(schema, &before, &merged, manager);
+        changed.push((manager.api_version.to_owned(), taken, removed));
+        let is_same = merged == before;
+        let mut after = merged;
+        match schema {
+            Some(schema) if schema.name.is_some() => {
+                normalise(schema, &mut after);
+            }
+            // Nulls of custom resources are for their schema to judge.
+            _ => crate::decode::settle_metadata(&mut after),
+        }
+
+        if !force {
+            let taken = |entry: &Entry| changed.iter().find(|(version, ..)| *version == entry.api_version);
+            let both =
+                |entry: &Entry| taken(entry).map(|(_, taken, _)| entry.fields.intersection(taken)).unwrap_or_default();
+            let conflicts = entries.iter().map(|entry| (entry.clone(), both(entry))).filter(|(_, set)| !set.is_empty());
+            let conflicts: Vec<(Entry, FieldSet)> = conflicts.collect();
+            if !conflicts.is_empty() {
+                return Ok(Err(Conflicts(conflicts)));
+            }
+        }
+        for (version, taken, removed) in &changed {
+            lose(entries.iter_mut().filter(|entry| entry.api_version == *version), taken, removed);
+        }
+        own.fields.difference(&NOBODYS);
+        if live.is_none() || !is_same {
+            own.time = manager.time();
+        }
+        entries.push(own);
+        entries.retain(|entry| !entry.fields.is_empty());
+        managed::encode(&mut after, entries);
+        Ok(Ok(after))
     }
-    for (version, taken, removed) in &changed {
-        lose(entries.iter_mut().filter(|entry| entry.api_version == *version), taken, removed);
-    }
-    own.fields.difference(&NOBODYS);
-    if live.is_none() || !is_same {
-        own.time = manager.time();
-    }
-    entries.push(own);
-    entries.retain(|entry| !entry.fields.is_empty());
-    managed::encode(&mut after, entries);
-    Ok(Ok(after))
 }
 
 /// Removes what this manager applied last time, in the version it did so, not this time, and nobody else owns in theirs.

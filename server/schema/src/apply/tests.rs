@@ -2,7 +2,7 @@ use crowsnest_apimachinery::status::{ApiError, ApiResult};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::{Manager, Stop, Versions, only_times_differ};
+use super::{Apply, Manager, Stop, Versions, only_times_differ};
 use crate::Schema;
 use crate::set::SchemaSet;
 
@@ -18,7 +18,7 @@ fn apply(
     manager: &Manager<'_>,
     force: bool,
 ) -> ApiResult<Value> {
-    super::apply(&Versions::default(), schema, live, config, manager, force).map_err(refused)
+    Apply { versions: &Versions::default(), schema, live, config, manager, force }.run().map_err(refused)
 }
 
 fn track_update(schema: Option<&Schema>, old: Option<&Value>, new: &mut Value, manager: &Manager<'_>) {

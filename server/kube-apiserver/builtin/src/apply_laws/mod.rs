@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crowsnest_apimachinery::status::{ApiError, ApiResult};
-use crowsnest_schema::apply::{self, Manager, Stop, Versions, only_times_differ};
+use crowsnest_schema::apply::{self, Apply, Manager, Stop, Versions, only_times_differ};
 use proptest::prelude::*;
 use proptest::test_runner::{RngSeed, TestCaseError};
 use serde_json::{Value, json};
@@ -69,8 +69,8 @@ impl<'a> Writer<'a> {
     fn apply(&self, live: Option<&Value>, config: &Value, force: bool) -> ApiResult<Value> {
         let schema = Some(&*self.kind.schema);
         let manager = self.manager(config["apiVersion"].as_str().unwrap());
-        let applied = apply::apply(&Versions::default(), schema, live, config, &manager, force);
-        Ok(self.stored(applied.map_err(refused)?))
+        let apply = Apply { versions: &Versions::default(), schema, live, config, manager: &manager, force };
+        Ok(self.stored(apply.run().map_err(refused)?))
     }
 
     fn put(&self, live: Option<&Value>, object: &Value) -> Value {
