@@ -174,7 +174,7 @@ async fn decide(
     let webhooks = &shared.webhooks;
     let needs = crowsnest_admission::needs(path);
     if needs.quotas && webhooks.gates.federated_quota_enforcement {
-        return quota::decide(webhooks, &shared.quotas, path, request, caller).await;
+        return quota::QuotaReview { webhooks, quotas: &shared.quotas, path, request, caller }.decide().await;
     }
     if !needs.customizations {
         return Ok(judge(webhooks, path, request, &[], &[]));

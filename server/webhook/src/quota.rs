@@ -13,6 +13,7 @@ use std::time::Duration;
 use crowsnest_admission::{Refusal, Review};
 use crowsnest_api::policy::FederatedResourceQuota;
 use crowsnest_api::work::ResourceBinding;
+use crowsnest_apimachinery::names::NamespacedName;
 use crowsnest_controllers::runtime::write_turns::Turns;
 use crowsnest_plan::quota::{self as plan, Usage};
 use kube::api::{Api, ListParams};
@@ -48,9 +49,9 @@ struct Reservation {
     until: Instant,
 }
 
-/// Reservations by namespace and name.
+/// Reservations by binding.
 #[derive(Debug, Default)]
-struct Reservations(HashMap<(String, String), Vec<Reservation>>);
+struct Reservations(HashMap<NamespacedName, Vec<Reservation>>);
 
 /// Stored bindings of a namespace.
 #[derive(Debug, Default)]
@@ -68,22 +69,36 @@ impl Stored {
     }
 }
 
+impl Reservation {
+    /// What an admitted write uses in addition to the version that it replaces; `None` if its object is not a binding.
+    fn of(request: &crowsnest_admission::Request, until: Instant) -> Option<Self> {
+        let new = ResourceBinding::deserialize(&request.object).ok()?;
+        let old = ResourceBinding::deserialize(&request.old_object).ok();
+        let more = plan::increase(old.as_ref().map(|old| &old.spec), &new.spec);
+        let over = old.and_then(|old| old.metadata.resource_version).unwrap_or_default();
+        Some(Self { over, more, until })
+    }
+}
+
 impl Reservations {
-    fn reserve(&mut self, namespace: &str, name: &str, reservation: Reservation) {
-        self.0.entry((namespace.to_owned(), name.to_owned())).or_default().push(reservation);
+    fn reserve(&mut self, binding: NamespacedName, reservation: Reservation) {
+        self.0.entry(binding).or_default().push(reservation);
     }
 
-    /// Usage in a namespace that is reserved for other bindings than `reviewed` and not stored yet. Several attempts for
+    /// Usage in the namespace of `reviewed` that is reserved for other bindings and not stored yet. Several attempts for
     /// one binding count once, with the largest usage. Earlier attempts for the reviewed binding don't count: at most one
     /// of several writes over the same version is stored, and each was admitted by itself.
-    fn open(&mut self, namespace: &str, reviewed: &str, stored: &Stored, now: Instant) -> Usage {
+    fn open(&mut self, reviewed: &NamespacedName, stored: &Stored, now: Instant) -> Usage {
+        let namespace = &reviewed.namespace;
         let version = |name: &str| stored.versions.get(name).map(String::as_str).unwrap_or_default();
-        self.0.retain(|(of, name), tries| {
-            tries.retain(|one| one.until > now && (of != namespace || one.over == version(name)));
+        self.0.retain(|binding, tries| {
+            let is_stored = |one: &Reservation| binding.namespace == *namespace && one.over != version(&binding.name);
+            tries.retain(|one| one.until > now && !is_stored(one));
             !tries.is_empty()
         });
         let mut sum = Usage::new();
-        for (_, tries) in self.0.iter().filter(|((of, name), _)| of == namespace && name != reviewed) {
+        let others = self.0.iter().filter(|(binding, _)| binding.namespace == *namespace && *binding != reviewed);
+        for (_, tries) in others {
             let mut most = Usage::new();
             tries.iter().for_each(|one| plan::raise(&mut most, one.more.clone()));
             plan::add(&mut sum, most);
@@ -92,59 +107,55 @@ impl Reservations {
     }
 }
 
-/// Decides a review against all quotas of the namespace.
-pub(super) async fn decide(
-    webhooks: &Webhooks,
-    quotas: &Quotas,
-    path: &str,
-    request: &crowsnest_admission::Request,
-    caller: Caller,
-) -> Result<Option<Review>, kube::Error> {
-    match tokio::time::timeout(WITHIN, decide_in_turn(webhooks, quotas, path, request, caller)).await {
-        Ok(review) => review,
-        Err(_) => Ok(Some(Review::from(Err(Refusal::internal(format!(
-            "failed to count the use of FederatedResourceQuotas for RB {}/{}: too many changes of bindings of the namespace at once",
-            request.namespace, request.name
-        )))))),
-    }
+/// A write of a binding that is reviewed against all quotas of its namespace.
+pub(super) struct QuotaReview<'a> {
+    pub webhooks: &'a Webhooks,
+    pub quotas: &'a Quotas,
+    pub path: &'a str,
+    pub request: &'a crowsnest_admission::Request,
+    pub caller: Caller,
 }
 
-async fn decide_in_turn(
-    webhooks: &Webhooks,
-    quotas: &Quotas,
-    path: &str,
-    request: &crowsnest_admission::Request,
-    caller: Caller,
-) -> Result<Option<Review>, kube::Error> {
-    let client = || webhooks.control_plane.clone();
-    let mut limits = listed(Api::<FederatedResourceQuota>::namespaced(client(), &request.namespace)).await?;
-    if limits.is_empty() {
-        return Ok(judge(webhooks, path, request, &[], &[]));
+impl QuotaReview<'_> {
+    /// Decides within the time limit.
+    pub(super) async fn decide(&self) -> Result<Option<Review>, kube::Error> {
+        match tokio::time::timeout(WITHIN, self.decide_in_turn()).await {
+            Ok(review) => review,
+            Err(_) => Ok(Some(Review::from(Err(Refusal::internal(format!(
+                "failed to count the use of FederatedResourceQuotas for RB {}/{}: too many changes of bindings of the namespace at once",
+                self.request.namespace, self.request.name
+            )))))),
+        }
     }
-    let _turn = quotas.turns.take(&request.namespace).await;
-    let stored = stored(&Api::namespaced(client(), &request.namespace)).await?;
-    let mut used = stored.used.clone();
-    let reserved = quotas.reservations.lock().open(&request.namespace, &request.name, &stored, Instant::now());
-    plan::add(&mut used, reserved);
-    for limit in &mut limits {
-        let tracked = used.iter().filter(|(name, _)| limit.spec.overall.contains_key(*name));
-        let tracked: Usage = tracked.map(|(name, amount)| (name.clone(), *amount)).collect();
-        limit.status.overall_used = plan::to_list(plan::recorded(tracked));
-    }
-    let review = judge(webhooks, path, request, &[], &limits);
-    let admits = review.as_ref().is_some_and(|review| review.is_allowed() && !review.quota_usage.is_empty());
-    if admits && caller == Caller::ApiServer && !request.is_dry_run() {
-        reserve(quotas, request, Instant::now() + RESERVED);
-    }
-    Ok(review)
-}
 
-fn reserve(quotas: &Quotas, request: &crowsnest_admission::Request, until: Instant) {
-    let Ok(new) = ResourceBinding::deserialize(&request.object) else { return };
-    let old = ResourceBinding::deserialize(&request.old_object).ok();
-    let more = plan::increase(old.as_ref().map(|old| &old.spec), &new.spec);
-    let over = old.and_then(|old| old.metadata.resource_version).unwrap_or_default();
-    quotas.reservations.lock().reserve(&request.namespace, &request.name, Reservation { over, more, until });
+    async fn decide_in_turn(&self) -> Result<Option<Review>, kube::Error> {
+        let QuotaReview { webhooks, quotas, path, request, caller } = *self;
+        let client = || webhooks.control_plane.clone();
+        let mut limits = listed(Api::<FederatedResourceQuota>::namespaced(client(), &request.namespace)).await?;
+        if limits.is_empty() {
+            return Ok(judge(webhooks, path, request, &[], &[]));
+        }
+        let binding = NamespacedName::new(&request.namespace, &request.name);
+        let _turn = quotas.turns.take(&binding.namespace).await;
+        let stored = stored(&Api::namespaced(client(), &binding.namespace)).await?;
+        let mut used = stored.used.clone();
+        plan::add(&mut used, quotas.reservations.lock().open(&binding, &stored, Instant::now()));
+        for limit in &mut limits {
+            let tracked = used.iter().filter(|(name, _)| limit.spec.overall.contains_key(*name));
+            let tracked: Usage = tracked.map(|(name, amount)| (name.clone(), *amount)).collect();
+            limit.status.overall_used = plan::to_list(plan::recorded(tracked));
+        }
+        let review = judge(webhooks, path, request, &[], &limits);
+        let admits = review.as_ref().is_some_and(|review| review.is_allowed() && !review.quota_usage.is_empty());
+        if admits
+            && caller == Caller::ApiServer
+            && !request.is_dry_run()
+            && let Some(reservation) = Reservation::of(request, Instant::now() + RESERVED)
+        {
+            quotas.reservations.lock().reserve(binding, reservation);
+        }
+        Ok(review)
+    }
 }
 
 /// Reads all bindings of a namespace, page by page.

@@ -153,7 +153,8 @@ struct Replica {
 
 impl Replica {
     async fn decide(&self, request: &crowsnest_admission::Request, caller: Caller) -> Review {
-        decide(&self.webhooks, &self.quotas, PATH, request, caller).await.unwrap().unwrap()
+        let review = QuotaReview { webhooks: &self.webhooks, quotas: &self.quotas, path: PATH, request, caller };
+        review.decide().await.unwrap().unwrap()
     }
 }
 
@@ -296,20 +297,23 @@ fn a_reservation_ends_when_its_binding_is_stored_or_never_is() {
     let reservation =
         |over: &str, milli: i64| Reservation { over: over.to_owned(), more: cpu(milli), until: now + RESERVED };
     let mut reservations = Reservations::default();
-    reservations.reserve("shop", "new", reservation("", 50));
-    reservations.reserve("shop", "changed", reservation("7", 30));
-    reservations.reserve("shop", "changed", reservation("7", 20));
-    reservations.reserve("other", "new", reservation("", 90));
+    reservations.reserve(NamespacedName::new("shop", "new"), reservation("", 50));
+    reservations.reserve(NamespacedName::new("shop", "changed"), reservation("7", 30));
+    reservations.reserve(NamespacedName::new("shop", "changed"), reservation("7", 20));
+    reservations.reserve(NamespacedName::new("other", "new"), reservation("", 90));
     let stored = |versions: &[(&str, &str)]| Stored {
         used: Usage::new(),
         versions: versions.iter().map(|(name, version)| ((*name).to_owned(), (*version).to_owned())).collect(),
     };
     let milli = |usage: Usage| usage.get("cpu").map_or(0, |cpu| cpu.milli_value());
-    assert_eq!(milli(reservations.open("shop", "web", &stored(&[("changed", "7")]), now)), 80);
-    assert_eq!(milli(reservations.open("shop", "new", &stored(&[("changed", "7")]), now)), 30);
-    assert_eq!(milli(reservations.open("shop", "web", &stored(&[("changed", "8")]), now)), 50);
-    assert_eq!(milli(reservations.open("shop", "web", &stored(&[("changed", "8"), ("new", "9")]), now)), 0);
-    assert_eq!(milli(reservations.open("other", "web", &stored(&[]), now + RESERVED)), 0);
+    assert_eq!(milli(reservations.open(&NamespacedName::new("shop", "web"), &stored(&[("changed", "7")]), now)), 80);
+    assert_eq!(milli(reservations.open(&NamespacedName::new("shop", "new"), &stored(&[("changed", "7")]), now)), 30);
+    assert_eq!(milli(reservations.open(&NamespacedName::new("shop", "web"), &stored(&[("changed", "8")]), now)), 50);
+    assert_eq!(
+        milli(reservations.open(&NamespacedName::new("shop", "web"), &stored(&[("changed", "8"), ("new", "9")]), now)),
+        0
+    );
+    assert_eq!(milli(reservations.open(&NamespacedName::new("other", "web"), &stored(&[]), now + RESERVED)), 0);
     assert!(reservations.0.is_empty());
 }
 
