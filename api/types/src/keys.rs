@@ -28,6 +28,11 @@ macro_rules! key {
                 Self(unstructured::key(object))
             }
 
+            /// Namespace and name, without the kind.
+            pub fn as_namespaced_name(&self) -> &NamespacedName {
+                &self.0
+            }
+
             pub fn scope(&self) -> Scope {
                 Scope::of_namespace(&self.0.namespace)
             }

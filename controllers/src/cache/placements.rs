@@ -167,7 +167,8 @@ impl Placements {
     /// Of this scope only these are there.
     pub fn keep(&self, namespaced: bool, keys: &HashSet<NamespacedName>) {
         let mut known = self.known.write();
-        let is_gone = |key: &&BindingKey| key.is_cluster_scoped() != namespaced && !keys.contains(&***key);
+        let is_gone =
+            |key: &&BindingKey| key.is_cluster_scoped() != namespaced && !keys.contains(key.as_namespaced_name());
         let gone: Vec<BindingKey> = known.of.keys().filter(is_gone).cloned().collect();
         gone.iter().for_each(|key| known.remove(key));
     }

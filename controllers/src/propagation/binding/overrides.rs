@@ -65,7 +65,9 @@ impl KnownOverrides {
 
     /// Of this scope only these are there.
     pub(super) fn keep(&self, namespaced: bool, keys: &HashSet<NamespacedName>) {
-        self.known.write().retain(|key, _| key.is_cluster_scoped() == namespaced || keys.contains(&**key));
+        self.known
+            .write()
+            .retain(|key, _| key.is_cluster_scoped() == namespaced || keys.contains(key.as_namespaced_name()));
     }
 
     pub(super) fn of(&self, namespace: &str) -> Overrides {

@@ -217,7 +217,9 @@ impl Controller for PolicyDetector {
 
     fn retain(&self, cluster: &ClusterName, resource: &Resource, keys: &HashSet<NamespacedName>) {
         if cluster.is_control_plane() && self.detector.context.kinds.is_of_policies(resource) {
-            let stays = |key: &PolicyKey| key.is_cluster_scoped() == resource.namespaced || keys.contains(&**key);
+            let stays = |key: &PolicyKey| {
+                key.is_cluster_scoped() == resource.namespaced || keys.contains(key.as_namespaced_name())
+            };
             self.detector.known_policies.write().retain(|key, _| stays(key));
         }
     }
