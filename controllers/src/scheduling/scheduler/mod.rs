@@ -201,6 +201,16 @@ impl Scheduler {
     }
 }
 
+/// Part of the fleet's state that a scheduling question is answered with.
+struct Question<'a> {
+    key: &'a BindingKey,
+    /// Promises to bindings other than `key` count. Without a ledger no estimate of room is made.
+    ledger: Option<&'a mut Ledger>,
+    peers: &'a [Peer],
+    /// Answers of the clusters' estimators.
+    answers: Option<&'a Answers>,
+}
+
 impl Controller for Scheduler {
     type Key = BindingKey;
     const NAME: &'static str = "scheduler-queue";
@@ -247,7 +257,9 @@ impl Controller for Scheduler {
             *self.clusters.write() = Arc::new(staying);
             deleted.iter().for_each(|facts| self.ledger.lock().leave(facts.name()));
         } else if self.context.kinds.is_of_bindings(resource) {
-            let stays = |key: &BindingKey| key.is_cluster_scoped() == resource.namespaced || keys.contains(&**key);
+            let stays = |key: &BindingKey| {
+                key.is_cluster_scoped() == resource.namespaced || keys.contains(key.as_namespaced_name())
+            };
             self.given_back(|ledger| ledger.retain(stays));
         }
     }
@@ -320,7 +332,7 @@ impl Scheduler {
         let stopwatch = self.context.metrics.attempts.stopwatch();
         let plan =
             |world: &World<'_>, _: &Estimator<'_>| scheduling::plan(&World { observer: &stopwatch, ..*world }, binding);
-        let (decided, _) = self.in_rooms(key, ledger.as_deref_mut(), peers, answers, plan);
+        let (decided, _) = self.in_rooms(Question { key, ledger: ledger.as_deref_mut(), peers, answers }, plan);
         if let (Some(ledger), Plan::Schedule { clusters, .. }, true) = (&mut ledger, &decided.0, is_backed) {
             ledger.promise(key, binding.spec, binding.status, clusters, now);
         }
@@ -345,7 +357,8 @@ impl Scheduler {
             let unasked: Vec<client_pool::Cluster> = {
                 let mut ledger = self.ledger.lock();
                 let look = |world: &World<'_>, _: &Estimator<'_>| decide(world, binding);
-                let (_, unasked) = self.in_rooms(key, Some(&mut ledger), peers, Some(&answers), look);
+                let question = Question { key, ledger: Some(&mut ledger), peers, answers: Some(&answers) };
+                let (_, unasked) = self.in_rooms(question, look);
                 let with_promises = |cluster: String| {
                     let assumed = ledger.assumed(&cluster, key);
                     (cluster, assumed)
@@ -370,31 +383,24 @@ impl Scheduler {
         ask: impl FnOnce(&World<'_>, &Estimator<'_>) -> T,
     ) -> T {
         let mut ledger = self.ledger.lock();
-        self.in_rooms(key, Some(&mut ledger), peers, answers, ask).0
+        self.in_rooms(Question { key, ledger: Some(&mut ledger), peers, answers }, ask).0
     }
 
-    /// Asks about the fleet as it is now, with what is promised to bindings other than `key`; with the clusters whose
-    /// estimators were not among those that answered. Without a ledger nobody is asked for room.
+    /// Evaluates `ask` for the fleet as it is now. Also returns the clusters whose estimators have not answered yet.
     fn in_rooms<T>(
         &self,
-        key: &BindingKey,
-        ledger: Option<&mut Ledger>,
-        peers: &[Peer],
-        answers: Option<&Answers>,
+        question: Question<'_>,
         ask: impl FnOnce(&World<'_>, &Estimator<'_>) -> T,
     ) -> (T, Vec<String>) {
         let clusters = Arc::clone(&self.clusters.read());
-        self.in_rooms_of((&clusters, &self.remembered), key, ledger, peers, answers, ask)
+        self.in_rooms_of((&clusters, &self.remembered), question, ask)
     }
 
-    /// The same of some clusters; what is remembered is of this ledger's rooms.
+    /// Evaluates `ask` for some clusters. `remembered` belongs to the rooms of the question's ledger.
     fn in_rooms_of<T>(
         &self,
         (clusters, remembered): (&[Arc<ClusterFacts>], &Remembered),
-        key: &BindingKey,
-        ledger: Option<&mut Ledger>,
-        peers: &[Peer],
-        answers: Option<&Answers>,
+        Question { key, ledger, peers, answers }: Question<'_>,
         ask: impl FnOnce(&World<'_>, &Estimator<'_>) -> T,
     ) -> (T, Vec<String>) {
         let rooms = ledger.map(|ledger| {

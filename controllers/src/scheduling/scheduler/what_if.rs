@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::work::{ResourceBinding, ResourceBindingSpec, TargetCluster};
 
-use super::{BindingKey, Scheduler};
+use super::{BindingKey, Question, Scheduler};
 use crate::Error;
 use crowsnest_plan::estimation::Estimator;
 use crowsnest_plan::estimation::accurate::Answers;
@@ -71,7 +71,7 @@ impl Scheduler {
         ask: impl FnOnce(&World<'_>, &Estimator<'_>) -> T,
     ) -> T {
         let Imagined { clusters, ledger, remembered, .. } = imagined;
-        self.in_rooms_of((clusters, remembered), key, Some(ledger), peers, answers, ask).0
+        self.in_rooms_of((clusters, remembered), Question { key, ledger: Some(ledger), peers, answers }, ask).0
     }
 
     /// Other bindings of the namespace with affinity groups, as they would be.
