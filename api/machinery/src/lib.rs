@@ -23,4 +23,6 @@ pub mod selector;
 pub mod status;
 pub mod taints;
 pub mod unstructured;
+pub mod url;
 pub mod user;
+pub mod webhook;

@@ -9,11 +9,11 @@ use crowsnest_api::constants::annotation::{BACKEND_STORE_CA, BACKEND_STORE_CERTI
 use crowsnest_api::search::ResourceRegistry;
 use crowsnest_apimachinery::addresses::local_kind_of_host;
 use crowsnest_apimachinery::field::FieldError;
+use crowsnest_apimachinery::url::Url;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
 use super::destination::{Before, Report, SecretUse, local_host};
-use super::url::Url;
 
 const ADDRESSES: &str = "spec.backendStore.openSearch.addresses";
 const SECRET_REF: &str = "spec.backendStore.openSearch.secretRef";

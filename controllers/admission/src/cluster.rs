@@ -11,13 +11,13 @@ use crowsnest_apimachinery::field::FieldError;
 use crowsnest_apimachinery::names::format;
 use crowsnest_apimachinery::quantity::Quantity;
 use crowsnest_apimachinery::taints::NO_EXECUTE;
+use crowsnest_apimachinery::url::Url;
 use k8s_openapi::api::core::v1::Taint;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as WireQuantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::Serialize;
 
 use super::metadata;
-use super::url::Url;
 
 /// Fills in what a new or changed cluster leaves open. A cluster without classes of nodes gets the default ones when
 /// clusters are modelled; the status of a new cluster is dropped by the caller.
@@ -112,7 +112,7 @@ fn validate_secret(reference: Option<&LocalSecretReference>, path: &str) -> Vec<
 
 fn validate_proxy(proxy: &str, field: &str) -> Option<FieldError> {
     let detail = match Url::parse(proxy) {
-        Ok(url) if matches!(url.scheme, "http" | "https" | "socks5") => return None,
+        Ok(url) if matches!(url.scheme.as_str(), "http" | "https" | "socks5") => return None,
         Ok(url) => format!("unsupported scheme {:?}, must be http, https, or socks5", url.scheme),
         // Users know these words, though the field is another one.
         Err(problem) => format!("apiEndpoint must be a valid URL: {problem}"),

@@ -12,8 +12,7 @@ use crowsnest_api::constants::annotation::REACHED_THROUGH;
 use crowsnest_api::names::NAMESPACE_KARMADA_CLUSTER;
 use crowsnest_apimachinery::addresses::local_kind_of_host;
 use crowsnest_apimachinery::field::FieldError;
-
-use super::url::Url;
+use crowsnest_apimachinery::url::Url;
 
 const IMPERSONATOR_SUFFIX: &str = "-impersonator";
 

@@ -8,10 +8,10 @@ use crowsnest_api::config::{
 };
 use crowsnest_apimachinery::field::FieldError;
 use crowsnest_apimachinery::names::format;
-use k8s_openapi::api::admissionregistration::v1::{ServiceReference, WebhookClientConfig};
+use crowsnest_apimachinery::webhook::{self, validate_review_versions};
+use k8s_openapi::api::admissionregistration::v1::WebhookClientConfig;
 
 use super::decode::decode;
-use super::url::Url;
 use super::{Outcome, Refusal, Request, World};
 
 /// The operations a webhook can take; `Prune` is not among them.
@@ -54,7 +54,7 @@ fn validate_webhook(webhook: &ResourceInterpreterWebhook, path: &str) -> Vec<Fie
     }
     errors.extend(validate_client(&webhook.client_config, &format!("{path}.clientConfig")));
     let versions = format!("{path}.interpreterContextVersions");
-    errors.extend(validate_versions(&webhook.interpreter_context_versions, &versions));
+    errors.extend(validate_review_versions(&webhook.interpreter_context_versions, &[CONTEXT_VERSION], &versions));
     errors
 }
 
@@ -109,85 +109,18 @@ fn validate_words(words: &[String], field: &str, what: &str, may_be_empty: bool)
 
 fn validate_client(client: &WebhookClientConfig, path: &str) -> Vec<FieldError> {
     match (&client.url, &client.service) {
-        (Some(url), None) => validate_url(url, &format!("{path}.url")),
-        (None, Some(service)) => validate_service(service, &format!("{path}.service")),
+        (Some(url), None) => webhook::validate_url(url, &format!("{path}.url")),
+        (None, Some(service)) => {
+            let service = webhook::Service {
+                namespace: &service.namespace,
+                name: &service.name,
+                path: service.path.as_deref().unwrap_or_default(),
+                port: service.port.unwrap_or(HTTPS_PORT).into(),
+            };
+            webhook::validate_service(service, &format!("{path}.service"))
+        }
         _ => vec![FieldError::required(path, "exactly one of url or service is required")],
     }
-}
-
-fn validate_url(text: &str, field: &str) -> Vec<FieldError> {
-    const FORM: &str = "; desired format: https://host[/path]";
-    let url = match Url::parse(text) {
-        Ok(url) => url,
-        Err(problem) => {
-            return vec![FieldError::required(field, format!("url must be a valid URL: {problem}{FORM}"))];
-        }
-    };
-    let mut errors = Vec::new();
-    if url.scheme != "https" {
-        let detail = format!("'https' is the only allowed URL scheme{FORM}");
-        errors.push(FieldError::invalid(field, url.scheme, detail));
-    }
-    if url.host.is_empty() {
-        errors.push(FieldError::invalid(field, url.host, format!("host must be specified{FORM}")));
-    }
-    errors.extend(url.surplus_parts(field));
-    errors
-}
-
-fn validate_service(service: &ServiceReference, path: &str) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    for (value, name) in [(&service.name, "name"), (&service.namespace, "namespace")] {
-        if value.is_empty() {
-            errors.push(FieldError::required(format!("{path}.{name}"), ""));
-        }
-    }
-    let port = service.port.unwrap_or(HTTPS_PORT);
-    if !(1..=65535).contains(&port) {
-        let detail = "port is not valid: must be between 1 and 65535, inclusive";
-        errors.push(FieldError::invalid(format!("{path}.port"), &port, detail));
-    }
-    if let Some(url_path) = service.path.as_deref().filter(|path| !matches!(*path, "" | "/")) {
-        let wrong = |detail: String| FieldError::invalid(format!("{path}.path"), url_path, detail);
-        if url_path == "//" {
-            errors.push(wrong("segment[0] may not be empty".to_owned()));
-            return errors;
-        }
-        if !url_path.starts_with('/') {
-            errors.push(wrong("must start with a '/'".to_owned()));
-        }
-        let segments = url_path.get(1..).unwrap_or_default();
-        for (index, segment) in segments.strip_suffix('/').unwrap_or(segments).split('/').enumerate() {
-            if segment.is_empty() {
-                errors.push(wrong(format!("segment[{index}] may not be empty")));
-                continue;
-            }
-            let problems = format::dns1123_subdomain(segment).into_iter();
-            errors.extend(problems.map(|problem| wrong(format!("segment[{index}]: {problem}"))));
-        }
-    }
-    errors
-}
-
-fn validate_versions(versions: &[String], path: &str) -> Vec<FieldError> {
-    if versions.is_empty() {
-        return vec![FieldError::required(path, format!("must specify one of {CONTEXT_VERSION}"))];
-    }
-    let mut errors = Vec::new();
-    let mut seen = BTreeSet::new();
-    for (index, version) in versions.iter().enumerate() {
-        let field = format!("{path}[{index}]");
-        if !seen.insert(version) {
-            errors.push(FieldError::invalid(field, version, "duplicate version"));
-            continue;
-        }
-        let problems = format::dns1035_label(version).into_iter();
-        errors.extend(problems.map(|problem| FieldError::invalid(&field, version, problem)));
-    }
-    if !versions.iter().any(|version| version == CONTEXT_VERSION) {
-        errors.push(FieldError::invalid(path, versions, format!("must include at least one of {CONTEXT_VERSION}")));
-    }
-    errors
 }
 
 pub(super) fn validate_customization(request: &Request, world: &World<'_>) -> Result<Outcome, Refusal> {

@@ -28,7 +28,6 @@ mod review;
 mod service;
 pub mod stored;
 mod taint;
-mod url;
 mod work;
 
 pub use configurations::webhook_configurations;

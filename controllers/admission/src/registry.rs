@@ -3,8 +3,8 @@
 use crowsnest_api::search::{ResourceRegistry, ResourceSelector};
 use crowsnest_apimachinery::field::FieldError;
 use crowsnest_apimachinery::names::{Gvk, format};
+use crowsnest_apimachinery::url::Url;
 
-use super::url::Url;
 use super::{metadata, placement};
 
 /// What is wrong with a registry.

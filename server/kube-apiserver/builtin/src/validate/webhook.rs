@@ -3,13 +3,16 @@
 use std::collections::BTreeSet;
 
 use crowsnest_apimachinery::field::{FieldError, FieldErrorKind};
-use crowsnest_apimachinery::names::format::{dns1035_label, dns1123_subdomain, qualified_name};
+use crowsnest_apimachinery::names::format::{dns1123_subdomain, qualified_name};
+use crowsnest_apimachinery::webhook::{Service, validate_review_versions, validate_service, validate_url};
 use crowsnest_registry::admission::expression::{Reads, Wanted, checked, instantiated};
 use serde_json::Value;
 
 use crate::wrong_selector;
 
 const MAX_CONDITIONS: usize = 64;
+/// Versions of AdmissionReview that this server sends.
+const REVIEW_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
 
 fn texts(value: &Value, key: &str) -> Vec<String> {
     value[key].as_array().into_iter().flatten().map(|v| v.as_str().unwrap_or("").to_owned()).collect()
@@ -22,7 +25,9 @@ pub fn validate(configuration: &Value) -> Vec<FieldError> {
     for (index, webhook) in configuration["webhooks"].as_array().into_iter().flatten().enumerate() {
         let path = format!("webhooks[{index}]");
         one(webhook, &path, &mut errors);
-        review_versions(webhook, &format!("{path}.admissionReviewVersions"), &mut errors);
+        let versions = texts(webhook, "admissionReviewVersions");
+        let field = format!("{path}.admissionReviewVersions");
+        errors.extend(validate_review_versions(&versions, &REVIEW_VERSIONS, &field));
         let name = webhook["name"].as_str().unwrap_or("");
         if !name.is_empty() && !names.insert(name) {
             errors.push(FieldError::duplicate(format!("{path}.name"), &Value::from(name)));
@@ -194,109 +199,23 @@ pub(super) fn conditions(webhook: &Value, path: &str, params: bool, errors: &mut
     }
 }
 
-fn review_versions(webhook: &Value, path: &str, errors: &mut Vec<FieldError>) {
-    let versions = texts(webhook, "admissionReviewVersions");
-    if versions.is_empty() {
-        errors.push(FieldError::required(path, "must specify one of v1, v1beta1"));
-        return;
-    }
-    let mut seen = BTreeSet::new();
-    for (index, version) in versions.iter().enumerate() {
-        let at = format!("{path}[{index}]");
-        if !seen.insert(version) {
-            errors.push(FieldError::invalid(at, &Value::from(version.as_str()), "duplicate version"));
-            continue;
-        }
-        for problem in dns1035_label(version) {
-            errors.push(FieldError::invalid(at.as_str(), &Value::from(version.as_str()), problem));
-        }
-    }
-    if !versions.iter().any(|v| v == "v1" || v == "v1beta1") {
-        let detail = "must include at least one of v1, v1beta1";
-        errors.push(FieldError::invalid(path, &serde_json::json!(versions), detail));
-    }
-}
-
 /// Checks a `clientConfig`: exactly one of url and service, https, a caBundle that is PEM.
 pub fn client_config(config: &Value, path: &str) -> Vec<FieldError> {
-    let mut errors = Vec::new();
     let url = config.get("url").and_then(Value::as_str);
     let service = config.get("service").filter(|s| s.is_object());
     match (url, service) {
         (None, None) | (Some(_), Some(_)) => {
-            errors.push(FieldError::required(path, "exactly one of url or service is required"));
+            vec![FieldError::required(path, "exactly one of url or service is required")]
         }
-        (Some(url), None) => errors.extend(check_url(url, &format!("{path}.url"))),
-        (None, Some(service)) => check_service(service, &format!("{path}.service"), &mut errors),
-    }
-    errors
-}
-
-fn check_service(service: &Value, path: &str, errors: &mut Vec<FieldError>) {
-    // kube-apiserver takes the one for the other.
-    for (key, named) in [("namespace", "name"), ("name", "namespace")] {
-        if service[key].as_str().unwrap_or("").is_empty() {
-            errors.push(FieldError::required(format!("{path}.{named}"), ""));
+        (Some(url), None) => validate_url(url, &format!("{path}.url")),
+        (None, Some(service)) => {
+            let text = |key: &str| service[key].as_str().unwrap_or_default();
+            // kube-apiserver takes the one for the other.
+            let (namespace, name) = (text("name"), text("namespace"));
+            let port = service["port"].as_i64().unwrap_or(443);
+            validate_service(Service { namespace, name, path: text("path"), port }, &format!("{path}.service"))
         }
     }
-    let port = service["port"].as_i64().unwrap_or(443);
-    if !(1..=65535).contains(&port) {
-        let detail = "port is not valid: must be between 1 and 65535, inclusive";
-        errors.push(FieldError::invalid(format!("{path}.port"), &Value::from(port), detail));
-    }
-    let written = service["path"].as_str().unwrap_or("");
-    let mut invalid = |detail: String| errors.push(FieldError::invalid(format!("{path}.path"), written, detail));
-    match written {
-        "" | "/" => return,
-        "//" => return invalid("segment[0] may not be empty".to_owned()),
-        _ if !written.starts_with('/') => invalid("must start with a '/'".to_owned()),
-        _ => {}
-    }
-    let segments: String = written.chars().skip(1).collect();
-    for (index, segment) in segments.strip_suffix('/').unwrap_or(&segments).split('/').enumerate() {
-        if segment.is_empty() {
-            invalid(format!("segment[{index}] may not be empty"));
-            continue;
-        }
-        for why in dns1123_subdomain(segment) {
-            invalid(format!("segment[{index}]: {why}"));
-        }
-    }
-}
-
-fn check_url(url: &str, path: &str) -> Vec<FieldError> {
-    const FORM: &str = "; desired format: https://host[/path]";
-    let (rest, fragment) = url.split_once('#').unwrap_or((url, ""));
-    let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-    let scheme = rest.split_once(':').map_or("", |(scheme, _)| scheme).to_ascii_lowercase();
-    let is_scheme = scheme.starts_with(|first: char| first.is_ascii_alphabetic())
-        && scheme.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.'));
-    let scheme = if is_scheme { scheme.as_str() } else { "" };
-    let after = if scheme.is_empty() { rest } else { &rest[scheme.len() + 1..] };
-    let authority = after.strip_prefix("//").map_or("", |after| after.split('/').next().unwrap_or(""));
-    let (user, host) = authority.rsplit_once('@').map_or((None, authority), |(user, host)| (Some(user), host));
-    if let Some(odd) = host.chars().find(|c| c.is_whitespace() || c.is_control()) {
-        let why = format!("parse {url:?}: invalid character {:?} in host name", odd.to_string());
-        return vec![FieldError::required(path, format!("url must be a valid URL: {why}{FORM}"))];
-    }
-    let mut errors = Vec::new();
-    let mut invalid = |value: &str, detail: String| errors.push(FieldError::invalid(path, value, detail));
-    if scheme != "https" {
-        invalid(scheme, format!("'https' is the only allowed URL scheme{FORM}"));
-    }
-    if host.is_empty() {
-        invalid("", format!("host must be specified{FORM}"));
-    }
-    if let Some(user) = user {
-        invalid(user, "user information is not permitted in the URL".to_owned());
-    }
-    if !fragment.is_empty() {
-        invalid(fragment, "fragments are not permitted in the URL".to_owned());
-    }
-    if !query.is_empty() {
-        invalid(query, "query parameters are not permitted in the URL".to_owned());
-    }
-    errors
 }
 
 #[cfg(test)]

@@ -1,11 +1,12 @@
-//! URLs as Go reads them: the parts validation looks at, and the words for what can not be read.
+//! URLs as Go parses them: the parts that validation checks, and Go's errors.
 
-use crowsnest_apimachinery::field::FieldError;
+use crate::field::FieldError;
 
-/// The parts of a URL. Those absent are empty.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Url<'u> {
-    pub scheme: &'u str,
+/// The parts of a URL. Absent parts are empty.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Url<'u> {
+    /// In lower case.
+    pub scheme: String,
     pub user: Option<&'u str>,
     pub host: &'u str,
     pub query: &'u str,
@@ -13,6 +14,7 @@ pub(super) struct Url<'u> {
 }
 
 impl<'u> Url<'u> {
+    /// Fails with Go's words for a text that is no URL.
     pub fn parse(text: &'u str) -> Result<Self, String> {
         Self::read(text).map_err(|problem| format!("parse {text:?}: {problem}"))
     }
@@ -24,7 +26,7 @@ impl<'u> Url<'u> {
         let (rest, fragment) = text.split_once('#').unwrap_or((text, ""));
         let (scheme, rest) = scheme(rest)?;
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let mut url = Self { scheme, query, fragment, ..Self::default() };
+        let mut url = Self { scheme: scheme.to_ascii_lowercase(), query, fragment, ..Self::default() };
         let Some(authority) = rest.strip_prefix("//") else {
             let first = rest.split('/').next().unwrap_or_default();
             if scheme.is_empty() && first.contains(':') {
@@ -98,15 +100,15 @@ mod tests {
     use rstest::rstest;
 
     #[rstest]
-    #[case("https://u:p@h:1/x?q=1#f", Ok(Url { scheme: "https", user: Some("u:p"), host: "h:1", query: "q=1", fragment: "f" }))]
-    #[case("https:///x", Ok(Url { scheme: "https", ..Url::default() }))]
-    #[case("https://[::1]:443", Ok(Url { scheme: "https", host: "[::1]:443", ..Url::default() }))]
+    #[case("https://u:p@h:1/x?q=1#f", Ok(Url { scheme: "https".into(), user: Some("u:p"), host: "h:1", query: "q=1", fragment: "f" }))]
+    #[case("HTTPS:///x", Ok(Url { scheme: "https".into(), ..Url::default() }))]
+    #[case("https://[::1]:443", Ok(Url { scheme: "https".into(), host: "[::1]:443", ..Url::default() }))]
     #[case("host", Ok(Url::default()))]
     #[case("1.2.3.4:6443", Err("parse \"1.2.3.4:6443\": first path segment in URL cannot contain colon"))]
     #[case("https://h:x", Err("parse \"https://h:x\": invalid port \":x\" after host"))]
     #[case("http://[::]a", Err("parse \"http://[::]a\": invalid port \"a\" after host"))]
     #[case("http://[::1", Err("parse \"http://[::1\": missing ']' in host"))]
-    #[case("http://[::1]:", Ok(Url { scheme: "http", host: "[::1]:", ..Url::default() }))]
+    #[case("http://[::1]:", Ok(Url { scheme: "http".into(), host: "[::1]:", ..Url::default() }))]
     #[case(":x", Err("parse \":x\": missing protocol scheme"))]
     fn parts(#[case] text: &str, #[case] expected: Result<Url<'_>, &str>) {
         assert_eq!(Url::parse(text), expected.map_err(str::to_owned));

@@ -1,0 +1,153 @@
+//! Validation that all configurations of webhooks share: those of kube-apiserver and Karmada's interpreter webhooks. The rules
+//! and words are those of `k8s.io/apiserver/pkg/util/webhook/validation.go`.
+
+use std::collections::BTreeSet;
+
+use crate::field::FieldError;
+use crate::names::format;
+use crate::url::Url;
+
+/// A Service that a webhook is reached through.
+#[derive(Debug, Clone, Copy)]
+pub struct Service<'s> {
+    pub namespace: &'s str,
+    pub name: &'s str,
+    /// Path of the webhook's URL; empty for none.
+    pub path: &'s str,
+    pub port: i64,
+}
+
+/// Errors of the URL of a webhook: https, with a host, and without user, query and fragment.
+pub fn validate_url(text: &str, field: &str) -> Vec<FieldError> {
+    const FORM: &str = "; desired format: https://host[/path]";
+    let url = match Url::parse(text) {
+        Ok(url) => url,
+        Err(problem) => return vec![FieldError::required(field, format!("url must be a valid URL: {problem}{FORM}"))],
+    };
+    let mut errors = Vec::new();
+    if url.scheme != "https" {
+        let detail = format!("'https' is the only allowed URL scheme{FORM}");
+        errors.push(FieldError::invalid(field, &url.scheme, detail));
+    }
+    if url.host.is_empty() {
+        errors.push(FieldError::invalid(field, url.host, format!("host must be specified{FORM}")));
+    }
+    errors.extend(url.surplus_parts(field));
+    errors
+}
+
+/// Errors of a reference to a Service. `field` is its path.
+pub fn validate_service(service: Service<'_>, field: &str) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    for (value, name) in [(service.name, "name"), (service.namespace, "namespace")] {
+        if value.is_empty() {
+            errors.push(FieldError::required(format!("{field}.{name}"), ""));
+        }
+    }
+    if !(1..=65535).contains(&service.port) {
+        let detail = "port is not valid: must be between 1 and 65535, inclusive";
+        errors.push(FieldError::invalid(format!("{field}.port"), &service.port, detail));
+    }
+    errors.extend(validate_path(service.path, &format!("{field}.path")));
+    errors
+}
+
+fn validate_path(path: &str, field: &str) -> Vec<FieldError> {
+    let wrong = |detail: String| FieldError::invalid(field, path, detail);
+    let mut errors = Vec::new();
+    match path {
+        "" | "/" => return errors,
+        "//" => return vec![wrong("segment[0] may not be empty".to_owned())],
+        _ if !path.starts_with('/') => errors.push(wrong("must start with a '/'".to_owned())),
+        _ => {}
+    }
+    let mut characters = path.chars();
+    characters.next();
+    let segments = characters.as_str();
+    for (index, segment) in segments.strip_suffix('/').unwrap_or(segments).split('/').enumerate() {
+        if segment.is_empty() {
+            errors.push(wrong(format!("segment[{index}] may not be empty")));
+            continue;
+        }
+        let problems = format::dns1123_subdomain(segment).into_iter();
+        errors.extend(problems.map(|problem| wrong(format!("segment[{index}]: {problem}"))));
+    }
+    errors
+}
+
+/// Errors of the versions of reviews that a webhook takes. One of them has to be `known` to the caller of webhooks.
+pub fn validate_review_versions(versions: &[String], known: &[&str], field: &str) -> Vec<FieldError> {
+    let listed = known.join(", ");
+    if versions.is_empty() {
+        return vec![FieldError::required(field, format!("must specify one of {listed}"))];
+    }
+    let mut errors = Vec::new();
+    let mut seen = BTreeSet::new();
+    for (index, version) in versions.iter().enumerate() {
+        let at = format!("{field}[{index}]");
+        if !seen.insert(version) {
+            errors.push(FieldError::invalid(at, version, "duplicate version"));
+            continue;
+        }
+        let problems = format::dns1035_label(version).into_iter();
+        errors.extend(problems.map(|problem| FieldError::invalid(&at, version, problem)));
+    }
+    if !versions.iter().any(|version| known.contains(&version.as_str())) {
+        errors.push(FieldError::invalid(field, versions, format!("must include at least one of {listed}")));
+    }
+    errors
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    fn texts(errors: &[FieldError]) -> Vec<String> {
+        errors.iter().map(ToString::to_string).collect()
+    }
+
+    #[rstest]
+    #[case("https://host/path", &[])]
+    #[case("HTTPS://host", &[])]
+    #[case("http://u@/x?q#f", &[
+        "url: Invalid value: \"http\": 'https' is the only allowed URL scheme; desired format: https://host[/path]",
+        "url: Invalid value: \"\": host must be specified; desired format: https://host[/path]",
+        "url: Invalid value: \"u\": user information is not permitted in the URL",
+        "url: Invalid value: \"f\": fragments are not permitted in the URL",
+        "url: Invalid value: \"q\": query parameters are not permitted in the URL",
+    ])]
+    #[case("https://a b", &["url: Required value: url must be a valid URL: parse \"https://a b\": invalid character \" \" in \
+        host name; desired format: https://host[/path]"])]
+    fn urls(#[case] text: &str, #[case] expected: &[&str]) {
+        assert_eq!(texts(&validate_url(text, "url")), expected);
+    }
+
+    #[rstest]
+    #[case(Service { namespace: "a", name: "b", path: "/x/", port: 443 }, &[])]
+    #[case(Service { namespace: "", name: "", path: "//", port: 0 }, &[
+        "service.name: Required value",
+        "service.namespace: Required value",
+        "service.port: Invalid value: 0: port is not valid: must be between 1 and 65535, inclusive",
+        "service.path: Invalid value: \"//\": segment[0] may not be empty",
+    ])]
+    #[case(Service { namespace: "a", name: "b", path: "éa//b", port: 1 }, &[
+        "service.path: Invalid value: \"éa//b\": must start with a '/'",
+        "service.path: Invalid value: \"éa//b\": segment[1] may not be empty",
+    ])]
+    fn services(#[case] service: Service<'_>, #[case] expected: &[&str]) {
+        assert_eq!(texts(&validate_service(service, "service")), expected);
+    }
+
+    #[rstest]
+    #[case(&["v1"], &[])]
+    #[case(&[], &["versions: Required value: must specify one of v1, v1beta1"])]
+    #[case(&["v2", "v2"], &[
+        "versions[1]: Invalid value: \"v2\": duplicate version",
+        "versions: Invalid value: [\"v2\",\"v2\"]: must include at least one of v1, v1beta1",
+    ])]
+    fn review_versions(#[case] versions: &[&str], #[case] expected: &[&str]) {
+        let versions: Vec<String> = versions.iter().map(|version| (*version).to_owned()).collect();
+        assert_eq!(texts(&validate_review_versions(&versions, &["v1", "v1beta1"], "versions")), expected);
+    }
+}
