@@ -6,7 +6,7 @@ use std::convert::Infallible;
 use async_trait::async_trait;
 use axum::Router;
 use axum::body::Body;
-use crowsnest_apiserver::outbound::InProcess;
+use crowsnest_apiserver::outbound::InProcessServer;
 use crowsnest_process::client_certificate::Peer;
 use http::{Request, Response};
 use tower::ServiceExt;
@@ -14,7 +14,7 @@ use tower::ServiceExt;
 pub struct Local(pub Router);
 
 #[async_trait]
-impl InProcess for Local {
+impl InProcessServer for Local {
     async fn serve(&self, mut request: Request<Body>) -> Response<Body> {
         // The control plane has replaced the client's identity headers with the authenticated identity.
         request.extensions_mut().insert(Peer { front_proxy: true, ..Peer::default() });

@@ -25,4 +25,4 @@ pub use token::{Algorithm, TokenSigner};
 
 /// The user of an in-process client, put on its requests as an extension, which no request from the network can have.
 #[derive(Debug, Clone)]
-pub struct InProcess(pub UserInfo);
+pub struct InProcessUser(pub UserInfo);

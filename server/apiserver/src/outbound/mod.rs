@@ -24,7 +24,7 @@ use parking_lot::Mutex;
 use rustls_pki_types::ServerName;
 use serde_json::Value;
 
-pub use resolver::{Endpoint, InProcess, InProcessServices, ResolveError, ServiceResolver};
+pub use resolver::{Endpoint, InProcessServer, InProcessServices, ResolveError, ServiceResolver};
 
 type HttpsClient = Client<HttpsConnector<HttpConnector>, Body>;
 
@@ -250,7 +250,7 @@ impl Outbound {
     }
 
     /// The server in this process that a target means, if it is one.
-    pub fn in_process(&self, target: &Target) -> Option<Arc<dyn InProcess>> {
+    pub fn in_process(&self, target: &Target) -> Option<Arc<dyn InProcessServer>> {
         let Place::Service(service) = &target.place else { return None };
         match self.resolver.resolve(&service.namespace, &service.name, service.port) {
             Ok(Endpoint::InProcess(service)) => Some(service),

@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use axum::body::Body;
+use crowsnest_apimachinery::names::NamespacedName;
 use parking_lot::RwLock;
 
 /// A server in this process, reachable as a Service. A request that wants to be upgraded carries its client's connection
 /// (`hyper::upgrade::on`), which an answer of 101 hands over.
 #[async_trait]
-pub trait InProcess: Send + Sync {
+pub trait InProcessServer: Send + Sync {
     async fn serve(&self, request: http::Request<Body>) -> http::Response<Body>;
 }
 
@@ -18,7 +19,7 @@ pub trait InProcess: Send + Sync {
 #[derive(Clone)]
 pub enum Endpoint {
     Address { host: String, port: u16 },
-    InProcess(Arc<dyn InProcess>),
+    InProcess(Arc<dyn InProcessServer>),
 }
 
 /// Why a Service leads nowhere.
@@ -40,19 +41,19 @@ pub trait ServiceResolver: Send + Sync {
     fn resolve(&self, namespace: &str, name: &str, port: u16) -> Result<Endpoint, ResolveError>;
 }
 
-/// Services inside the process, by (namespace, name).
+/// Services inside the process.
 #[derive(Default)]
 pub struct InProcessServices {
-    services: RwLock<HashMap<(String, String), Arc<dyn InProcess>>>,
+    services: RwLock<HashMap<NamespacedName, Arc<dyn InProcessServer>>>,
 }
 
 impl InProcessServices {
-    pub fn mount(&self, namespace: &str, name: &str, service: Arc<dyn InProcess>) {
-        self.services.write().insert((namespace.to_owned(), name.to_owned()), service);
+    pub fn mount(&self, namespace: &str, name: &str, service: Arc<dyn InProcessServer>) {
+        self.services.write().insert(NamespacedName::new(namespace, name), service);
     }
 
     /// The service of that name, if there is one.
-    pub fn get(&self, namespace: &str, name: &str) -> Option<Arc<dyn InProcess>> {
-        self.services.read().get(&(namespace.to_owned(), name.to_owned())).cloned()
+    pub fn get(&self, namespace: &str, name: &str) -> Option<Arc<dyn InProcessServer>> {
+        self.services.read().get(&NamespacedName::new(namespace, name)).cloned()
     }
 }

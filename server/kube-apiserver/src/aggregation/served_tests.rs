@@ -5,7 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use axum::body::Body;
 use crowsnest_apimachinery::user::UserInfo;
-use crowsnest_apiserver::outbound::InProcess;
+use crowsnest_apiserver::outbound::InProcessServer;
 use serde_json::{Value, json};
 
 use crate::{ApiServer, Config, Data};
@@ -14,7 +14,7 @@ use crate::{ApiServer, Config, Data};
 struct Extension;
 
 #[async_trait]
-impl InProcess for Extension {
+impl InProcessServer for Extension {
     async fn serve(&self, request: http::Request<Body>) -> http::Response<Body> {
         let headers = request.headers();
         let all = |name: &str| headers.get_all(name).iter().map(|v| v.to_str().unwrap().to_owned()).collect::<Vec<_>>();

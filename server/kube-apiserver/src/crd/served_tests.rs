@@ -5,7 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use axum::body::Body;
 use base64::Engine;
-use crowsnest_apiserver::outbound::InProcess;
+use crowsnest_apiserver::outbound::InProcessServer;
 use kube::api::{Api, DynamicObject, ListParams, ObjectMeta, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::{Value, json};
@@ -16,7 +16,7 @@ use crate::{ApiServer, Config, Data};
 struct Answering(fn(&Value) -> Value);
 
 #[async_trait]
-impl InProcess for Answering {
+impl InProcessServer for Answering {
     async fn serve(&self, request: http::Request<Body>) -> http::Response<Body> {
         let body = axum::body::to_bytes(request.into_body(), usize::MAX).await.unwrap();
         let review: Value = serde_json::from_slice(&body).unwrap();

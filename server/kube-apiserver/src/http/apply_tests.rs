@@ -8,7 +8,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use axum::body::Body;
 use crowsnest_apimachinery::user::{MASTERS, UserInfo};
-use crowsnest_apiserver::outbound::InProcess;
+use crowsnest_apiserver::outbound::InProcessServer;
 use http::Request;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -106,7 +106,7 @@ impl Answer {
 struct Renaming;
 
 #[async_trait]
-impl InProcess for Renaming {
+impl InProcessServer for Renaming {
     async fn serve(&self, request: Request<Body>) -> http::Response<Body> {
         let body = axum::body::to_bytes(request.into_body(), usize::MAX).await.unwrap();
         let review: Value = serde_json::from_slice(&body).unwrap();

@@ -10,7 +10,7 @@ use axum::body::Body;
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_apiserver::audit::held::{Heard, Held};
 use crowsnest_apiserver::audit::{self, Auditor, Record};
-use crowsnest_apiserver::authn::InProcess;
+use crowsnest_apiserver::authn::InProcessUser;
 use crowsnest_apiserver::serve::PeerAddress;
 use futures::FutureExt;
 use serde_json::Value;
@@ -40,7 +40,7 @@ pub(super) async fn begin(api: &Api, request: &mut http::Request<Body>, user: Op
     if auditor.log().is_none() {
         return;
     }
-    let record = match request.extensions().get::<InProcess>() {
+    let record = match request.extensions().get::<InProcessUser>() {
         Some(_) => None,
         None => {
             let info = layers::info(request);

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use axum::Router;
 use axum::body::Body;
 use crowsnest_apimachinery::user::UserInfo;
-use crowsnest_apiserver::authn::InProcess;
+use crowsnest_apiserver::authn::InProcessUser;
 use futures::future::BoxFuture;
 use http::header::UPGRADE;
 use http::{Request, Response};
@@ -45,7 +45,7 @@ impl InProcessService {
         request: Request<Body>,
     ) -> Result<Response<Body>, Box<dyn std::error::Error + Send + Sync>> {
         let (ours, theirs) = tokio::io::duplex(PIPE);
-        let router = self.router.clone().layer(axum::Extension(InProcess(self.user.clone())));
+        let router = self.router.clone().layer(axum::Extension(InProcessUser(self.user.clone())));
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(ours)).await?;
         {
             let mut upgrades = self.upgrades.lock();
@@ -87,7 +87,7 @@ where
             if request.headers().contains_key(UPGRADE) {
                 return service.call_upgrade(request).await;
             }
-            request.extensions_mut().insert(InProcess(service.user.clone()));
+            request.extensions_mut().insert(InProcessUser(service.user.clone()));
             service.router.oneshot(request).await.map_err(|never: Infallible| match never {})
         })
     }

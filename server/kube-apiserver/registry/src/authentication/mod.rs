@@ -13,7 +13,9 @@ use std::sync::Arc;
 use crowsnest_apimachinery::status::ApiError;
 use crowsnest_apimachinery::status::ApiResult;
 use crowsnest_apimachinery::user::{ANONYMOUS, UserInfo};
-use crowsnest_apiserver::authn::{InProcess, Oidc, Peer, PeerCertificate, TokenSigner, bearer, oidc, request_header};
+use crowsnest_apiserver::authn::{
+    InProcessUser, Oidc, Peer, PeerCertificate, TokenSigner, bearer, oidc, request_header,
+};
 use http::{Extensions, HeaderMap};
 
 use crate::Registry;
@@ -45,7 +47,7 @@ impl Authenticator {
     /// requests are disabled. As in kube-apiserver, front-proxy headers take precedence over a certificate, and a
     /// certificate over a token.
     pub async fn authenticate(&self, headers: &HeaderMap, extensions: &Extensions) -> ApiResult<UserInfo> {
-        if let Some(InProcess(user)) = extensions.get::<InProcess>() {
+        if let Some(InProcessUser(user)) = extensions.get::<InProcessUser>() {
             return Ok(authenticated(user.clone()));
         }
         let peer = extensions.get::<Peer>().cloned().unwrap_or_default();
