@@ -15,7 +15,7 @@ use crate::{Connection, Error};
 use crowsnest_api::cluster::{Cluster, ClusterSyncMode};
 use crowsnest_api::names::execution_namespace;
 use crowsnest_api::work::Work;
-use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_apimachinery::names::{ClusterName, NamespacedName};
 use crowsnest_component_base::requests::Requests;
 use k8s_openapi::api::core::v1::{Namespace, Secret};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
@@ -112,10 +112,10 @@ async fn made_by_join(member: &Client, namespace: &str) -> Result<(), Error> {
 async fn member(control_plane: &Client, leaving: &Leaving) -> Result<Client, Error> {
     let mut secrets = Secrets::new();
     if let Some(reference) = &leaving.cluster.spec.secret_ref {
-        let (namespace, name) = (reference.namespace.clone(), reference.name.clone());
-        let found = Api::<Secret>::namespaced(control_plane.clone(), &namespace).get_opt(&name).await;
-        let found = found.map_err(|e| Error::kube(format!("reading secret {namespace}/{name}"), e))?;
-        secrets.extend(found.map(|secret| ((namespace, name), Arc::new(secret))));
+        let key = NamespacedName::new(&reference.namespace, &reference.name);
+        let found = Api::<Secret>::namespaced(control_plane.clone(), &key.namespace).get_opt(&key.name).await;
+        let found = found.map_err(|e| Error::kube(format!("reading secret {key}"), e))?;
+        secrets.extend(found.map(|secret| (key, Arc::new(secret))));
     }
     let spec = ConnectionSpec::of(&leaving.name, &leaving.cluster, &secrets)?;
     // Nobody who is dialled has a tunnel here.

@@ -6,7 +6,7 @@
 use crate::Error;
 use crowsnest_api::cluster::{Cluster, ClusterSyncMode, SECRET_CA_DATA_KEY, SECRET_TOKEN_KEY};
 use crowsnest_api::constants::annotation::REACHED_THROUGH;
-use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_apimachinery::names::{ClusterName, NamespacedName};
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use k8s_openapi::api::core::v1::Secret;
 use std::collections::BTreeMap;
@@ -63,8 +63,8 @@ pub struct ConnectionSpec {
     pub through: Through,
 }
 
-/// Secrets of the control plane by (namespace, name).
-pub type Secrets = BTreeMap<(String, String), Arc<Secret>>;
+/// Secrets of the control plane.
+pub type Secrets = BTreeMap<NamespacedName, Arc<Secret>>;
 
 impl ConnectionSpec {
     /// Reads the Cluster and the Secret it names.
@@ -137,7 +137,7 @@ impl Found<'_> {
     }
 
     fn look_up<'s>(&self, secrets: &'s Secrets) -> Result<&'s Secret, Error> {
-        let key = (self.namespace.to_owned(), self.name.to_owned());
+        let key = NamespacedName::new(self.namespace, self.name);
         secrets.get(&key).map(|secret| &**secret).ok_or_else(|| self.error("not found"))
     }
 
@@ -218,7 +218,7 @@ mod tests {
         let cluster = json!({"metadata": {"name": "m1"}, "spec": spec});
         let secret = json!({"metadata": {"name": "m1", "namespace": "ns"}, "data": data});
         let secrets = Secrets::from([(
-            ("ns".to_owned(), "m1".to_owned()),
+            NamespacedName::new("ns", "m1"),
             Arc::new(serde_json::from_value(secret).expect("a Secret")),
         )]);
         let name = ClusterName::parse("m1").expect("a name");
@@ -287,7 +287,7 @@ mod tests {
         let secret =
             json!({"metadata": {"name": "m1", "namespace": "ns"}, "type": kind, "data": {"token": "dG9rZW4="}});
         let (cluster, secret) = (serde_json::from_value(cluster).unwrap(), serde_json::from_value(secret).unwrap());
-        let secrets = Secrets::from([(("ns".to_owned(), "m1".to_owned()), Arc::new(secret))]);
+        let secrets = Secrets::from([(NamespacedName::new("ns", "m1"), Arc::new(secret))]);
         let name = ClusterName::parse("m1").unwrap();
         assert_eq!(ConnectionSpec::of(&name, &cluster, &secrets).is_ok(), expected);
         assert_eq!(impersonator_token(&name, &cluster, &secrets).is_ok(), expected);

@@ -9,7 +9,7 @@ use crate::tunnel::Tunnels;
 use crate::{Error, Member};
 use arc_swap::ArcSwap;
 use crowsnest_api::cluster::Cluster;
-use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_apimachinery::names::{ClusterName, NamespacedName};
 use crowsnest_component_base::requests::Requests;
 use futures::StreamExt;
 use futures::stream::BoxStream;
@@ -345,7 +345,7 @@ impl Keeper {
     }
 
     fn hear_secret(&mut self, namespace: &str, event: Event<Secret>) {
-        let key = |secret: &Secret| (namespace.to_owned(), secret.name_any());
+        let key = |secret: &Secret| NamespacedName::new(namespace, secret.name_any());
         match event {
             Event::Init => {
                 self.secret_listings.insert(namespace.to_owned(), BTreeSet::new());
@@ -356,7 +356,7 @@ impl Keeper {
             }
             Event::InitDone => {
                 let seen = self.secret_listings.remove(namespace).unwrap_or_default();
-                self.secrets.retain(|(held, name), _| held != namespace || seen.contains(name));
+                self.secrets.retain(|key, _| key.namespace != namespace || seen.contains(&key.name));
             }
             Event::Apply(secret) => {
                 self.secrets.insert(key(&secret), Arc::new(secret));
