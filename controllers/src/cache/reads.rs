@@ -137,13 +137,7 @@ impl Cache {
         label: &str,
         value: Option<&str>,
     ) -> Result<Vec<Cached>, Error> {
-        let key = CollectionKey::new(cluster.clone(), gvr.clone());
-        if !self.is_wanted(&key) {
-            return Ok(Vec::new());
-        }
-        let mut ours = self.inner.own.lock().of(&key);
-        let records = self.inner.index.labelled(&key, label, value).await?;
-        self.count(records.len());
+        let (records, mut ours) = self.records_labelled(cluster, gvr, label, value).await?;
         let mut found = self.with_bodies(records, &mut ours).await?;
         found.extend(ours.into_values().map(|(_, object)| object));
         found.retain(|object| has_label(unstructured::label(object.view(), label), value));
@@ -158,14 +152,27 @@ impl Cache {
         label: &str,
         value: Option<&str>,
     ) -> Result<Vec<Header>, Error> {
+        let (records, ours) = self.records_labelled(cluster, gvr, label, value).await?;
+        Ok(headers(&records, ours, |object| has_label(unstructured::label(object, label), value)))
+    }
+
+    /// Records that carry a label in the index, and our own writes to their collection that it does not have yet.
+    async fn records_labelled(
+        &self,
+        cluster: &ClusterName,
+        gvr: &Gvr,
+        label: &str,
+        value: Option<&str>,
+    ) -> Result<(Vec<Record>, Ours), Error> {
         let key = CollectionKey::new(cluster.clone(), gvr.clone());
         if !self.is_wanted(&key) {
-            return Ok(Vec::new());
+            return Ok((Vec::new(), Ours::default()));
         }
+        // Before the index is read: a write that arrives there meanwhile is in both.
         let ours = self.inner.own.lock().of(&key);
         let records = self.inner.index.labelled(&key, label, value).await?;
         self.count(records.len());
-        Ok(headers(&records, ours, |object| has_label(unstructured::label(object, label), value)))
+        Ok((records, ours))
     }
 
     /// The records' objects, or our own newer ones, which are taken out of `ours`.
