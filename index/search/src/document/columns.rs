@@ -3,109 +3,99 @@
 use crowsnest_store::RecordKey;
 use std::collections::BTreeSet;
 
-macro_rules! word_columns {
-    ($( $(#[$doc:meta])* $name:ident = $text:literal ),+ $(,)?) => {
-        /// Columns that hold whole strings, lower case (but [`Word::Exact`]).
+macro_rules! columns {
+    ($(#[$about:meta])* $columns:ident { $( $(#[$doc:meta])* $name:ident = $text:literal ),+ $(,)? }) => {
+        $(#[$about])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum Word { $( $(#[$doc])* $name, )+ }
+        pub enum $columns { $( $(#[$doc])* $name, )+ }
 
-        impl Word {
-            pub const ALL: &'static [Word] = &[ $( Word::$name, )+ ];
+        impl $columns {
+            pub const ALL: &'static [$columns] = &[ $( $columns::$name, )+ ];
 
             /// Name in the schema.
             pub fn name(self) -> &'static str {
-                match self { $( Word::$name => $text, )+ }
+                match self { $( $columns::$name => $text, )+ }
             }
         }
     };
 }
 
-word_columns! {
-    Kind = "kind",
-    Group = "group",
-    ApiVersion = "apiVersion",
-    Name = "name",
-    Namespace = "namespace",
-    Uid = "uid",
-    Cluster = "cluster",
-    /// `kind/name`
-    Owner = "owner",
-    Node = "node",
-    Ip = "ip",
-    Status = "status",
-    Reason = "reason",
-    Phase = "phase",
-    /// `type=status`
-    Condition = "condition",
-    Image = "image",
-    ImageTag = "image.tag",
-    Digest = "digest",
-    Type = "type",
-    /// `kind/name` and `kind/namespace/name`
-    About = "about",
-    /// `kind/name` and `kind/namespace/name`: because of what something happened that an event of the journal tells.
-    Cause = "cause",
-    /// `kind/name`, in the object's own namespace
-    Uses = "uses",
-    /// `name`, and `namespace/name` where it has one; so are the three below it.
-    Policy = "policy",
-    Binding = "binding",
-    Work = "work",
-    /// Of works, as they record it.
-    Override = "override",
-    /// Clusters; of bindings and works.
-    On = "on",
-    Evicting = "evicting",
-    Health = "health",
-    /// States `is:` asks for.
-    Is = "is",
-    /// `key=value`
-    Label = "label",
-    LabelKey = "label.key",
-    Annotation = "ann",
-    AnnotationKey = "ann.key",
-    /// Names of the columns the object has something in.
-    Has = "has",
-    /// `namespace/name`, for words with a slash.
-    Qualified = "qualified",
-    /// Everything but the name that a bare word is looked up in by substring. Few of these strings are an object's own: a
-    /// substring is searched in every one there is.
-    Anything = "anything",
-    /// `column=Value` with its case kept, for `:=`.
-    Exact = "exact",
+columns! {
+    /// Columns that hold whole strings, lower case (but [`Word::Exact`]).
+    Word {
+        Kind = "kind",
+        Group = "group",
+        ApiVersion = "apiVersion",
+        Name = "name",
+        Namespace = "namespace",
+        Uid = "uid",
+        Cluster = "cluster",
+        /// `kind/name`
+        Owner = "owner",
+        Node = "node",
+        Ip = "ip",
+        Status = "status",
+        Reason = "reason",
+        Phase = "phase",
+        /// `type=status`
+        Condition = "condition",
+        Image = "image",
+        ImageTag = "image.tag",
+        Digest = "digest",
+        Type = "type",
+        /// `kind/name` and `kind/namespace/name`
+        About = "about",
+        /// `kind/name` and `kind/namespace/name`: because of what something happened that an event of the journal tells.
+        Cause = "cause",
+        /// `kind/name`, in the object's own namespace
+        Uses = "uses",
+        /// `name`, and `namespace/name` where it has one; so are the three below it.
+        Policy = "policy",
+        Binding = "binding",
+        Work = "work",
+        /// Of works, as they record it.
+        Override = "override",
+        /// Clusters; of bindings and works.
+        On = "on",
+        Evicting = "evicting",
+        Health = "health",
+        /// States `is:` asks for.
+        Is = "is",
+        /// `key=value`
+        Label = "label",
+        LabelKey = "label.key",
+        Annotation = "ann",
+        AnnotationKey = "ann.key",
+        /// Names of the columns the object has something in.
+        Has = "has",
+        /// `namespace/name`, for words with a slash.
+        Qualified = "qualified",
+        /// Everything but the name that a bare word is looked up in by substring. Few of these strings are an object's own: a
+        /// substring is searched in every one there is.
+        Anything = "anything",
+        /// `column=Value` with its case kept, for `:=`.
+        Exact = "exact",
+    }
 }
 
-macro_rules! number_columns {
-    ($( $(#[$doc:meta])* $name:ident = $text:literal ),+ $(,)?) => {
-        /// Columns that hold numbers.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum Number { $( $(#[$doc])* $name, )+ }
-
-        impl Number {
-            pub const ALL: &'static [Number] = &[ $( Number::$name, )+ ];
-
-            pub fn name(self) -> &'static str {
-                match self { $( Number::$name => $text, )+ }
-            }
-        }
-    };
-}
-
-number_columns! {
-    Restarts = "restarts",
-    Replicas = "replicas",
-    Ready = "ready",
-    Exit = "exit",
-    Count = "count",
-    Created = "created",
-    Changed = "changed",
-    LastSeen = "last",
-    /// Only of what objects were before: the text index holds none.
-    Deleted = "deleted",
-    CpuRequest = "cpu.req",
-    CpuLimit = "cpu.limit",
-    MemoryRequest = "mem.req",
-    MemoryLimit = "mem.limit",
+columns! {
+    /// Columns that hold numbers.
+    Number {
+        Restarts = "restarts",
+        Replicas = "replicas",
+        Ready = "ready",
+        Exit = "exit",
+        Count = "count",
+        Created = "created",
+        Changed = "changed",
+        LastSeen = "last",
+        /// Only of what objects were before: the text index holds none.
+        Deleted = "deleted",
+        CpuRequest = "cpu.req",
+        CpuLimit = "cpu.limit",
+        MemoryRequest = "mem.req",
+        MemoryLimit = "mem.limit",
+    }
 }
 
 /// Columns with facets and sorting: their values are kept as they are, beside the terms.
