@@ -34,6 +34,31 @@ pub(super) struct Migration {
     pub down: &'static str,
 }
 
+/// The step with this name in the store's folder of `migrations/`. Paths are relative to this crate's folder.
+macro_rules! migration {
+    ($store:literal, $step:literal) => {
+        Migration {
+            up: include_str!(concat!(
+                env!("CARGO_MANIFEST_DIR"),
+                "/../../migrations/",
+                $store,
+                "/cache_",
+                $step,
+                ".up.sql"
+            )),
+            down: include_str!(concat!(
+                env!("CARGO_MANIFEST_DIR"),
+                "/../../migrations/",
+                $store,
+                "/cache_",
+                $step,
+                ".down.sql"
+            )),
+        }
+    };
+}
+pub(super) use migration;
+
 /// What brings format `version` one step nearer to `target`, and the format it leads to. `None` when it is there.
 pub(super) fn next(steps: &[Migration], version: usize, target: usize) -> Option<(&'static str, usize)> {
     match version.cmp(&target) {

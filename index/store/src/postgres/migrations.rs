@@ -3,35 +3,17 @@
 
 use super::SCHEMA;
 use crate::Error;
-use crate::migration::{Found, Migration, found, next};
+use crate::migration::{Found, Migration, found, migration, next};
 use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Connection, Row};
 
 const MIGRATIONS: [Migration; 6] = [
-    Migration {
-        up: include_str!("../../../../migrations/postgres/cache_0001_objects.up.sql"),
-        down: include_str!("../../../../migrations/postgres/cache_0001_objects.down.sql"),
-    },
-    Migration {
-        up: include_str!("../../../../migrations/postgres/cache_0002_chosen_labels.up.sql"),
-        down: include_str!("../../../../migrations/postgres/cache_0002_chosen_labels.down.sql"),
-    },
-    Migration {
-        up: include_str!("../../../../migrations/postgres/cache_0003_interests.up.sql"),
-        down: include_str!("../../../../migrations/postgres/cache_0003_interests.down.sql"),
-    },
-    Migration {
-        up: include_str!("../../../../migrations/postgres/cache_0004_kept_versions.up.sql"),
-        down: include_str!("../../../../migrations/postgres/cache_0004_kept_versions.down.sql"),
-    },
-    Migration {
-        up: include_str!("../../../../migrations/postgres/cache_0005_notes.up.sql"),
-        down: include_str!("../../../../migrations/postgres/cache_0005_notes.down.sql"),
-    },
-    Migration {
-        up: include_str!("../../../../migrations/postgres/cache_0006_shared_with.up.sql"),
-        down: include_str!("../../../../migrations/postgres/cache_0006_shared_with.down.sql"),
-    },
+    migration!("postgres", "0001_objects"),
+    migration!("postgres", "0002_chosen_labels"),
+    migration!("postgres", "0003_interests"),
+    migration!("postgres", "0004_kept_versions"),
+    migration!("postgres", "0005_notes"),
+    migration!("postgres", "0006_shared_with"),
 ];
 
 /// The format this version writes.

@@ -1,32 +1,17 @@
 //! Bringing a database file to this version's format, step by step, up or down.
 
 use crate::Error;
-use crate::migration::{Found, Migration, found, next, reachable};
+use crate::migration::{Found, Migration, found, migration, next, reachable};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use sqlx::{AssertSqlSafe, Connection, Row};
 use std::path::Path;
 
 const MIGRATIONS: [Migration; 5] = [
-    Migration {
-        up: include_str!("../../../../migrations/sqlite/cache_0001_objects.up.sql"),
-        down: include_str!("../../../../migrations/sqlite/cache_0001_objects.down.sql"),
-    },
-    Migration {
-        up: include_str!("../../../../migrations/sqlite/cache_0002_chosen_labels.up.sql"),
-        down: include_str!("../../../../migrations/sqlite/cache_0002_chosen_labels.down.sql"),
-    },
-    Migration {
-        up: include_str!("../../../../migrations/sqlite/cache_0003_versions.up.sql"),
-        down: include_str!("../../../../migrations/sqlite/cache_0003_versions.down.sql"),
-    },
-    Migration {
-        up: include_str!("../../../../migrations/sqlite/cache_0004_notes.up.sql"),
-        down: include_str!("../../../../migrations/sqlite/cache_0004_notes.down.sql"),
-    },
-    Migration {
-        up: include_str!("../../../../migrations/sqlite/cache_0005_shared_with.up.sql"),
-        down: include_str!("../../../../migrations/sqlite/cache_0005_shared_with.down.sql"),
-    },
+    migration!("sqlite", "0001_objects"),
+    migration!("sqlite", "0002_chosen_labels"),
+    migration!("sqlite", "0003_versions"),
+    migration!("sqlite", "0004_notes"),
+    migration!("sqlite", "0005_shared_with"),
 ];
 
 /// The format this version writes.
