@@ -42,8 +42,9 @@ use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_index::Index;
 use crowsnest_members::Fleet;
 use http::{Request, Response};
+use http_body::Frame;
 use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt, Full};
+use http_body_util::{BodyExt, Full, StreamBody};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -157,6 +158,19 @@ pub fn is_in_a_resource(path: &str) -> bool {
 /// A body that is already there.
 pub(crate) fn full(bytes: impl Into<Bytes>) -> Body {
     Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
+}
+
+/// A source of a body that is written piece by piece.
+pub(crate) trait Pieces: Send + Sized + 'static {
+    /// The next piece; `None` at the end.
+    fn next(&mut self) -> impl Future<Output = Result<Option<Bytes>, BoxError>> + Send;
+
+    fn into_body(self) -> Body {
+        let stream = futures::stream::try_unfold(self, |mut pieces| async move {
+            Ok::<_, BoxError>(pieces.next().await?.map(|bytes| (Frame::data(bytes), pieces)))
+        });
+        StreamBody::new(stream).boxed_unsync()
+    }
 }
 
 /// Servers spawn these futures.

@@ -8,8 +8,6 @@ use crowsnest_apimachinery::request::Query;
 use crowsnest_index::{Index, ListQuery, Object, Page, Record, RecordKey, Seq};
 use futures::future::try_join_all;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
-use http_body::Frame;
-use http_body_util::{BodyExt, StreamBody};
 use serde_json::{Value, json};
 use tokio_util::task::AbortOnDropHandle;
 
@@ -21,7 +19,7 @@ use crate::native::Native;
 use crate::object::{Form, MARK, mark, mark_live, write_marked};
 use crate::options::ListOptions;
 use crate::table::{Shape, columns, row};
-use crate::{Body, BoxError, Caller, Error, Proxy, full};
+use crate::{Body, BoxError, Caller, Error, Pieces, Proxy, full};
 
 /// Objects read from the cache at once.
 const CHUNK: usize = 200;
@@ -251,17 +249,7 @@ fn version_of(index: &Index, record: &Record, portion: Option<Portion>) -> Strin
     version.encode()
 }
 
-impl Listing {
-    fn into_body(self) -> Body {
-        let stream = futures::stream::try_unfold(self, |mut listing| async move {
-            match listing.next().await? {
-                Some(bytes) => Ok::<_, BoxError>(Some((Frame::data(bytes), listing))),
-                None => Ok(None),
-            }
-        });
-        StreamBody::new(stream).boxed_unsync()
-    }
-
+impl Pieces for Listing {
     /// The next piece of JSON. Items come first and metadata last: the continue token is only known then.
     async fn next(&mut self) -> Result<Option<Bytes>, BoxError> {
         if self.ended {
@@ -314,7 +302,9 @@ impl Listing {
         self.ended = true;
         Ok(Some(out.into()))
     }
+}
 
+impl Listing {
     /// The next page of the first cluster, as far as its reader may read it. What comes after it is begun to be read.
     async fn page(&mut self, query: &ListQuery) -> Result<Page, BoxError> {
         let after = self.after.take();

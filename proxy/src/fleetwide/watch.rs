@@ -16,8 +16,6 @@ use crowsnest_index::{
 };
 use futures::future::{BoxFuture, join_all};
 use http::{HeaderMap, HeaderValue, Response, header};
-use http_body::Frame;
-use http_body_util::{BodyExt, StreamBody};
 use serde_json::{Value, json};
 use tokio::time::{Instant, Interval, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
@@ -29,7 +27,7 @@ use crate::native::Native;
 use crate::object::{Form, mark};
 use crate::options::ListOptions;
 use crate::table::{Shape, columns, row};
-use crate::{Body, BoxError, Error, Proxy};
+use crate::{Body, BoxError, Error, Pieces, Proxy};
 
 /// A watch without `timeoutSeconds` ends after this.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(3600);
@@ -174,17 +172,7 @@ impl Beginning {
     }
 }
 
-impl Watch {
-    fn into_body(self) -> Body {
-        let stream = futures::stream::try_unfold(self, |mut watch| async move {
-            match watch.next().await? {
-                Some(bytes) => Ok::<_, BoxError>(Some((Frame::data(bytes), watch))),
-                None => Ok(None),
-            }
-        });
-        StreamBody::new(stream).boxed_unsync()
-    }
-
+impl Pieces for Watch {
     /// The next events; `None` when the watch is over.
     async fn next(&mut self) -> Result<Option<Bytes>, BoxError> {
         let mut out = Vec::new();
@@ -233,7 +221,9 @@ impl Watch {
         }
         Ok((!out.is_empty()).then(|| out.into()))
     }
+}
 
+impl Watch {
     /// Tells changes to a reader who may read the same still: what was told, or was not, would have been otherwise.
     async fn take(&mut self, changes: Result<Vec<Arc<Change>>, Gone>, out: &mut Vec<u8>) -> Result<(), Error> {
         let allowed = self.view.is_allowed_still(&self.index).await;
