@@ -133,52 +133,47 @@ impl Parser {
     }
 
     fn relation(&mut self) -> Read<Node> {
-        let mut left = self.sum()?;
-        loop {
-            let at = self.at();
-            let name = match self.peek() {
-                Token::Mark("<") => "_<_",
-                Token::Mark("<=") => "_<=_",
-                Token::Mark(">") => "_>_",
-                Token::Mark(">=") => "_>=_",
-                Token::Mark("==") => "_==_",
-                Token::Mark("!=") => "_!=_",
-                Token::Name(name) if name == "in" => "@in",
-                _ => return Ok(left),
-            };
-            self.now += 1;
-            let right = self.sum()?;
-            left = self.call(at, name, vec![left, right]);
-        }
+        self.operators(Self::sum, |token| match token {
+            Token::Mark("<") => Some("_<_"),
+            Token::Mark("<=") => Some("_<=_"),
+            Token::Mark(">") => Some("_>_"),
+            Token::Mark(">=") => Some("_>=_"),
+            Token::Mark("==") => Some("_==_"),
+            Token::Mark("!=") => Some("_!=_"),
+            Token::Name(name) if name == "in" => Some("@in"),
+            _ => None,
+        })
     }
 
     fn sum(&mut self) -> Read<Node> {
-        let mut left = self.product()?;
-        loop {
-            let at = self.at();
-            let name = match self.peek() {
-                Token::Mark("+") => "_+_",
-                Token::Mark("-") => "_-_",
-                _ => return Ok(left),
-            };
-            self.now += 1;
-            let right = self.product()?;
-            left = self.call(at, name, vec![left, right]);
-        }
+        self.operators(Self::product, |token| match token {
+            Token::Mark("+") => Some("_+_"),
+            Token::Mark("-") => Some("_-_"),
+            _ => None,
+        })
     }
 
     fn product(&mut self) -> Read<Node> {
-        let mut left = self.unary()?;
+        self.operators(Self::unary, |token| match token {
+            Token::Mark("*") => Some("_*_"),
+            Token::Mark("/") => Some("_/_"),
+            Token::Mark("%") => Some("_%_"),
+            _ => None,
+        })
+    }
+
+    /// Left-associative operators of one precedence between operands of a higher one.
+    fn operators(
+        &mut self,
+        operand: fn(&mut Self) -> Read<Node>,
+        function: fn(&Token) -> Option<&'static str>,
+    ) -> Read<Node> {
+        let mut left = operand(self)?;
         loop {
             let at = self.at();
-            let name = match self.peek() {
-                Token::Mark("*") => "_*_",
-                Token::Mark("/") => "_/_",
-                Token::Mark("%") => "_%_",
-                _ => return Ok(left),
-            };
+            let Some(name) = function(self.peek()) else { return Ok(left) };
             self.now += 1;
-            let right = self.unary()?;
+            let right = operand(self)?;
             left = self.call(at, name, vec![left, right]);
         }
     }
