@@ -18,16 +18,27 @@ pub fn unknown(schema: &Schema, object: &Value) -> Vec<String> {
     unknown
 }
 
+/// Makes `path` that of a field of the object whose path is its first `length` bytes.
+fn name_field(path: &mut String, length: usize, key: &str) {
+    path.truncate(length);
+    if !path.is_empty() {
+        path.push('.');
+    }
+    path.push_str(key);
+}
+
+/// Makes `path` that of an item of the list whose path is its first `length` bytes.
+fn name_item(path: &mut String, length: usize, index: usize) {
+    path.truncate(length);
+    path.push_str(&format!("[{index}]"));
+}
+
 fn look(schema: &Schema, value: &Value, path: &mut String, unknown: &mut Vec<String>) {
     let length = path.len();
     match value {
         Value::Object(fields) if schema.ty == Type::Object || !schema.properties.is_empty() => {
             for (key, child) in fields {
-                path.truncate(length);
-                if !path.is_empty() {
-                    path.push('.');
-                }
-                path.push_str(key);
+                name_field(path, length, key);
                 match schema.child(key) {
                     Some(node) => look(node, child, path, unknown),
                     None if schema.preserve_unknown => {}
@@ -38,8 +49,7 @@ fn look(schema: &Schema, value: &Value, path: &mut String, unknown: &mut Vec<Str
         Value::Array(items) => {
             if let Some(node) = schema.items.as_deref() {
                 for (index, item) in items.iter().enumerate() {
-                    path.truncate(length);
-                    path.push_str(&format!("[{index}]"));
+                    name_item(path, length, index);
                     look(node, item, path, unknown);
                 }
             }
@@ -54,11 +64,7 @@ fn walk(schema: &Schema, value: &mut Value, path: &mut String, unknown: &mut Vec
     match value {
         Value::Object(fields) if schema.ty == Type::Object || !schema.properties.is_empty() => {
             fields.retain(|key, child| {
-                path.truncate(length);
-                if !path.is_empty() {
-                    path.push('.');
-                }
-                path.push_str(key);
+                name_field(path, length, key);
                 match schema.child(key) {
                     Some(node) => walk(node, child, path, unknown),
                     None if schema.preserve_unknown => {}
@@ -73,8 +79,7 @@ fn walk(schema: &Schema, value: &mut Value, path: &mut String, unknown: &mut Vec
         Value::Array(items) => {
             if let Some(node) = schema.items.as_deref() {
                 for (index, item) in items.iter_mut().enumerate() {
-                    path.truncate(length);
-                    path.push_str(&format!("[{index}]"));
+                    name_item(path, length, index);
                     walk(node, item, path, unknown);
                 }
             }

@@ -14,6 +14,12 @@ const CERTIFICATES: &str = "certificates.k8s.io";
 const PARAM_KIND: Column =
     Column::text("ParamKind", Doc::Text("ParamKind specifies the kind of resources used to parameterize this policy"));
 
+const WEBHOOKS: &[Column] = &[
+    NAME,
+    Column::number("Webhooks", Doc::Text("Webhooks indicates the number of webhooks registered in this configuration")),
+    AGE,
+];
+
 const POLICY_BINDING: &[Column] = &[
     NAME,
     Column::text(
@@ -101,32 +107,8 @@ pub(super) const KINDS: &[KindPrinter] = &[
         ],
         |o| vec![read::name(o), read::text_or(o, "/spec/signerName", NONE)],
     ),
-    KindPrinter::new(
-        ADMISSION,
-        "MutatingWebhookConfiguration",
-        &[
-            NAME,
-            Column::number(
-                "Webhooks",
-                Doc::Text("Webhooks indicates the number of webhooks registered in this configuration"),
-            ),
-            AGE,
-        ],
-        |o| vec![read::name(o), Cell::from(size(o, "/webhooks")), read::age(o)],
-    ),
-    KindPrinter::new(
-        ADMISSION,
-        "ValidatingWebhookConfiguration",
-        &[
-            NAME,
-            Column::number(
-                "Webhooks",
-                Doc::Text("Webhooks indicates the number of webhooks registered in this configuration"),
-            ),
-            AGE,
-        ],
-        |o| vec![read::name(o), Cell::from(size(o, "/webhooks")), read::age(o)],
-    ),
+    KindPrinter::new(ADMISSION, "MutatingWebhookConfiguration", WEBHOOKS, webhooks),
+    KindPrinter::new(ADMISSION, "ValidatingWebhookConfiguration", WEBHOOKS, webhooks),
     KindPrinter::new(
         ADMISSION,
         "ValidatingAdmissionPolicy",
@@ -358,6 +340,10 @@ fn param_kind(o: &Value) -> String {
         ("", "") => "<unset>".to_owned(),
         (version, kind) => format!("{version}/{kind}"),
     }
+}
+
+fn webhooks(o: &Value) -> Vec<Cell> {
+    vec![read::name(o), Cell::from(size(o, "/webhooks")), read::age(o)]
 }
 
 fn policy_binding(o: &Value) -> Vec<Cell> {

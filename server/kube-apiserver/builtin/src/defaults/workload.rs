@@ -6,26 +6,31 @@ use super::{default, each, inside, pod, put, set, storage, text, unset};
 use crate::object::{at, fields};
 use crate::prepare;
 
+/// How changes of the template are rolled out, and in what steps.
+fn rollout(spec: &mut Value, field: &str, max_unavailable: impl Into<Value>, max_surge: impl Into<Value>) {
+    if !set(spec, field) {
+        put(spec, field, json!({}));
+    }
+    let Some(strategy) = inside(spec, field) else { return };
+    default(strategy, "type", "RollingUpdate");
+    if text(strategy, "type") != "RollingUpdate" {
+        return;
+    }
+    if !set(strategy, "rollingUpdate") {
+        put(strategy, "rollingUpdate", json!({}));
+    }
+    if let Some(rolling) = inside(strategy, "rollingUpdate") {
+        default(rolling, "maxUnavailable", max_unavailable);
+        default(rolling, "maxSurge", max_surge);
+    }
+}
+
 pub(super) fn deployment(object: &mut Value) {
     let Some(spec) = inside(object, "spec") else { return };
     default(spec, "replicas", 1);
     default(spec, "revisionHistoryLimit", 10);
     default(spec, "progressDeadlineSeconds", 600);
-    if !set(spec, "strategy") {
-        put(spec, "strategy", json!({}));
-    }
-    if let Some(strategy) = inside(spec, "strategy") {
-        default(strategy, "type", "RollingUpdate");
-        if text(strategy, "type") == "RollingUpdate" {
-            if !set(strategy, "rollingUpdate") {
-                put(strategy, "rollingUpdate", json!({}));
-            }
-            if let Some(rolling) = inside(strategy, "rollingUpdate") {
-                default(rolling, "maxUnavailable", "25%");
-                default(rolling, "maxSurge", "25%");
-            }
-        }
-    }
+    rollout(spec, "strategy", "25%", "25%");
     if let Some(template) = inside(spec, "template") {
         pod::template(template);
     }
@@ -86,21 +91,7 @@ pub(super) fn daemon_set(object: &mut Value) {
     }
     let Some(spec) = inside(object, "spec") else { return };
     default(spec, "revisionHistoryLimit", 10);
-    if !set(spec, "updateStrategy") {
-        put(spec, "updateStrategy", json!({}));
-    }
-    if let Some(strategy) = inside(spec, "updateStrategy") {
-        default(strategy, "type", "RollingUpdate");
-        if text(strategy, "type") == "RollingUpdate" {
-            if !set(strategy, "rollingUpdate") {
-                put(strategy, "rollingUpdate", json!({}));
-            }
-            if let Some(rolling) = inside(strategy, "rollingUpdate") {
-                default(rolling, "maxUnavailable", 1);
-                default(rolling, "maxSurge", 0);
-            }
-        }
-    }
+    rollout(spec, "updateStrategy", 1, 0);
     if let Some(template) = inside(spec, "template") {
         pod::template(template);
     }
