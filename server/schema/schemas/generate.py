@@ -17,7 +17,6 @@ Output: OpenAPI v2 definitions plus `default` and `x-go`, only those that a serv
 that equal input gives equal bytes.
 """
 
-import gzip
 import hashlib
 import json
 import os
@@ -25,6 +24,8 @@ import re
 import sys
 
 import yaml
+
+import packed
 
 SOURCES = {
     "definitions": ("PyPI kubernetes-validate 1.37.0", "e1cc369ddafebc822940791b134361062e1b754a393104857ede92a81f2aa2a2"),
@@ -294,10 +295,7 @@ def main(definitions, internal, types, output):
         if name not in kept:
             kept[name] = every[name]
             todo.extend(refs(every[name]))
-    text = json.dumps(dict(sorted(kept.items())), separators=(",", ":"), sort_keys=True).encode()
-    with open(output, "wb") as out, gzip.GzipFile("", "wb", 9, out, mtime=0) as packed:
-        packed.write(text)
-    print(f"{len(kept)} definitions, {len(text)} bytes")
+    print(f"{len(kept)} definitions, {packed.write(output, kept)} bytes")
 
 
 if __name__ == "__main__":

@@ -11,11 +11,11 @@ its owner has a `^` before the field. A type of the API proper, which has names 
 Sources are checked against the SHA-256 below.
 """
 
-import gzip
 import hashlib
-import json
 import re
 import sys
+
+import packed
 
 SHA256 = "68d3838dcedb2e5ef1a6209addd65aa5bab960c19278a0cabd43c710d5cdd1f3"
 # Package → (the version that the API has of it, its import name).
@@ -109,10 +109,7 @@ def main(root, output):
             if inner in bodies:
                 todo.append(inner)
         known[name] = fields
-    text = json.dumps(dict(sorted(known.items())), separators=(",", ":")).encode()
-    with open(output, "wb") as out, gzip.GzipFile("", "wb", 9, out, mtime=0) as packed:
-        packed.write(text)
-    print(f"{len(known)} structs, {len(text)} bytes")
+    print(f"{len(known)} structs, {packed.write(output, known)} bytes")
 
 
 if __name__ == "__main__":
