@@ -12,18 +12,12 @@ use crowsnest_proxy::Proxy;
 
 use super::super::keep::KeepArgs;
 use super::reads;
-use super::stage::{Elsewhere, complete, control_plane, elsewhere, opened, rate, register, stop};
+use super::stage::{Elsewhere, PodArgs, Stage, complete, rate, stop};
 
 #[derive(Debug, Clone, Args)]
 pub(super) struct CacheArgs {
-    /// Clusters the pods are spread over
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    clusters: u32,
-    #[arg(long, default_value_t = 30_000)]
-    pods: usize,
-    /// About how large each pod is
-    #[arg(long, default_value_t = 9_500, value_name = "BYTES")]
-    pod_bytes: usize,
+    #[command(flatten)]
+    pods: PodArgs,
     /// Lists and searches measured
     #[arg(long, default_value_t = 200)]
     reads: usize,
@@ -38,42 +32,37 @@ pub(super) struct CacheArgs {
 }
 
 pub(super) async fn run(args: &CacheArgs) -> anyhow::Result<()> {
-    let scratch = super::scratch();
-    let members = elsewhere(args.clusters, args.pods, args.pod_bytes).await?;
-    let control_plane = control_plane().await?;
-    let client = control_plane.server.admin();
-    register(&client, &members.address, args.clusters).await?;
+    let stage = Stage::build(&args.pods).await?;
     let mut figures = Figures { out: std::io::stdout().lock() };
-    figures.line("cache/objects", args.pods as f64, "")?;
+    figures.line("cache/objects", args.pods.pods as f64, "")?;
     let before = super::resident_bytes()?;
     figures.megabytes("cache/rss-before", before)?;
 
     let began = Instant::now();
-    let (index, interest) = opened(&client, &scratch, &args.keep).await?;
+    let (index, interest) = stage.open(&args.keep).await?;
     let proxy = Proxy::new(index.clone());
     fill(&index, args, began, &mut figures).await?;
     figures.megabytes("cache/rss-searchable", super::resident_bytes()?)?;
     figures.megabytes("cache/database", index.size().await?.bytes)?;
-    figures.megabytes("cache/text-index", size_of(&scratch.join("text"))?)?;
-    reads::lists(&proxy, args.pods, args.reads, &mut figures).await?;
+    figures.megabytes("cache/text-index", size_of(&stage.scratch.join("text"))?)?;
+    reads::lists(&proxy, args.pods.pods, args.reads, &mut figures).await?;
     let listed = super::resident_bytes()?;
     figures.megabytes("cache/rss-after-lists", listed)?;
-    figures.line("cache/rss-each", listed.saturating_sub(before) as f64 / args.pods.max(1) as f64, "B/object")?;
+    figures.line("cache/rss-each", listed.saturating_sub(before) as f64 / args.pods.pods.max(1) as f64, "B/object")?;
     reads::searches(&index, "cache/search", args.reads, &mut figures).await?;
-    churned(&index, &members, args, &mut figures).await?;
+    churned(&index, &stage.members, args, &mut figures).await?;
     figures.megabytes("cache/rss-after-churn", super::resident_bytes()?)?;
     proxy.stop().await;
     stop(index, interest).await;
 
     let began = Instant::now();
-    let (index, interest) = opened(&client, &scratch, &args.keep).await?;
+    let (index, interest) = stage.open(&args.keep).await?;
     let answer =
         index.searcher().search_all(reads::question("kind:pod status:CrashLoopBackOff", UserInfo::system())).await?;
     figures.milliseconds("cache/restart", began.elapsed())?;
     ensure!(answer.summary.is_some_and(|summary| summary.total > 0), "after the restart nothing is found");
     stop(index, interest).await;
-    control_plane.stop().await?;
-    std::fs::remove_dir_all(&scratch).with_context(|| format!("removing {}", scratch.display()))
+    stage.clear().await
 }
 
 /// Prints figures, one a line.
@@ -114,10 +103,10 @@ async fn fill(
     began: Instant,
     figures: &mut Figures<impl Write>,
 ) -> anyhow::Result<()> {
-    complete(index, args.clusters).await?;
+    complete(index, args.pods.clusters).await?;
     let stored = began.elapsed();
     figures.milliseconds("cache/complete", stored)?;
-    figures.line("cache/ingest", args.pods as f64 / stored.as_secs_f64(), "objects/s")?;
+    figures.line("cache/ingest", args.pods.pods as f64 / stored.as_secs_f64(), "objects/s")?;
     figures.megabytes("cache/rss-complete", super::resident_bytes()?)?;
     let target = index.seq();
     index.searcher().searchable().wait_for(|seq| *seq >= target).await?;

@@ -15,7 +15,7 @@ use serde_json::Value;
 use super::super::keep::KeepArgs;
 use super::cache::{Figures, size_of};
 use super::reads::{self, QUERIES};
-use super::stage::{complete, control_plane, elsewhere, opened, rate, register, stop};
+use super::stage::{PodArgs, Stage, complete, rate, stop};
 
 /// Time for the engine to merge the index.
 const MERGE_WITHIN: Duration = Duration::from_secs(300);
@@ -25,15 +25,8 @@ const EXPIRY_WITHIN: Duration = Duration::from_secs(90);
 
 #[derive(Debug, Clone, Args)]
 pub(super) struct IndexArgs {
-    /// Clusters the pods are spread over
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    clusters: u32,
-    /// Pods of all clusters
-    #[arg(long, default_value_t = 30_000)]
-    pods: usize,
-    /// Approximate size of each pod
-    #[arg(long, default_value_t = 9_500, value_name = "BYTES")]
-    pod_bytes: usize,
+    #[command(flatten)]
+    pods: PodArgs,
     /// Searches measured
     #[arg(long, default_value_t = 4000)]
     searches: usize,
@@ -49,44 +42,39 @@ pub(super) struct IndexArgs {
 
 pub(super) async fn run(args: &IndexArgs) -> anyhow::Result<()> {
     args.keep.backend.check()?;
-    let scratch = super::scratch();
-    let members = elsewhere(args.clusters, args.pods, args.pod_bytes).await?;
-    let control_plane = control_plane().await?;
-    let client = control_plane.server.admin();
-    register(&client, &members.address, args.clusters).await?;
+    let stage = Stage::build(&args.pods).await?;
     let mut figures = Figures { out: std::io::stdout().lock() };
-    figures.line("index/objects", args.pods as f64, "")?;
+    figures.line("index/objects", args.pods.pods as f64, "")?;
     figures.megabytes("index/rss-before", super::resident_bytes()?)?;
 
     let began = Instant::now();
     // Not the index of an installation that uses the same engine.
     let keep = args.keep.with_index_prefix(format!("crowsnest-bench-{}", std::process::id()));
-    let (index, interest) = opened(&client, &scratch, &keep).await?;
-    complete(&index, args.clusters).await?;
+    let (index, interest) = stage.open(&keep).await?;
+    complete(&index, args.pods.clusters).await?;
     let target = index.seq();
     index.searcher().searchable().wait_for(|seq| *seq >= target).await?;
     figures.line("index/searchable", began.elapsed().as_secs_f64(), "s")?;
-    figures.line("index/indexed", args.pods as f64 / began.elapsed().as_secs_f64(), "objects/s")?;
+    figures.line("index/indexed", args.pods.pods as f64 / began.elapsed().as_secs_f64(), "objects/s")?;
     figures.megabytes("index/rss-searchable", super::resident_bytes()?)?;
-    let bytes = merged(index.options(), &scratch).await?;
+    let bytes = merged(index.options(), &stage.scratch).await?;
     figures.megabytes("index/bytes", bytes)?;
-    figures.line("index/bytes-each", bytes as f64 / args.pods.max(1) as f64, "B/object")?;
+    figures.line("index/bytes-each", bytes as f64 / args.pods.pods.max(1) as f64, "B/object")?;
 
     measure_searches(&index, "index/search", args.searches, &mut figures).await?;
     figures.megabytes("index/rss-after-searches", super::resident_bytes()?)?;
-    rate(&members.address, args.churn).await?;
+    rate(&stage.members.address, args.churn).await?;
     let watched = tokio::spawn(reads::latencies(index.clone(), Duration::from_secs(args.seconds)));
     measure_searches(&index, "index/churn/search", args.searches, &mut figures).await?;
     let (changed, found) = watched.await??;
-    rate(&members.address, 0.0).await?;
+    rate(&stage.members.address, 0.0).await?;
     figures.line("index/churn/changes", changed.len() as f64 / args.seconds.max(1) as f64, "changes/s")?;
     figures.spread("index/churn/change-to-search", found)?;
     figures.megabytes("index/churn/rss", super::resident_bytes()?)?;
     let options = index.options().clone();
     stop(index, interest).await;
     delete_index(&options).await?;
-    control_plane.stop().await?;
-    std::fs::remove_dir_all(&scratch).with_context(|| format!("removing {}", scratch.display()))
+    stage.clear().await
 }
 
 /// Searches of a user whose rights are looked up in every member: the whole time, the time for which an engine outside of this

@@ -32,7 +32,7 @@ use super::super::keep::KeepArgs;
 use super::cache::Figures;
 use super::pods::{Pods, namespace};
 use super::reads::changed_at;
-use super::stage::{complete, control_plane, elsewhere, opened, rate, register, stop};
+use super::stage::{POD_BYTES, PodArgs, Stage, complete, rate, stop};
 
 #[derive(Debug, Clone, Args)]
 pub(super) struct ProxyArgs {
@@ -65,7 +65,6 @@ pub(super) struct ProxyArgs {
 }
 
 const CLUSTERS: u32 = 3;
-const POD_BYTES: usize = 9_500;
 const NAME: &str = "talker";
 const THROUGH: &str = "/apis/cluster.karmada.io/v1alpha1/clusters/member1/proxy";
 /// What the pod's log holds: as many lines as a member keeps.
@@ -365,12 +364,8 @@ async fn session(pods: &Api<Pod>, nth: usize) -> anyhow::Result<Session> {
 
 /// Thousands of watches of the merged stream.
 async fn watched(args: &ProxyArgs, figures: &mut Figures<impl Write>) -> anyhow::Result<()> {
-    let scratch = super::scratch();
-    let members = elsewhere(CLUSTERS, args.pods, POD_BYTES).await?;
-    let control_plane = control_plane().await?;
-    let client = control_plane.server.admin();
-    register(&client, &members.address, CLUSTERS).await?;
-    let (index, interest) = opened(&client, &scratch, &args.keep).await?;
+    let stage = Stage::build(&PodArgs { clusters: CLUSTERS, pods: args.pods, pod_bytes: POD_BYTES }).await?;
+    let (index, interest) = stage.open(&args.keep).await?;
     complete(&index, CLUSTERS).await?;
     let proxy = Proxy::new(index.clone());
     let before = super::resident_bytes()?;
@@ -384,13 +379,13 @@ async fn watched(args: &ProxyArgs, figures: &mut Figures<impl Write>) -> anyhow:
         };
         watching.spawn(watch(proxy.clone(), path, Arc::clone(&took)));
     }
-    rate(&members.address, args.churn).await?;
+    rate(&stage.members.address, args.churn).await?;
     // What is told while the others begin is not counted.
     tokio::time::sleep(Duration::from_secs(args.seconds.min(3))).await;
     took.lock().clear();
     tokio::time::sleep(Duration::from_secs(args.seconds)).await;
     let times = std::mem::take(&mut *took.lock());
-    rate(&members.address, 0.0).await?;
+    rate(&stage.members.address, 0.0).await?;
     ensure!(!times.is_empty(), "nothing was delivered");
     figures.line("proxy/watches", args.watches as f64, "")?;
     figures.line("proxy/watches/delivered", times.len() as f64 / args.seconds as f64, "events/s")?;
@@ -403,8 +398,7 @@ async fn watched(args: &ProxyArgs, figures: &mut Figures<impl Write>) -> anyhow:
     }
     watching.shutdown().await;
     stop(index, interest).await;
-    control_plane.stop().await?;
-    std::fs::remove_dir_all(&scratch).with_context(|| format!("removing {}", scratch.display()))
+    stage.clear().await
 }
 
 /// The path of one pod's watch.

@@ -18,7 +18,7 @@ use super::super::serve::DatabaseUrl;
 use super::cache::{Figures, size_of};
 use super::parts::{Part, asked, say};
 use super::reads;
-use super::stage::{complete, elsewhere, pods, rate, register};
+use super::stage::{POD_BYTES, PodArgs, complete, elsewhere, pods, rate, register};
 
 /// In the environment of replicas.
 const DATABASE: &str = "CROWSNEST_DB";
@@ -41,7 +41,7 @@ pub(super) struct ReplicasArgs {
     #[arg(long, default_value_t = 30_000)]
     pods: usize,
     /// About how large each pod is
-    #[arg(long, default_value_t = 9_500, value_name = "BYTES")]
+    #[arg(long, default_value_t = POD_BYTES, value_name = "BYTES")]
     pod_bytes: usize,
     /// Changes a second while latencies are measured
     #[arg(long, default_value_t = 500.0, value_name = "N")]
@@ -71,7 +71,7 @@ pub(super) async fn run(args: &ReplicasArgs) -> anyhow::Result<()> {
     std::fs::create_dir_all(&scratch)?;
     let (StoreOptions::Postgres(options), _) = args.db.store()? else { bail!("--db names no Postgres") };
     crowsnest_index::check::empty(&StoreOptions::Postgres(options), None).await?;
-    let members = elsewhere(args.clusters, args.pods, args.pod_bytes).await?;
+    let members = elsewhere(&PodArgs { clusters: args.clusters, pods: args.pods, pod_bytes: args.pod_bytes }).await?;
     let control_plane = Part::server("control-plane", false).await?;
     let reach = control_plane.reach()?;
     register(&reach.client().await?, &members.address, args.clusters).await?;

@@ -15,18 +15,12 @@ use tokio::process::Command;
 use super::super::keep::KeepArgs;
 use super::cache::Figures;
 use super::reads::{QUERIES, question};
-use super::stage::{Elsewhere, complete, control_plane, elsewhere, opened, rate, register, stop};
+use super::stage::{Elsewhere, PodArgs, Stage, complete, rate, stop};
 
 #[derive(Debug, Clone, Args)]
 pub(super) struct SearchArgs {
-    /// Clusters the pods are spread over
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    clusters: u32,
-    #[arg(long, default_value_t = 30_000)]
-    pods: usize,
-    /// About how large each pod is
-    #[arg(long, default_value_t = 9_500, value_name = "BYTES")]
-    pod_bytes: usize,
+    #[command(flatten)]
+    pods: PodArgs,
     /// Questions asked one after another
     #[arg(long, default_value_t = 800)]
     asks: usize,
@@ -58,16 +52,12 @@ const WRITTEN: [&str; 6] =
 const PARSED: usize = 200_000;
 
 pub(super) async fn run(args: &SearchArgs) -> anyhow::Result<()> {
-    let scratch = super::scratch();
-    let members = elsewhere(args.clusters, args.pods, args.pod_bytes).await?;
-    let control_plane = control_plane().await?;
-    let client = control_plane.server.admin();
-    register(&client, &members.address, args.clusters).await?;
+    let stage = Stage::build(&args.pods).await?;
     let mut figures = Figures { out: std::io::stdout().lock() };
     parsed(&mut figures)?;
     let began = Instant::now();
-    let (index, interest) = opened(&client, &scratch, &args.keep).await?;
-    complete(&index, args.clusters).await?;
+    let (index, interest) = stage.open(&args.keep).await?;
+    complete(&index, args.pods.clusters).await?;
     let target = index.seq();
     index.searcher().searchable().wait_for(|seq| *seq >= target).await?;
     figures.line("search/filled", began.elapsed().as_secs_f64(), "s")?;
@@ -76,7 +66,7 @@ pub(super) async fn run(args: &SearchArgs) -> anyhow::Result<()> {
     figures.line("search/merged", began.elapsed().as_secs_f64(), "s")?;
     figures.line("search/segments-before", segments as f64, "")?;
     figures.line("search/segments", index.metrics().text_segments.get() as f64, "")?;
-    figures.line("search/objects", args.pods as f64, "")?;
+    figures.line("search/objects", args.pods.pods as f64, "")?;
     figures.line("search/rss", super::resident_bytes()? as f64 / 1e6, "MB")?;
 
     let tenant = UserInfo::new("tenant", ["system:authenticated"]);
@@ -85,19 +75,18 @@ pub(super) async fn run(args: &SearchArgs) -> anyhow::Result<()> {
     others(&index, &tenant, "search/mistaken", mistaken(args.asks / 4), &mut figures).await?;
     suggested(&index, &tenant, "search/suggest", args.asks, &mut figures).await?;
     together(&index, args, "search", &mut figures).await?;
-    rate(&members.address, args.churn).await?;
+    rate(&stage.members.address, args.churn).await?;
     asked(&index, &tenant, "search/churn/tenant", args.asks, &mut figures).await?;
     others(&index, &tenant, "search/churn/first", first(args.asks, 1), &mut figures).await?;
     suggested(&index, &tenant, "search/churn/suggest", args.asks, &mut figures).await?;
     together(&index, args, "search/churn", &mut figures).await?;
-    rate(&members.address, 0.0).await?;
+    rate(&stage.members.address, 0.0).await?;
     // What still came in has to be found before answers are compared.
     let target = index.seq();
     index.searcher().searchable().wait_for(|seq| *seq >= target).await?;
-    today(&index, &members, args, &mut figures).await?;
+    today(&index, &stage.members, args, &mut figures).await?;
     stop(index, interest).await;
-    control_plane.stop().await?;
-    std::fs::remove_dir_all(&scratch).with_context(|| format!("removing {}", scratch.display()))
+    stage.clear().await
 }
 
 fn parsed(figures: &mut Figures<impl Write>) -> anyhow::Result<()> {
@@ -243,7 +232,7 @@ async fn today(
     let (question_today, filter) = TODAY;
     let began = Instant::now();
     let mut found = 0;
-    for cluster in 0..args.clusters {
+    for cluster in 0..args.pods.clusters {
         let server = format!("http://{}/c/{cluster}", members.address);
         let mut listing = Command::new(kubectl)
             .args(["--server", &server, "get", "pods", "-A", "-o", "json"])

@@ -1,10 +1,11 @@
 //! What a benchmark of the cache plays on: members in another process, a control plane, a cache of their pods.
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::Context;
+use clap::Args;
 use crowsnest_apimachinery::names::{ClusterName, Gvr};
 use crowsnest_index::{CollectionKey, Index, IndexOptions};
 use crowsnest_kube_apiserver::server::{ApiServer, Config, Data};
@@ -26,6 +27,8 @@ use super::super::keep::KeepArgs;
 /// Between two looks at whether Clusters are served, and for how long.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 const SERVED_WITHIN: Duration = Duration::from_secs(30);
+/// Size of a pod where no flag names another.
+pub(super) const POD_BYTES: usize = 9_500;
 
 /// The process that holds the members, and where it listens.
 pub(super) struct Elsewhere {
@@ -34,13 +37,63 @@ pub(super) struct Elsewhere {
 }
 
 /// The control plane of the benchmark.
-pub(super) struct ControlPlane {
-    pub server: ApiServer,
+struct ControlPlane {
+    server: ApiServer,
     stop: CancellationToken,
     serving: tokio::task::JoinHandle<crowsnest_registry::error::Result<()>>,
 }
 
-pub(super) async fn elsewhere(clusters: u32, pods: usize, pod_bytes: usize) -> anyhow::Result<Elsewhere> {
+/// Flags of the members' pods.
+#[derive(Debug, Clone, Args)]
+pub(super) struct PodArgs {
+    /// Clusters the pods are spread over
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub clusters: u32,
+    /// Pods of all clusters
+    #[arg(long, default_value_t = 30_000)]
+    pub pods: usize,
+    /// Approximate size of each pod
+    #[arg(long, default_value_t = POD_BYTES, value_name = "BYTES")]
+    pub pod_bytes: usize,
+}
+
+/// Members in another process, a control plane with a Cluster for each of them, and a folder for the cache.
+pub(super) struct Stage {
+    pub members: Elsewhere,
+    pub scratch: PathBuf,
+    control_plane: ControlPlane,
+    client: Client,
+}
+
+impl Stage {
+    pub(super) async fn build(pods: &PodArgs) -> anyhow::Result<Self> {
+        let scratch = super::scratch();
+        let members = elsewhere(pods).await?;
+        let control_plane = control_plane().await?;
+        let client = control_plane.server.admin();
+        register(&client, &members.address, pods.clusters).await?;
+        Ok(Self { members, scratch, control_plane, client })
+    }
+
+    /// Opens a cache that is interested in all pods.
+    pub(super) async fn open(&self, keep: &KeepArgs) -> anyhow::Result<(Index, InterestGuard)> {
+        let fleet = Fleet::start(self.client.clone(), FleetOptions::on_loopback()).await?;
+        let why = Why::ResourceRegistry("bench".to_owned());
+        let interest = Interest { clusters: Clusters::All, resource: pods(), namespaces: Namespaces::All, why };
+        let options = keep.options(&self.scratch);
+        let options = IndexOptions { collect_everything: false, collect_control_plane: false, ..options };
+        let interest = options.interests.declare(interest);
+        Ok((Index::open(fleet, options).await?, interest))
+    }
+
+    /// Stops the control plane and the members, and deletes the folder.
+    pub(super) async fn clear(self) -> anyhow::Result<()> {
+        self.control_plane.stop().await?;
+        std::fs::remove_dir_all(&self.scratch).with_context(|| format!("removing {}", self.scratch.display()))
+    }
+}
+
+pub(super) async fn elsewhere(PodArgs { clusters, pods, pod_bytes }: &PodArgs) -> anyhow::Result<Elsewhere> {
     let mut child = Command::new(std::env::current_exe()?)
         .args(["bench", "members", "--clusters", &clusters.to_string(), "--pods", &pods.to_string()])
         .args(["--pod-bytes", &pod_bytes.to_string()])
@@ -53,7 +106,7 @@ pub(super) async fn elsewhere(clusters: u32, pods: usize, pod_bytes: usize) -> a
     Ok(Elsewhere { _child: child, address })
 }
 
-pub(super) async fn control_plane() -> anyhow::Result<ControlPlane> {
+async fn control_plane() -> anyhow::Result<ControlPlane> {
     let server = ApiServer::start(Config::new("bench", Data::Memory)).await?;
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let (stop, serves) = (CancellationToken::new(), server.clone());
@@ -98,16 +151,6 @@ pub(super) async fn register(client: &Client, address: &str, clusters: u32) -> a
     Ok(())
 }
 
-/// A cache that is interested in all pods.
-pub(super) async fn opened(client: &Client, scratch: &Path, keep: &KeepArgs) -> anyhow::Result<(Index, InterestGuard)> {
-    let fleet = Fleet::start(client.clone(), FleetOptions::on_loopback()).await?;
-    let why = Why::ResourceRegistry("bench".to_owned());
-    let interest = Interest { clusters: Clusters::All, resource: pods(), namespaces: Namespaces::All, why };
-    let options = IndexOptions { collect_everything: false, collect_control_plane: false, ..keep.options(scratch) };
-    let interest = options.interests.declare(interest);
-    Ok((Index::open(fleet, options).await?, interest))
-}
-
 /// The interest ends last: without it the cache would drop what it holds.
 pub(super) async fn stop(index: Index, interest: InterestGuard) {
     index.stop().await;
@@ -127,7 +170,7 @@ pub(super) async fn rate(address: &str, rate: f64) -> anyhow::Result<()> {
 }
 
 impl ControlPlane {
-    pub(super) async fn stop(self) -> anyhow::Result<()> {
+    async fn stop(self) -> anyhow::Result<()> {
         self.stop.cancel();
         self.server.stop().await?;
         Ok(self.serving.await??)
