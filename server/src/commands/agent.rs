@@ -5,12 +5,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_members::Reported;
 use http::Uri;
 
 use super::estimator::{Listening, address};
-use super::serve::LogFormat;
+use super::process::{OwnClusterArgs, ProcessArgs};
 use crowsnest_agent::agent::{self, Config, Rotation, SecretName};
 use crowsnest_cli::duration::duration;
 
@@ -31,24 +30,16 @@ pub(crate) enum Secret {
     after_help = "Examples:\n  crowsnest agent --cluster-name m1 --control-plane-kubeconfig /etc/crowsnest/kubeconfig\n  crowsnest agent --cluster-name m1 --control-plane-kubeconfig cp.kubeconfig --kubeconfig ~/.kube/config --context m1"
 )]
 pub(crate) struct AgentArgs {
-    /// Settings in a file: YAML with these flags' names as keys. Flags and environment go before it
-    #[arg(long, env = "CROWSNEST_CONFIG", value_name = "FILE")]
-    pub(crate) config: Option<PathBuf>,
-    /// Name of this cluster in the fleet
-    #[arg(long, env = "CROWSNEST_CLUSTER_NAME", value_name = "NAME")]
-    pub(crate) cluster_name: ClusterName,
+    #[command(flatten)]
+    pub(crate) process: ProcessArgs,
+    #[command(flatten)]
+    pub(crate) cluster: OwnClusterArgs,
     /// Kubeconfig of the control plane
     #[arg(long, env = "CROWSNEST_CONTROL_PLANE_KUBECONFIG", visible_alias = "karmada-kubeconfig", value_name = "FILE")]
     pub(crate) control_plane_kubeconfig: PathBuf,
     /// Context of that kubeconfig
     #[arg(long, env = "CROWSNEST_CONTROL_PLANE_CONTEXT", visible_alias = "karmada-context", value_name = "NAME")]
     pub(crate) control_plane_context: Option<String>,
-    /// Kubeconfig of this cluster [default: the service account of the pod it runs in]
-    #[arg(long, env = "CROWSNEST_KUBECONFIG", value_name = "FILE")]
-    pub(crate) kubeconfig: Option<PathBuf>,
-    /// Context of that kubeconfig
-    #[arg(long, env = "CROWSNEST_CONTEXT", value_name = "NAME", requires = "kubeconfig")]
-    pub(crate) context: Option<String>,
     /// This cluster's API server as its certificate names it; the Cluster says so [default: the kubeconfig's]
     #[arg(long, env = "CROWSNEST_CLUSTER_API_ENDPOINT", value_name = "URL", value_parser = crowsnest_members::credentials::parse_endpoint)]
     pub(crate) cluster_api_endpoint: Option<Uri>,
@@ -73,9 +64,6 @@ pub(crate) struct AgentArgs {
     /// Address of /metrics, 0 for none
     #[arg(long, env = "CROWSNEST_METRICS_BIND_ADDRESS", value_name = "ADDRESS", default_value = "0", value_parser = address)]
     pub(crate) metrics_bind_address: Listening,
-    /// How log lines look on standard error
-    #[arg(long, env = "CROWSNEST_LOG_FORMAT", value_enum, default_value = "text", value_name = "FORMAT")]
-    pub(crate) log_format: LogFormat,
     #[command(flatten)]
     pub(crate) rotation: RotationArgs,
 }
@@ -126,11 +114,11 @@ impl AgentArgs {
     fn config(self) -> anyhow::Result<Config> {
         let report = self.reported().map_err(anyhow::Error::msg)?;
         Ok(Config {
-            cluster_name: self.cluster_name,
+            cluster_name: self.cluster.cluster_name,
             control_plane_kubeconfig: self.control_plane_kubeconfig,
             control_plane_context: self.control_plane_context,
-            kubeconfig: self.kubeconfig,
-            context: self.context,
+            kubeconfig: self.cluster.kubeconfig,
+            context: self.cluster.context,
             cluster_api_endpoint: self.cluster_api_endpoint,
             cluster_namespace: self.cluster_namespace,
             cluster_provider: self.cluster_provider,

@@ -7,12 +7,11 @@ use std::time::Duration;
 
 use clap::Args;
 use crowsnest_api::estimator::{PORT, SERVICE_PREFIX};
-use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_controllers::estimator::{EstimatorError, EstimatorOptions, Estimators};
 use crowsnest_plan::gates::Gates;
 
 use super::keep;
-use super::serve::LogFormat;
+use super::process::{OwnClusterArgs, ProcessArgs};
 use crowsnest_agent::estimator::{self, Config, TlsFiles};
 
 #[derive(Debug, Args)]
@@ -20,18 +19,10 @@ use crowsnest_agent::estimator::{self, Config, TlsFiles};
     after_help = "Examples:\n  crowsnest estimator --cluster-name m1 --kubeconfig m1.kubeconfig --grpc-auth-cert-file tls.crt --grpc-auth-key-file tls.key --grpc-client-ca-file ca.crt"
 )]
 pub(crate) struct EstimatorArgs {
-    /// Settings in a file: YAML with these flags' names as keys. Flags and environment go before it
-    #[arg(long, env = "CROWSNEST_CONFIG", value_name = "FILE")]
-    pub(crate) config: Option<PathBuf>,
-    /// Name of the cluster in the fleet
-    #[arg(long, env = "CROWSNEST_CLUSTER_NAME", value_name = "NAME")]
-    pub(crate) cluster_name: ClusterName,
-    /// Kubeconfig of the cluster [default: the service account of the pod it runs in]
-    #[arg(long, env = "CROWSNEST_KUBECONFIG", value_name = "FILE")]
-    pub(crate) kubeconfig: Option<PathBuf>,
-    /// Context of that kubeconfig
-    #[arg(long, env = "CROWSNEST_CONTEXT", value_name = "NAME", requires = "kubeconfig")]
-    pub(crate) context: Option<String>,
+    #[command(flatten)]
+    pub(crate) process: ProcessArgs,
+    #[command(flatten)]
+    pub(crate) cluster: OwnClusterArgs,
     /// Port of the gRPC service, on all addresses
     #[arg(long, env = "CROWSNEST_SERVER_PORT", value_name = "PORT", default_value_t = PORT)]
     pub(crate) server_port: u16,
@@ -58,9 +49,6 @@ pub(crate) struct EstimatorArgs {
     /// Address of /healthz and /readyz, 0 for none
     #[arg(long, env = "CROWSNEST_HEALTH_PROBE_BIND_ADDRESS", value_name = "ADDRESS", default_value = ":10351", value_parser = address)]
     pub(crate) health_probe_bind_address: Listening,
-    /// How log lines look on standard error
-    #[arg(long, env = "CROWSNEST_LOG_FORMAT", value_enum, default_value = "text", value_name = "FORMAT")]
-    pub(crate) log_format: LogFormat,
 }
 
 /// Where to listen, if anywhere.
@@ -87,9 +75,9 @@ impl EstimatorArgs {
         let client_ca = self.grpc_client_ca_file.filter(|_| !self.insecure_skip_grpc_client_verify);
         let files = self.grpc_auth_cert_file.zip(self.grpc_auth_key_file);
         Config {
-            cluster_name: self.cluster_name,
-            kubeconfig: self.kubeconfig,
-            context: self.context,
+            cluster_name: self.cluster.cluster_name,
+            kubeconfig: self.cluster.kubeconfig,
+            context: self.cluster.context,
             server_port: self.server_port,
             tls: files.map(|(certificate, key)| TlsFiles { certificate, key, client_ca }),
             feature_gates: self.feature_gates,

@@ -7,6 +7,7 @@ use clap::{FromArgMatches, Parser, Subcommand};
 use crowsnest_cli::Verb;
 use crowsnest_cli::output::terminal;
 use line::{complete, environment, help, man, settings, spelling};
+use process::LogFormat;
 
 mod adapter;
 pub(crate) mod agent;
@@ -26,6 +27,7 @@ pub(crate) mod member;
 pub(crate) mod migrate;
 pub(crate) mod oidc;
 pub(crate) mod place;
+pub(crate) mod process;
 mod register;
 pub(crate) mod serve;
 pub(crate) mod sim;
@@ -119,19 +121,19 @@ impl Cli {
     /// Whether log lines are JSON.
     pub(crate) fn logs_json(&self) -> bool {
         let format = match &self.command {
-            Command::Serve(args) => args.log_format,
-            Command::Agent(args) => args.log_format,
-            Command::Estimator(args) => args.log_format,
-            _ => serve::LogFormat::Text,
+            Command::Serve(args) => args.process.log_format,
+            Command::Agent(args) => args.process.log_format,
+            Command::Estimator(args) => args.process.log_format,
+            _ => LogFormat::Text,
         };
-        format == serve::LogFormat::Json
+        format == LogFormat::Json
     }
 
     /// Whether traces are made, where they go, and the command's name there.
     pub(crate) fn traces(&self) -> Option<(&tracing::TracingArgs, &'static str)> {
         match &self.command {
-            Command::Up(args) => Some((&args.tracing, "up")),
-            Command::Serve(args) => Some((&args.tracing, "serve")),
+            Command::Up(args) => Some((&args.parts.tracing, "up")),
+            Command::Serve(args) => Some((&args.parts.tracing, "serve")),
             _ => None,
         }
     }

@@ -13,14 +13,10 @@ use crowsnest_cli::data_dir::default_data_dir;
 use crowsnest_controllers::runtime;
 use crowsnest_index::{IndexOptions, PostgresOptions, StoreOptions};
 
-use super::adapter::AdapterArgs;
-use super::controllers::ControllerArgs;
-use super::edge::{EdgeArgs, WebhookArgs};
+use super::edge::WebhookArgs;
 use super::estimator::{Listening, address};
-use super::keep::{self, KeepArgs};
-use super::oidc::{OidcArgs, SignInArgs};
-use super::tracing::TracingArgs;
-use super::ui::UiArgs;
+use super::keep;
+use super::process::{PartArgs, ProcessArgs};
 use crowsnest_runtime::leader_election::Times;
 use crowsnest_serve::{Config, LeaderElection};
 
@@ -51,13 +47,6 @@ impl From<RoleArg> for Role {
             RoleArg::All => Self::All,
         }
     }
-}
-
-/// How log lines look.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum LogFormat {
-    Text,
-    Json,
 }
 
 /// Where the cache keeps its records: a URL that may have a password in it, and so is never printed.
@@ -100,9 +89,8 @@ impl fmt::Debug for DatabaseUrl {
     after_help = "Examples:\n  crowsnest serve --kubeconfig karmada-apiserver.config --db postgres://crowsnest@db/crowsnest\n  crowsnest serve --config /etc/crowsnest/serve.yaml --roles webhook"
 )]
 pub(crate) struct ServeArgs {
-    /// Settings in a file: YAML with these flags' names as keys. Flags and environment go before it
-    #[arg(long, env = "CROWSNEST_CONFIG", value_name = "FILE")]
-    pub(crate) config: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) process: ProcessArgs,
     /// Kubeconfig of the control plane [default: the service account of the pod it runs in]
     #[arg(long, env = "CROWSNEST_KUBECONFIG", value_name = "FILE")]
     pub(crate) kubeconfig: Option<PathBuf>,
@@ -152,35 +140,18 @@ pub(crate) struct ServeArgs {
     /// Address of the web UI, 0 for none; plain HTTP on loopback, else HTTPS
     #[arg(long, env = "CROWSNEST_UI_LISTEN", value_name = "ADDRESS", default_value = "127.0.0.1:7080", value_parser = address)]
     pub(crate) ui_listen: Listening,
-    #[command(flatten)]
-    pub(crate) adapter: AdapterArgs,
     /// Let Clusters' endpoints and proxies be loopback and link-local addresses
     #[arg(long, env = "CROWSNEST_ALLOW_LOCAL_ENDPOINTS")]
     pub(crate) allow_local_endpoints: bool,
     /// How long to go on serving, no longer ready, before stopping: until nobody sends anything here any more
     #[arg(long, env = "CROWSNEST_SHUTDOWN_DELAY_DURATION", default_value = "0s", value_name = "DURATION", value_parser = keep::duration)]
     pub(crate) shutdown_delay_duration: Duration,
-    /// How log lines look on standard error
-    #[arg(long, env = "CROWSNEST_LOG_FORMAT", value_enum, default_value = "text", value_name = "FORMAT")]
-    pub(crate) log_format: LogFormat,
     #[command(flatten)]
     pub(crate) leading: LeadingArgs,
     #[command(flatten)]
-    pub(crate) controllers: ControllerArgs,
-    #[command(flatten)]
-    pub(crate) keep: KeepArgs,
-    #[command(flatten)]
-    pub(crate) edge: EdgeArgs,
-    #[command(flatten)]
     pub(crate) webhooks: WebhookArgs,
     #[command(flatten)]
-    pub(crate) oidc: OidcArgs,
-    #[command(flatten)]
-    pub(crate) sign_in: SignInArgs,
-    #[command(flatten)]
-    pub(crate) ui: UiArgs,
-    #[command(flatten)]
-    pub(crate) tracing: TracingArgs,
+    pub(crate) parts: PartArgs,
 }
 
 /// Which of several processes steers. Named as the flags of Karmada's components.
@@ -231,8 +202,8 @@ impl ServeArgs {
         if let StoreOptions::Postgres(options) = &mut store {
             (options.connections, options.replica) = (self.db_connections, Some(replica.to_owned()));
         }
-        self.keep.backend.check()?;
-        Ok(IndexOptions { store, ..self.keep.options(folder.unwrap_or_default()) })
+        self.parts.keep.backend.check()?;
+        Ok(IndexOptions { store, ..self.parts.keep.options(folder.unwrap_or_default()) })
     }
 
     fn config(self) -> anyhow::Result<Config> {
@@ -250,16 +221,16 @@ impl ServeArgs {
             metrics_bind_address: self.metrics_bind_address.0,
             health_probe_bind_address: self.health_probe_bind_address.0,
             ui_listen: self.ui_listen.0,
-            metrics_adapter: self.adapter.metrics_adapter,
+            metrics_adapter: self.parts.adapter.metrics_adapter,
             allow_local_endpoints: self.allow_local_endpoints,
             shutdown_delay: self.shutdown_delay_duration,
             leader_election: self.leading.config(),
-            controllers: self.controllers.read(runtime::Config::default())?,
-            api: self.edge.config(),
+            controllers: self.parts.controllers.read(runtime::Config::default())?,
+            api: self.parts.edge.config(),
             webhook_clients: self.webhooks.config(),
-            oidc: self.oidc.read()?,
-            sign_in: self.sign_in.config(),
-            ui: self.ui.config(),
+            oidc: self.parts.oidc.read()?,
+            sign_in: self.parts.sign_in.config(),
+            ui: self.parts.ui.config(),
         })
     }
 }

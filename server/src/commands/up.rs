@@ -12,14 +12,8 @@ use crowsnest_controllers::runtime;
 use crowsnest_members::Rights;
 use crowsnest_sim::load::Load;
 
-use super::adapter::AdapterArgs;
-use super::controllers::ControllerArgs;
-use super::edge::EdgeArgs;
-use super::keep::KeepArgs;
-use super::oidc::{OidcArgs, SignInArgs};
 use super::place::PlaceArgs;
-use super::tracing::TracingArgs;
-use super::ui::UiArgs;
+use super::process::PartArgs;
 use crowsnest_cli::rights::RightsArgs;
 use crowsnest_up::Config;
 
@@ -100,26 +94,12 @@ pub(crate) struct UpArgs {
     #[command(flatten)]
     pub(crate) rights: RightsArgs,
     #[command(flatten)]
-    pub(crate) adapter: AdapterArgs,
-    #[command(flatten)]
-    pub(crate) controllers: ControllerArgs,
-    #[command(flatten)]
-    pub(crate) keep: KeepArgs,
-    #[command(flatten)]
-    pub(crate) edge: EdgeArgs,
-    #[command(flatten)]
-    pub(crate) oidc: OidcArgs,
-    #[command(flatten)]
-    pub(crate) sign_in: SignInArgs,
-    #[command(flatten)]
-    pub(crate) ui: UiArgs,
-    #[command(flatten)]
-    pub(crate) tracing: TracingArgs,
+    pub(crate) parts: PartArgs,
 }
 
 impl UpArgs {
     fn config(self) -> anyhow::Result<Config> {
-        self.keep.backend.check()?;
+        self.parts.keep.backend.check()?;
         let is_conformance = self.profile == Some(Profile::Conformance);
         let standard = if is_conformance { runtime::Config::conformance() } else { runtime::Config::default() };
         let simulated = match self.members {
@@ -140,13 +120,13 @@ impl UpArgs {
             listen: self.listen,
             ui_listen: self.ui_listen,
             load: self.load,
-            metrics_adapter: self.adapter.metrics_adapter,
-            controllers: self.controllers.read(standard)?,
-            cache: self.keep.options(PathBuf::new()),
-            api: self.edge.config(),
-            oidc: self.oidc.read()?,
-            sign_in: self.sign_in.config(),
-            ui: self.ui.config(),
+            metrics_adapter: self.parts.adapter.metrics_adapter,
+            controllers: self.parts.controllers.read(standard)?,
+            cache: self.parts.keep.options(PathBuf::new()),
+            api: self.parts.edge.config(),
+            oidc: self.parts.oidc.read()?,
+            sign_in: self.parts.sign_in.config(),
+            ui: self.parts.ui.config(),
         })
     }
 }
