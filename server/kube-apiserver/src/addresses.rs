@@ -6,13 +6,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crowsnest_apimachinery::names::Gvr;
 use crowsnest_apimachinery::request::options::{DeleteOptions, WriteOptions};
 use crowsnest_apimachinery::status::{ApiResult, Reason};
 use crowsnest_builtin::RANGE;
 use crowsnest_registry::authz::bootstrap::{loopback, loopback_options};
 use crowsnest_registry::error::Error;
 use crowsnest_registry::object::{Object, time};
-use crowsnest_registry::resource::{Gvr, ResourceRef};
+use crowsnest_registry::resource::ResourceRef;
 use crowsnest_registry::storage::{ChangeKind, ResourceKey};
 use crowsnest_registry::strategy::RequestContext;
 use crowsnest_registry::{Change, Edit, Registry};

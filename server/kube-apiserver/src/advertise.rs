@@ -6,9 +6,9 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use crowsnest_apimachinery::names::Gvr;
 use crowsnest_apimachinery::status::{ApiResult, Reason};
 use crowsnest_registry::authz::bootstrap::{loopback, loopback_options};
-use crowsnest_registry::resource::Gvr;
 use crowsnest_registry::{Change, Edit, Registry};
 use serde_json::{Value, json};
 

@@ -22,7 +22,8 @@ use crowsnest_registry::authz::{Authorizer, EscalationGuard, aggregate, bootstra
 use crowsnest_registry::catalog::Catalog;
 use crowsnest_registry::error::{Error, Result};
 use crowsnest_registry::lifecycle::NamespaceLifecycle;
-use crowsnest_registry::resource::{Gvr, ResourceInfo};
+use crowsnest_apimachinery::names::Gvr;
+use crowsnest_registry::resource::ResourceInfo;
 use crowsnest_registry::storage::{Durability, Journal, Limits, MemoryJournal, SqliteJournal, Store};
 use parking_lot::Mutex;
 use tokio::net::TcpListener;

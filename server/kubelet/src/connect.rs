@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use axum::body::Body;
+use crowsnest_apimachinery::names::Gvr;
 use crowsnest_apimachinery::request::options::ListOptions;
 use crowsnest_apimachinery::status::{ApiError, ApiResult, Reason};
 use crowsnest_registry::Registry;
 use crowsnest_registry::connect::{Connect, ConnectRequest};
-use crowsnest_registry::resource::Gvr;
 use http::{Response, StatusCode, Uri, header};
 use jiff::Timestamp;
 use serde_json::Value;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow};
-use crowsnest_registry::resource::Gvr;
+use crowsnest_apimachinery::names::Gvr;
 use crowsnest_registry::storage::ResourceKey;
 use crowsnest_sim::member::Member;
 use http::Request;

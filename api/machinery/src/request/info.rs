@@ -4,6 +4,7 @@ use http::Method;
 use percent_encoding::percent_decode_str;
 
 use super::query::Query;
+use crate::names::Gvr;
 use crate::selector::FieldSelector;
 
 /// Resource that a path names.
@@ -65,6 +66,12 @@ pub struct RequestInfo {
     pub rest: String,
     /// See [`Operation::unserved`].
     pub unserved: Option<Unserved>,
+}
+
+impl From<&RequestInfo> for Gvr {
+    fn from(info: &RequestInfo) -> Self {
+        Self::new(&info.group, &info.version, &info.resource)
+    }
 }
 
 /// Subresources of the resource `namespaces`, as opposed to resources in a namespace.

@@ -5,7 +5,8 @@
 
 use std::sync::Arc;
 
-use crowsnest_registry::resource::{Gvr, ResourceInfo, ScalePaths, Subresource};
+use crowsnest_apimachinery::names::Gvr;
+use crowsnest_registry::resource::{ResourceInfo, ScalePaths, Subresource};
 use crowsnest_schema::table::Printer;
 
 mod allocate;
@@ -95,7 +96,7 @@ fn add_subresource(parent: &mut ResourceInfo, line: &'static str) {
             let (group, version) = api.split_once('/').unwrap_or(("", api));
             (group.to_owned(), version.to_owned(), kind)
         }
-        None => (parent.gvr.group.clone(), parent.gvr.version.clone(), kind),
+        None => (parent.gvr.group.to_string(), parent.gvr.version.to_string(), kind),
     };
     if name == "scale" {
         parent.scale = Some(ScalePaths {

@@ -7,8 +7,9 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use crate::resource::{Gvr, ResourceInfo, ResourceRef};
+use crate::resource::{ResourceInfo, ResourceRef};
 use crate::storage::ResourceKey;
+use crowsnest_apimachinery::names::Gvr;
 
 /// One state of the catalog.
 #[derive(Debug, Clone, Default)]
@@ -32,7 +33,7 @@ impl Served {
     }
 
     pub fn serves(&self, group: &str, version: &str) -> bool {
-        self.iter().any(|r| r.gvr.group == group && r.gvr.version == version)
+        self.iter().any(|r| *r.gvr.group == *group && *r.gvr.version == *version)
     }
 
     /// The resource of a kind.
@@ -49,9 +50,9 @@ impl Served {
     pub fn preferred(&self) -> Vec<ResourceRef> {
         let mut chosen: BTreeMap<(&str, &str), &ResourceRef> = BTreeMap::new();
         for resource in self.iter() {
-            let key = (resource.gvr.group.as_str(), resource.gvr.resource.as_str());
+            let key = (&*resource.gvr.group, &*resource.gvr.resource);
             let slot = chosen.entry(key).or_insert(resource);
-            if resource.gvr.version == resource.storage_version {
+            if *resource.gvr.version == *resource.storage_version {
                 *slot = resource;
             }
         }
@@ -102,13 +103,13 @@ impl Catalog {
 
     /// Removes every version of a resource.
     pub fn remove(&self, group: &str, resource: &str) {
-        self.edit(|served| served.retain(|gvr, _| gvr.group != group || gvr.resource != resource));
+        self.edit(|served| served.retain(|gvr, _| *gvr.group != *group || *gvr.resource != *resource));
     }
 
     /// Replaces every version of a resource in one step; watchers of the catalog see no gap.
     pub fn replace(&self, group: &str, resource: &str, with: Vec<ResourceInfo>) {
         self.edit(|served| {
-            served.retain(|gvr, _| gvr.group != group || gvr.resource != resource);
+            served.retain(|gvr, _| *gvr.group != *group || *gvr.resource != *resource);
             for resource in with {
                 served.insert(resource.gvr.clone(), Arc::new(resource));
             }

@@ -164,7 +164,7 @@ pub fn check_preconditions(group: &str, kind: &str, options: &DeleteOptions, liv
 }
 
 fn decide(resource: &ResourceRef, now: jiff::Timestamp, options: &DeleteOptions, live: &Value) -> Decision {
-    let core = |plural: &str| resource.gvr.group.is_empty() && resource.gvr.resource == plural;
+    let core = |plural: &str| resource.gvr.group.is_empty() && *resource.gvr.resource == *plural;
     let mut object = live.clone();
     let wanted = finalizers(resource, options, live);
     let changed = wanted != live.finalizers();
@@ -254,16 +254,13 @@ fn mark(object: &mut Value, now: jiff::Timestamp, grace: i64) {
 
 /// Kinds whose dependents stay when nobody says what to do with them, as they did before there was a collector.
 fn leaves_dependents(resource: &ResourceRef) -> bool {
-    matches!(
-        (resource.gvr.group.as_str(), resource.gvr.resource.as_str()),
-        ("batch", "jobs") | ("", "replicationcontrollers")
-    )
+    matches!((&*resource.gvr.group, &*resource.gvr.resource), ("batch", "jobs") | ("", "replicationcontrollers"))
 }
 
 /// What is said to who deletes a job without telling what becomes of its pods.
 fn warning(resource: &ResourceRef, options: &DeleteOptions) -> Option<&'static str> {
     let untold = options.propagation.is_none() && options.orphan_dependents.is_none();
-    (untold && resource.gvr.resource == "jobs" && leaves_dependents(resource)).then_some(
+    (untold && &*resource.gvr.resource == "jobs" && leaves_dependents(resource)).then_some(
         "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning",
     )
 }

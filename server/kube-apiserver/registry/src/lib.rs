@@ -39,9 +39,10 @@ use crate::catalog::Catalog;
 use crate::connect::Connect;
 use crate::error::Error;
 use crate::object::Object;
-use crate::resource::{Gvr, ResourceRef};
+use crate::resource::ResourceRef;
 use crate::storage::{ObjectKey, Recent, Record, ResourceKey, Store};
 use crate::strategy::Allocators;
+use crowsnest_apimachinery::names::Gvr;
 
 pub use delete::Deleted;
 pub use list::parse_version;
@@ -165,7 +166,7 @@ impl Registry {
 
     /// The form an object is stored in.
     pub(crate) async fn encode(&self, resource: &ResourceRef, object: &Value) -> ApiResult<crate::storage::Body> {
-        let stored = Gvr { version: resource.storage_version.clone(), ..resource.gvr.clone() }.api_version();
+        let stored = Gvr { version: resource.storage_version.as_str().into(), ..resource.gvr.clone() }.api_version();
         if object["apiVersion"] == stored.as_str() {
             return crate::storage::Body::encode(object).map_err(storage_error);
         }
@@ -192,7 +193,7 @@ impl Registry {
 
     /// The same of an object that is not written; its version stays what it is.
     pub(crate) async fn as_if_stored(&self, resource: &ResourceRef, object: Value) -> ApiResult<Value> {
-        if resource.storage_version == resource.gvr.version {
+        if *resource.storage_version == *resource.gvr.version {
             return Ok(as_read(resource, object));
         }
         let body = self.encode(resource, &object).await?;
@@ -251,7 +252,7 @@ impl Registry {
     }
 
     pub(crate) fn allocators(&self, resource: &ResourceRef) -> Option<Arc<dyn Allocators>> {
-        self.allocators.read().get(&(resource.gvr.group.clone(), resource.gvr.resource.clone())).cloned()
+        self.allocators.read().get(&(resource.gvr.group.to_string(), resource.gvr.resource.to_string())).cloned()
     }
 }
 

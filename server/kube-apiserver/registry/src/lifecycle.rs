@@ -11,8 +11,8 @@ use parking_lot::Mutex;
 use crate::Registry;
 use crate::admission::{Admission, Mutation, Operation};
 use crate::object::Object;
-use crate::resource::Gvr;
 use crate::storage::Revision;
+use crowsnest_apimachinery::names::Gvr;
 
 /// Namespaces that cannot be deleted.
 const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
@@ -50,7 +50,7 @@ impl NamespaceLifecycle {
 #[async_trait]
 impl Admission for NamespaceLifecycle {
     async fn mutate(&self, Mutation { attributes: a, object, .. }: Mutation<'_>) -> ApiResult<()> {
-        let namespaces = a.resource.gvr.group.is_empty() && a.resource.gvr.resource == "namespaces";
+        let namespaces = a.resource.gvr.group.is_empty() && &*a.resource.gvr.resource == "namespaces";
         if namespaces && a.operation == Operation::Delete && IMMORTAL.contains(&a.name) {
             return Err(ApiError::forbidden("", "namespaces", a.name, "this namespace may not be deleted"));
         }

@@ -222,7 +222,7 @@ pub(crate) fn check_fields(resource: &ResourceRef, fields: &FieldSelector) -> Ap
             continue;
         }
         let custom = resource.strategy.schema().is_some_and(|s| s.name.is_none());
-        let job = resource.gvr.group == "batch" && resource.kind == "Job";
+        let job = &*resource.gvr.group == "batch" && resource.kind == "Job";
         return Err(ApiError::bad_request(if job {
             format!("field label {path:?} not supported for Job")
         } else if known.is_empty() && !custom {

@@ -5,36 +5,10 @@
 
 use std::sync::Arc;
 
-use crowsnest_apimachinery::request::RequestInfo;
+use crowsnest_apimachinery::names::Gvr;
 use crowsnest_schema::table::Printer;
 
 use crate::strategy::StrategyRef;
-
-/// `group/version, resource=plural`.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Gvr {
-    /// Empty for core.
-    pub group: String,
-    pub version: String,
-    pub resource: String,
-}
-
-impl From<&RequestInfo> for Gvr {
-    fn from(info: &RequestInfo) -> Self {
-        Self::new(&info.group, &info.version, &info.resource)
-    }
-}
-
-impl Gvr {
-    pub fn new(group: &str, version: &str, resource: &str) -> Self {
-        Self { group: group.into(), version: version.into(), resource: resource.into() }
-    }
-
-    /// `v1` or `apps/v1`.
-    pub fn api_version(&self) -> String {
-        if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
-    }
-}
 
 /// One subresource and what discovery says of it.
 #[derive(Debug, Clone, PartialEq, Eq)]

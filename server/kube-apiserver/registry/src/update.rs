@@ -389,7 +389,7 @@ fn check_name(object: &Value, name: &str) -> ApiResult<()> {
 fn check_uid(resource: &ResourceRef, name: &str, change: &Change, live: &Value, new: &Value) -> ApiResult<()> {
     let (group, plural) = (&resource.gvr.group, &resource.gvr.resource);
     if matches!(change, Change::Replace(_)) && !new.uid().is_empty() && new.uid() != live.uid() {
-        let registry = if group.is_empty() { plural.clone() } else { format!("{group}/{plural}") };
+        let registry = if group.is_empty() { plural.to_string() } else { format!("{group}/{plural}") };
         let place = crate::storage::ObjectKey::new(live.namespace(), name);
         let why = format!(
             "StorageError: invalid object, Code: 4, Key: /registry/{registry}/{place}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {}, UID in object meta: {}",
@@ -452,7 +452,7 @@ pub(crate) fn ready_to_go(resource: &ResourceRef, object: &Value) -> bool {
     object.is_deleting()
         && object.finalizers().is_empty()
         && object.grace_period().unwrap_or(0) == 0
-        && (resource.gvr.resource != "namespaces"
+        && (&*resource.gvr.resource != "namespaces"
             || !resource.gvr.group.is_empty()
             || object["spec"]["finalizers"].as_array().is_none_or(Vec::is_empty))
 }

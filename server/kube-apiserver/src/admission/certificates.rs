@@ -29,7 +29,8 @@ pub struct CertificateSubjectRestriction;
 
 fn concerns(a: &Attributes<'_>, operation: Operation, subresource: &str) -> bool {
     let of = &a.resource.gvr;
-    a.operation == operation && of.group == GROUP && of.resource == REQUESTS && a.ctx.subresource == subresource
+    let names_request = &*of.group == GROUP && &*of.resource == REQUESTS;
+    names_request && a.operation == operation && a.ctx.subresource == subresource
 }
 
 fn forbidden(a: &Attributes<'_>, why: String) -> ApiError {

@@ -28,7 +28,7 @@ fn limited(a: &Attributes<'_>) -> bool {
     if !a.resource.gvr.group.is_empty() || !a.ctx.subresource.is_empty() {
         return false;
     }
-    match a.resource.gvr.resource.as_str() {
+    match &*a.resource.gvr.resource {
         "pods" => a.operation == Operation::Create,
         "persistentvolumeclaims" => matches!(a.operation, Operation::Create | Operation::Update),
         _ => false,
@@ -40,7 +40,7 @@ impl Admission for LimitRanger {
     async fn mutate(&self, Mutation { attributes: a, object, .. }: Mutation<'_>) -> ApiResult<()> {
         if let Some(object) = object
             && limited(a)
-            && a.resource.gvr.resource == "pods"
+            && &*a.resource.gvr.resource == "pods"
         {
             for range in self.ranges(&a.ctx.namespace) {
                 fill(&range, object);
@@ -52,7 +52,7 @@ impl Admission for LimitRanger {
     async fn validate(&self, Validation { attributes: a, object, .. }: Validation<'_>) -> ApiResult<()> {
         let Some(object) = object.filter(|_| limited(a)) else { return Ok(()) };
         for range in self.ranges(&a.ctx.namespace) {
-            let mut violations = match a.resource.gvr.resource.as_str() {
+            let mut violations = match &*a.resource.gvr.resource {
                 "pods" => check_pod(&range, object),
                 _ => check_claim(&range, object),
             };

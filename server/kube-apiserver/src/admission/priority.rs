@@ -5,12 +5,12 @@
 use std::sync::{Arc, Weak};
 
 use async_trait::async_trait;
+use crowsnest_apimachinery::names::Gvr;
 use crowsnest_apimachinery::status::{ApiError, ApiResult, Reason};
 use crowsnest_registry::Registry;
 use crowsnest_registry::admission::{Admission, Mutation, Operation, Validation};
 use crowsnest_registry::authz::bootstrap::{loopback, loopback_options};
 use crowsnest_registry::object::Object;
-use crowsnest_registry::resource::Gvr;
 use crowsnest_registry::storage::{ResourceKey, Revision};
 use parking_lot::RwLock;
 use serde_json::{Value, json};

@@ -1,8 +1,9 @@
 //! What webhooks and policies need to know around a write: its namespace, the other versions of its resource, its objects in them.
 
+use crowsnest_apimachinery::names::Gvr;
 use crowsnest_registry::Registry;
 use crowsnest_registry::admission::Attributes;
-use crowsnest_registry::resource::{Gvr, ResourceRef};
+use crowsnest_registry::resource::ResourceRef;
 use crowsnest_registry::storage::{ObjectKey, ResourceKey};
 use serde_json::Value;
 
@@ -20,7 +21,7 @@ pub fn equivalents(registry: &Registry, a: &Attributes<'_>) -> Vec<Gvr> {
     let served = registry.catalog.served();
     // Events are the same in two groups.
     let same = |r: &&ResourceRef| {
-        r.gvr.resource == own.resource && r.storage_group == a.resource.storage_group && r.gvr != *own
+        *r.gvr.resource == *own.resource && r.storage_group == a.resource.storage_group && r.gvr != *own
     };
     served.iter().filter(same).map(|r| r.gvr.clone()).collect()
 }

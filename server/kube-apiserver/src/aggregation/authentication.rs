@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use crowsnest_apimachinery::names::Gvr;
 use crowsnest_apimachinery::request::options::WriteOptions;
 use crowsnest_apimachinery::status::{ApiResult, Reason};
-use crowsnest_registry::resource::Gvr;
 use crowsnest_registry::{Change, Edit, Registry};
 use serde_json::{Value, json};
 

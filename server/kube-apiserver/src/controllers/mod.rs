@@ -20,7 +20,8 @@ use std::time::Duration;
 use crowsnest_apimachinery::status::ApiResult;
 use crowsnest_registry::Registry;
 use crowsnest_registry::error::Error;
-use crowsnest_registry::resource::{Gvr, ResourceRef};
+use crowsnest_apimachinery::names::Gvr;
+use crowsnest_registry::resource::ResourceRef;
 
 use crate::ApiServer;
 use crate::admission::accounts::ServiceAccounts;

@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crowsnest_apimachinery::names::Gvr;
 use crowsnest_apimachinery::request::options::{DeleteOptions, WriteOptions};
 use crowsnest_apimachinery::status::{ApiResult, Reason};
 use crowsnest_registry::authz::bootstrap::loopback;
 use crowsnest_registry::error::Error;
-use crowsnest_registry::resource::{Gvr, ResourceInfo, ResourceRef};
+use crowsnest_registry::resource::{ResourceInfo, ResourceRef};
 use crowsnest_registry::storage::ResourceKey;
 use crowsnest_registry::strategy::RequestContext;
 use crowsnest_registry::{Change, Edit, Registry};
@@ -232,7 +233,7 @@ impl Controller {
     async fn delete_objects(&self, view: Definition<'_>) -> ApiResult<usize> {
         let table = ResourceKey::new(view.group(), view.plural());
         let served = self.registry.catalog.served();
-        let version = served.iter().find(|r| r.gvr.group == view.group() && r.gvr.resource == view.plural());
+        let version = served.iter().find(|r| &*r.gvr.group == view.group() && &*r.gvr.resource == view.plural());
         let records = self.registry.store.records(&table, "");
         let Some(resource) = version.cloned() else { return Ok(records.len()) };
         for record in &records {

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use crowsnest_apimachinery::field::FieldError;
+use crowsnest_apimachinery::names::Gvr;
 use crowsnest_apimachinery::names::format::dns1123_subdomain;
 use crowsnest_apimachinery::status::ApiResult;
-use crowsnest_registry::resource::{Gvr, ResourceInfo, ScalePaths, Subresource};
+use crowsnest_registry::resource::{ResourceInfo, ScalePaths, Subresource};
 use crowsnest_registry::strategy::{RequestContext, Strategy, reset_by_status, unconverted};
 use crowsnest_schema::SchemaRef;
 use crowsnest_schema::apply::VersionSchemas;

@@ -67,7 +67,7 @@ fn priority(group: &str) -> i64 {
 
 /// Every group but core as `APIGroupDiscovery`, together with those served `elsewhere`: by priority, then name.
 pub(super) fn groups(served: &Served, elsewhere: Vec<RankedGroup>) -> Vec<Value> {
-    let names: BTreeSet<&str> = served.iter().map(|r| r.gvr.group.as_str()).filter(|g| !g.is_empty()).collect();
+    let names: BTreeSet<&str> = served.iter().map(|r| &*r.gvr.group).filter(|g| !g.is_empty()).collect();
     let own = names.into_iter().map(|name| RankedGroup { priority: priority(name), group: discovery(served, name) });
     let mut all: Vec<RankedGroup> = own.chain(elsewhere).collect();
     let name = |ranked: &RankedGroup| ranked.group["metadata"]["name"].as_str().unwrap_or_default().to_owned();
@@ -82,7 +82,7 @@ pub(super) fn core(served: &Served) -> Vec<Value> {
 
 fn discovery(served: &Served, group: &str) -> Value {
     let mut versions: BTreeMap<_, Vec<&ResourceRef>> = BTreeMap::new();
-    for resource in served.iter().filter(|r| r.gvr.group == group) {
+    for resource in served.iter().filter(|r| *r.gvr.group == *group) {
         versions.entry(version_order(&resource.gvr.version)).or_default().push(resource);
     }
     let versions: Vec<Value> = versions
@@ -122,7 +122,7 @@ fn aggregated(resource: &ResourceRef) -> Value {
 
 /// Group and version are left empty when they are the resource's own; custom resources name theirs.
 fn kind(resource: &ResourceRef, kind: &str, group: &str, version: &str) -> Value {
-    let own = group == resource.gvr.group && version == resource.gvr.version;
+    let own = *group == *resource.gvr.group && *version == *resource.gvr.version;
     let custom = resource.strategy.schema().is_none_or(|s| s.name.is_none());
     if own && !custom {
         return json!({"group": "", "version": "", "kind": kind});
@@ -166,7 +166,7 @@ pub(super) fn group(groups: &[Value], name: &str) -> Option<Value> {
 /// `APIResourceList` of one group and version.
 pub(super) fn resources(served: &Served, group: &str, version: &str) -> Option<Value> {
     let mut entries = Vec::new();
-    for resource in served.iter().filter(|r| r.gvr.group == group && r.gvr.version == version) {
+    for resource in served.iter().filter(|r| *r.gvr.group == *group && *r.gvr.version == *version) {
         entries.push(legacy(resource));
         entries.extend(resource.subresources.iter().map(|s| legacy_subresource(resource, s)));
     }
@@ -209,9 +209,7 @@ fn legacy_subresource(resource: &ResourceRef, subresource: &Subresource) -> Valu
         "name": format!("{}/{}", resource.gvr.resource, subresource.name), "singularName": "",
         "namespaced": resource.namespaced, "kind": subresource.kind, "verbs": subresource.verbs,
     });
-    if (subresource.group.as_str(), subresource.version.as_str())
-        != (resource.gvr.group.as_str(), resource.gvr.version.as_str())
-    {
+    if (subresource.group.as_str(), subresource.version.as_str()) != (&*resource.gvr.group, &*resource.gvr.version) {
         entry["group"] = subresource.group.clone().into();
         entry["version"] = subresource.version.clone().into();
     }

@@ -107,7 +107,7 @@ impl Discovery {
         match documents::resources(&served, group, version) {
             Some(document) => plain(request, Offer::Resources, &document),
             // Groups of definitions have no routes of their own.
-            None if group.is_empty() || served.iter().any(|of| of.gvr.group == group && !of.is_custom()) => {
+            None if group.is_empty() || served.iter().any(|of| *of.gvr.group == *group && !of.is_custom()) => {
                 respond::error(&ApiError::unknown_resource())
             }
             None => not_found(),

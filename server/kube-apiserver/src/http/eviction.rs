@@ -1,11 +1,12 @@
 //! Evictions: deletes of pods that disruption budgets may forbid.
 
+use crowsnest_apimachinery::names::Gvr;
 use crowsnest_apimachinery::request::options::{DeleteOptions, WriteOptions};
 use crowsnest_apimachinery::selector::Selector;
 use crowsnest_apimachinery::status::{ApiError, ApiResult, Cause, Details, Reason};
 use crowsnest_registry::delete::check_preconditions;
 use crowsnest_registry::object::{Object, time};
-use crowsnest_registry::resource::{Gvr, ResourceRef};
+use crowsnest_registry::resource::ResourceRef;
 use crowsnest_registry::strategy::RequestContext;
 use crowsnest_registry::{Change, Edit};
 use serde_json::{Value, json};

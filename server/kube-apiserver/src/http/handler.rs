@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
+use crowsnest_apimachinery::names::Gvr;
 use crowsnest_apimachinery::names::format::path_segment;
 use crowsnest_apimachinery::request::options::{DeleteOptions, ListOptions, WriteOptions};
 use crowsnest_apimachinery::request::{Query, RequestInfo, RequestPath, Unserved};
@@ -15,7 +16,7 @@ use crowsnest_apiserver::negotiate::{Accepted, Encoding, Offer, Shape};
 use crowsnest_registry::admission::{Attributes, Operation};
 use crowsnest_registry::object::Object;
 use crowsnest_registry::patch::Patch;
-use crowsnest_registry::resource::{Gvr, ResourceRef};
+use crowsnest_registry::resource::ResourceRef;
 use crowsnest_registry::strategy::RequestContext;
 use crowsnest_registry::{Change, Deleted};
 use crowsnest_schema::table::ListMeta;
@@ -146,7 +147,7 @@ async fn serve(call: &mut Call, request: Request) -> ApiResult<Response> {
     let Some(resource) = call.api.registry.catalog.get(&Gvr::from(info.as_ref())) else {
         // Groups of definitions come and go: outside the built-in ones an unknown path is no API at all.
         let served = call.api.registry.catalog.served();
-        let mut own = served.iter().filter(|r| r.gvr.group == info.group);
+        let mut own = served.iter().filter(|r| *r.gvr.group == *info.group);
         return match own.any(|r| !r.is_custom()) {
             true => Err(ApiError::unknown_resource()),
             false => Ok(respond::text(404, "404 page not found\n")),
@@ -248,7 +249,7 @@ async fn create(call: &mut Call, resource: &ResourceRef, request: Request) -> Ap
     let ctx = call.context(options.dry_run);
     let mut object = body::object(resource, &bytes, encoding, &options, &mut call.warnings)?;
     call.requested(&object);
-    let binds = resource.gvr.group.is_empty() && resource.gvr.resource == "bindings";
+    let binds = resource.gvr.group.is_empty() && &*resource.gvr.resource == "bindings";
     if crowsnest_registry::authz::review::is_review(resource) {
         crowsnest_registry::create::begin(resource, &ctx, &mut object, &options, &mut call.warnings, false)?;
         admit(call, resource, &ctx, &mut object, &options).await?;
@@ -371,7 +372,7 @@ async fn delete_options(call: &Call, request: Request) -> ApiResult<DeleteOption
 /// Kinds whose DELETE answers with the object even when it is gone at once.
 fn returns_object(resource: &ResourceRef) -> bool {
     matches!(
-        (resource.gvr.group.as_str(), resource.gvr.resource.as_str()),
+        (&*resource.gvr.group, &*resource.gvr.resource),
         (
             "",
             "pods"
@@ -400,7 +401,7 @@ async fn delete(call: &mut Call, resource: &ResourceRef, request: Request) -> Ap
         Deleted::Gone(object) => {
             let mut details = json!({"name": name, "kind": resource.gvr.resource, "uid": object["metadata"]["uid"]});
             if !resource.gvr.group.is_empty() {
-                details["group"] = resource.gvr.group.clone().into();
+                details["group"] = (&*resource.gvr.group).into();
             }
             let status =
                 json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details});

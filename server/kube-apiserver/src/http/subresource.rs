@@ -2,6 +2,7 @@
 
 use axum::extract::Request;
 use crowsnest_apimachinery::field::FieldError;
+use crowsnest_apimachinery::names::Gvr;
 use crowsnest_apimachinery::rbac::Action;
 use crowsnest_apimachinery::request::options::WriteOptions;
 use crowsnest_apimachinery::status::{ApiError, ApiResult};
@@ -10,7 +11,7 @@ use crowsnest_apiserver::negotiate::Shape;
 use crowsnest_registry::admission::{Attributes, Operation};
 use crowsnest_registry::connect::ConnectRequest;
 use crowsnest_registry::object::{Object, time};
-use crowsnest_registry::resource::{Gvr, ResourceInfo, ResourceRef, Subresource};
+use crowsnest_registry::resource::{ResourceInfo, ResourceRef, Subresource};
 use crowsnest_registry::strategy::RequestContext;
 use crowsnest_registry::{Change, Edit, scale_of};
 use crowsnest_schema::decode::Expected;
@@ -279,7 +280,7 @@ async fn unreachable(call: &Call, resource: &ResourceRef) -> ApiResult<Response>
 fn check_session(call: &Call, resource: &ResourceRef) -> ApiResult<()> {
     let info = &call.info;
     let is_session = ["exec", "attach", "portforward"].contains(&info.subresource.as_str());
-    if !is_session || resource.gvr.resource != "pods" || info.verb == "create" {
+    if !is_session || &*resource.gvr.resource != "pods" || info.verb == "create" {
         return Ok(());
     }
     let right = Action::Resource {

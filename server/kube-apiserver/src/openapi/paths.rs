@@ -223,7 +223,7 @@ impl Path<'_> {
             "deletecollection" => "deleteCollection",
             other => other,
         };
-        let group: String = match self.resource.gvr.group.as_str() {
+        let group: String = match &*self.resource.gvr.group {
             "" => "Core".into(),
             group => capital(group.split('.').next().unwrap_or_default()),
         };

@@ -4,8 +4,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crowsnest_apimachinery::names::Gvr;
 use crowsnest_registry::Registry;
-use crowsnest_registry::resource::{Gvr, ResourceRef};
+use crowsnest_registry::resource::ResourceRef;
 use crowsnest_registry::storage::{Body, Expect, ObjectKey, Revision, Write};
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};

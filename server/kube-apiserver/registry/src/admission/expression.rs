@@ -235,8 +235,8 @@ impl Inputs<'_> {
 pub fn asker(judge: &Arc<dyn Judge>, a: &Attributes<'_>) -> (Asker, Action) {
     let action = Action::Resource {
         verb: String::new(),
-        group: a.resource.gvr.group.clone(),
-        resource: a.resource.gvr.resource.clone(),
+        group: a.resource.gvr.group.to_string(),
+        resource: a.resource.gvr.resource.to_string(),
         subresource: a.ctx.subresource.clone(),
         namespace: if a.resource.namespaced { a.ctx.namespace.clone() } else { String::new() },
         name: a.name.to_owned(),

@@ -72,7 +72,9 @@ impl<'a> Attributes<'a> {
 
     /// A write of the objects themselves, not of a subresource.
     pub fn is(&self, group: &str, resource: &str) -> bool {
-        self.resource.gvr.group == group && self.resource.gvr.resource == resource && self.ctx.subresource.is_empty()
+        *self.resource.gvr.group == *group
+            && *self.resource.gvr.resource == *resource
+            && self.ctx.subresource.is_empty()
     }
 }
 

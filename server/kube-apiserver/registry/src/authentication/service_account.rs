@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 
 use crate::Registry;
 use crate::object::{Object, time};
-use crate::resource::Gvr;
 use crate::storage::{ObjectKey, ResourceKey};
 use crate::strategy::RequestContext;
+use crowsnest_apimachinery::names::Gvr;
 
 /// Issuer of tokens kept in Secrets.
 pub const LEGACY_ISSUER: &str = "kubernetes/serviceaccount";

@@ -10,9 +10,9 @@ use crate::authz::GROUP;
 use crate::authz::bootstrap::{loopback, loopback_options};
 use crate::authz::escalation::aggregated_rules;
 use crate::object::Object;
-use crate::resource::Gvr;
 use crate::storage::ResourceKey;
 use crate::{Change, Edit, Registry};
+use crowsnest_apimachinery::names::Gvr;
 
 /// Follows ClusterRoles until cancelled.
 pub async fn run(registry: Arc<Registry>, cancelled: CancellationToken) {

@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 use crate::authz::GROUP;
 use crate::authz::default_roles::{Repair, default_objects, repair};
 use crate::object::Object;
-use crate::resource::Gvr;
 use crate::strategy::RequestContext;
 use crate::{Change, Edit, Registry};
+use crowsnest_apimachinery::names::Gvr;
 use crowsnest_apimachinery::request::options::{DeleteOptions, WriteOptions};
 
 /// A context of the server itself.

@@ -81,7 +81,7 @@ impl EscalationGuard {
 
     /// A role grants what it says; one that aggregates may come to grant anything.
     fn check_role(&self, a: &Attributes<'_>, object: &Value) -> ApiResult<()> {
-        let plural = a.resource.gvr.resource.as_str();
+        let plural = &*a.resource.gvr.resource;
         // The name of the path, of which what is created by POST has none.
         let name = if is_post(a) { "" } else { a.name };
         if self.may(a, "escalate", GROUP, plural, name) || a.old.is_some_and(|old| only_collected(old, object)) {
@@ -191,7 +191,7 @@ fn parameters(registry: &Registry, kind: &Value) -> Action {
         of => of.split_once('/').map_or("", |(group, _)| group).to_owned(),
     };
     let served = registry.catalog.served();
-    let resource = served.by_kind(api_version, kind).map_or_else(all, |resource| resource.gvr.resource.clone());
+    let resource = served.by_kind(api_version, kind).map_or_else(all, |resource| resource.gvr.resource.to_string());
     let (subresource, namespace, name) = Default::default();
     Action::Resource { verb: "get".into(), group, resource, subresource, namespace, name }
 }
@@ -207,10 +207,10 @@ fn everything() -> Vec<PolicyRule> {
 #[async_trait]
 impl Admission for EscalationGuard {
     async fn guard(&self, a: &Attributes<'_>, object: &Value) -> ApiResult<()> {
-        if a.resource.gvr.group != GROUP {
+        if *a.resource.gvr.group != *GROUP {
             return Ok(());
         }
-        match a.resource.gvr.resource.as_str() {
+        match &*a.resource.gvr.resource {
             "roles" | "clusterroles" => self.check_role(a, object),
             "rolebindings" | "clusterrolebindings" => self.check_binding(a, object),
             _ => Ok(()),
@@ -218,7 +218,7 @@ impl Admission for EscalationGuard {
     }
 
     async fn validate(&self, Validation { attributes: a, object, .. }: Validation<'_>) -> ApiResult<()> {
-        match object.filter(|_| a.operation != Operation::Delete && a.resource.gvr.group == admission::GROUP) {
+        match object.filter(|_| a.operation != Operation::Delete && *a.resource.gvr.group == *admission::GROUP) {
             Some(object) => self.check_parameters(a, object),
             None => Ok(()),
         }

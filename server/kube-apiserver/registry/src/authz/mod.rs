@@ -109,8 +109,8 @@ impl CreateReview for Authorizer {
     fn check_create(&self, resource: &ResourceRef, ctx: &RequestContext, name: &str) -> ApiResult<()> {
         let right = Action::Resource {
             verb: "create".into(),
-            group: resource.gvr.group.clone(),
-            resource: resource.gvr.resource.clone(),
+            group: resource.gvr.group.to_string(),
+            resource: resource.gvr.resource.to_string(),
             subresource: ctx.subresource.clone(),
             namespace: ctx.namespace.clone(),
             name: name.to_owned(),

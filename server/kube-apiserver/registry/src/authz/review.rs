@@ -18,7 +18,7 @@ const METADATA: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 
 /// True for what is answered and never stored.
 pub fn is_review(resource: &ResourceRef) -> bool {
-    matches!(resource.gvr.group.as_str(), "authorization.k8s.io" | "authentication.k8s.io")
+    matches!(&*resource.gvr.group, "authorization.k8s.io" | "authentication.k8s.io")
 }
 
 impl Authorizer {
@@ -30,7 +30,7 @@ impl Authorizer {
         resource: &ResourceRef,
         object: &Value,
     ) -> Option<ApiResult<Value>> {
-        let answer = match (resource.gvr.group.as_str(), resource.kind.as_str()) {
+        let answer = match (&*resource.gvr.group, resource.kind.as_str()) {
             ("authorization.k8s.io", "SelfSubjectAccessReview") => self.access(object, Kind::Own, ctx.user.clone(), ""),
             ("authorization.k8s.io", "SubjectAccessReview") => self.access(object, Kind::Anyone, subject(object), ""),
             ("authorization.k8s.io", "LocalSubjectAccessReview") => {

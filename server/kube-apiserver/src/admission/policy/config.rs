@@ -1,9 +1,9 @@
 //! Policies and their bindings as this server reads them: parsed once per change.
 
+use crowsnest_apimachinery::names::Gvr;
 use crowsnest_apimachinery::selector::Selector;
 use crowsnest_registry::admission::Attributes;
 use crowsnest_registry::admission::expression::Expression;
-use crowsnest_registry::resource::Gvr;
 use serde_json::Value;
 
 use crate::admission::webhook::config::{RuleWithOperations, parse_conditions, parse_rule, parse_selectors};

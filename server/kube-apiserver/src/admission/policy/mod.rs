@@ -19,11 +19,11 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
 use arc_swap::ArcSwap;
+use crowsnest_apimachinery::names::Gvr;
 use crowsnest_cel::authorizer::Judge;
 use crowsnest_registry::Registry;
 use crowsnest_registry::admission::Attributes;
 use crowsnest_registry::object::Object;
-use crowsnest_registry::resource::Gvr;
 use crowsnest_registry::storage::{ResourceKey, Revision};
 use serde_json::Value;
 

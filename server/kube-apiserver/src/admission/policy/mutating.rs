@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use crowsnest_apimachinery::names::Gvr;
 use crowsnest_apimachinery::status::{ApiError, ApiResult, Cause};
 use crowsnest_cel::authorizer::Judge;
 use crowsnest_cel::{Budget, with_base};
@@ -10,7 +11,6 @@ use crowsnest_registry::Registry;
 use crowsnest_registry::admission::expression::{self, Inputs};
 use crowsnest_registry::admission::{Admission, Attributes, Mutation};
 use crowsnest_registry::object::Object;
-use crowsnest_registry::resource::Gvr;
 use crowsnest_schema::SchemaRef;
 use crowsnest_schema::set::SchemaSet;
 use serde_json::Value;

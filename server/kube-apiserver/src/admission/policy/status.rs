@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
+use crowsnest_apimachinery::names::Gvr;
 use crowsnest_apimachinery::status::ApiResult;
 use crowsnest_registry::authz::bootstrap::{loopback, loopback_options};
 use crowsnest_registry::object::Object;
-use crowsnest_registry::resource::Gvr;
 use crowsnest_registry::storage::ResourceKey;
 use crowsnest_registry::strategy::RequestContext;
 use crowsnest_registry::{Change, Edit, Registry};

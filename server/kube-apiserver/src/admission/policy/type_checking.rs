@@ -3,11 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crowsnest_apimachinery::names::Gvr;
 use crowsnest_cel::json::escape_field;
 use crowsnest_cel::typing::{Names, Objects, Type, check};
 use crowsnest_registry::admission::expression::{Reads, names};
 use crowsnest_registry::catalog::Served;
-use crowsnest_registry::resource::Gvr;
 use crowsnest_schema::{Schema, Type as SchemaType};
 use serde_json::{Value, json};
 

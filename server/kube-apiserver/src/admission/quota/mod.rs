@@ -13,7 +13,7 @@ use crowsnest_apimachinery::quantity::{Format, Quantity};
 use crowsnest_apimachinery::request::options::WriteOptions;
 use crowsnest_apimachinery::status::{ApiError, ApiResult};
 use crowsnest_registry::admission::{Admission, Attributes, Operation, Validation};
-use crowsnest_registry::resource::Gvr;
+use crowsnest_apimachinery::names::Gvr;
 use crowsnest_registry::storage::ResourceKey;
 use crowsnest_registry::{Change, Edit, Registry};
 use serde_json::{Value, json};
@@ -42,7 +42,7 @@ impl Admission for ResourceQuota {
         if quotas.is_empty() {
             return Ok(());
         }
-        let (group, resource) = (a.resource.gvr.group.as_str(), a.resource.gvr.resource.as_str());
+        let (group, resource) = (&*a.resource.gvr.group, &*a.resource.gvr.resource);
         let mut wanted = usage(group, resource, object);
         if let Some(old) = a.old {
             for (name, amount) in usage(group, resource, old) {

@@ -1,8 +1,8 @@
 //! Which webhooks and policies a request goes to. Pure.
 
+use crowsnest_apimachinery::names::Gvr;
 use crowsnest_apimachinery::selector::Selector;
 use crowsnest_registry::admission::{Attributes, Operation};
-use crowsnest_registry::resource::Gvr;
 use serde_json::Value;
 
 use super::config::RuleWithOperations;
@@ -15,9 +15,9 @@ pub struct Matched {
 
 /// Never sent to webhooks, nor judged by policies: a broken one could not be mended otherwise.
 pub fn exempt(gvr: &Gvr) -> bool {
-    gvr.group == "admissionregistration.k8s.io"
+    &*gvr.group == "admissionregistration.k8s.io"
         && matches!(
-            gvr.resource.as_str(),
+            &*gvr.resource,
             "validatingwebhookconfigurations"
                 | "mutatingwebhookconfigurations"
                 | "validatingadmissionpolicies"
@@ -80,7 +80,7 @@ pub struct Selectors {
 /// Evaluates the label selectors. `namespace` is the namespace object of a namespaced request.
 pub fn selectors(selectors: &Selectors, a: &Attributes<'_>, object: Option<&Value>, namespace: Option<&Value>) -> bool {
     let labels = |object: Option<&Value>| object.and_then(|o| o.pointer("/metadata/labels")).cloned();
-    let is_namespace = a.resource.gvr.group.is_empty() && a.resource.gvr.resource == "namespaces";
+    let is_namespace = a.resource.gvr.group.is_empty() && &*a.resource.gvr.resource == "namespaces";
     let by_namespace = if selectors.namespaces.is_empty() {
         true
     } else if is_namespace {

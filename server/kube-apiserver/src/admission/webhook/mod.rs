@@ -13,13 +13,13 @@ use std::sync::{Arc, Weak};
 
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
+use crowsnest_apimachinery::names::Gvr;
 use crowsnest_apimachinery::status::{ApiError, ApiResult, Details, Reason};
 use crowsnest_cel::authorizer::Judge;
 use crowsnest_cel::with_base;
 use crowsnest_registry::Registry;
 use crowsnest_registry::admission::expression::{self, Inputs};
 use crowsnest_registry::admission::{Admission, Attributes, Mutation, Operation, Validation};
-use crowsnest_registry::resource::Gvr;
 use crowsnest_registry::storage::{ResourceKey, Revision};
 use serde_json::Value;
 

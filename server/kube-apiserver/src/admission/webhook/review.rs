@@ -1,7 +1,7 @@
 //! AdmissionReview: the request a webhook gets and the answer it gives. Pure.
 
+use crowsnest_apimachinery::names::Gvr;
 use crowsnest_registry::admission::{Attributes, Operation};
-use crowsnest_registry::resource::Gvr;
 use crowsnest_schema::decode::decode_value;
 use crowsnest_schema::patch::go_kind;
 use crowsnest_schema::set::SchemaSet;
@@ -46,7 +46,7 @@ pub fn request(a: &Attributes<'_>, gvr: &Gvr, uid: &str, object: Option<&Value>,
     put("namespace", if a.resource.namespaced { &a.ctx.namespace } else { "" });
     put("subResource", &a.ctx.subresource);
     put("requestSubResource", &a.ctx.subresource);
-    let namespaces = own.group.is_empty() && own.resource == "namespaces";
+    let namespaces = own.group.is_empty() && &*own.resource == "namespaces";
     if namespaces {
         put("namespace", a.name);
     }

@@ -10,7 +10,8 @@ use crowsnest_component_base::client_errors::api_error;
 use crowsnest_registry::Registry;
 use crowsnest_registry::authz::bootstrap::loopback;
 use crowsnest_registry::object::Object;
-use crowsnest_registry::resource::{Gvr, ResourceRef};
+use crowsnest_apimachinery::names::Gvr;
+use crowsnest_registry::resource::ResourceRef;
 use http::Method;
 use http::header::CONTENT_TYPE;
 use jiff::{SignedDuration, Timestamp};
@@ -38,7 +39,7 @@ impl Source {
     }
 
     fn is_pods(&self) -> bool {
-        matches!((self.gvr().group.as_str(), self.gvr().resource.as_str()), ("", "pods"))
+        matches!((&*self.gvr().group, &*self.gvr().resource), ("", "pods"))
     }
 }
 
