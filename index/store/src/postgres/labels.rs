@@ -60,10 +60,7 @@ impl PostgresStore {
              key = $2 AND ($3::text IS NULL OR value = $3)) ORDER BY namespace, name"
         );
         let query = sqlx::query(AssertSqlSafe(sql)).bind(id).bind(label).bind(value);
-        let rows = self.rows("cannot look up a label", query).await?;
-        if self.catalog.name_of(id).is_some_and(|(_, kind)| kind.is_empty()) && !rows.is_empty() {
-            self.read_collections().await?;
-        }
+        let rows = self.rows_of("cannot look up a label", id, query).await?;
         rows.iter().map(|row| self.catalog.record_of(row, id)).collect()
     }
 }

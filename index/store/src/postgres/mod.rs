@@ -124,6 +124,15 @@ impl PostgresStore {
         }
     }
 
+    /// Rows of a collection, whose kind is known then: another replica may have stored it since the collections were read.
+    async fn rows_of(&self, what: &str, id: i64, query: Query<'_, Postgres, PgArguments>) -> Result<Vec<PgRow>, Error> {
+        let rows = self.rows(what, query).await?;
+        if self.catalog.name_of(id).is_some_and(|(_, kind)| kind.is_empty()) && !rows.is_empty() {
+            self.read_collections().await?;
+        }
+        Ok(rows)
+    }
+
     async fn one(&self, what: &str, query: Query<'_, Postgres, PgArguments>) -> Result<Option<PgRow>, Error> {
         Ok(self.rows(what, query).await?.into_iter().next())
     }
@@ -232,10 +241,7 @@ impl Store for PostgresStore {
         let query = sqlx::query(AssertSqlSafe(reach.sql())).bind(id).bind(&reach.namespace).bind(&reach.name);
         let query = query.bind(reach.rows);
         let query = if let Some(labels) = &reach.labels { query.bind(labels) } else { query };
-        let rows = self.rows("cannot list records", query).await?;
-        if self.catalog.name_of(id).is_some_and(|(_, kind)| kind.is_empty()) && !rows.is_empty() {
-            self.read_collections().await?;
-        }
+        let rows = self.rows_of("cannot list records", id, query).await?;
         reach.gather(rows.iter().map(|row| self.catalog.record_of(row, id)), keep)
     }
 
