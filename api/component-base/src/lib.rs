@@ -1,5 +1,5 @@
 //! Mechanisms that every component needs, whatever it serves: retries, kubeconfig files, TLS of outgoing requests, bodies of
-//! bounded size, client metrics and spans.
+//! bounded size, owned tasks, client metrics and spans.
 //!
 //! This crate knows no kind of Karmada.
 
@@ -10,4 +10,5 @@ pub mod metrics;
 pub mod requests;
 pub mod retry;
 pub mod spans;
+pub mod tasks;
 pub mod tls;

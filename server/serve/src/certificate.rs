@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use crowsnest_apiserver::authn::{Credentials, Serving};
+use crowsnest_component_base::tasks::Tasks;
 use crowsnest_process::reload::{Reloader, Reloads};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Secret;
@@ -14,7 +15,6 @@ use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::watch_object;
 use tokio_util::sync::CancellationToken;
 
-use super::tasks::Tasks;
 use crowsnest_install::SYSTEM_NAMESPACE;
 use crowsnest_install::serving::{SECRET, credentials};
 

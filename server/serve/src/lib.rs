@@ -9,7 +9,6 @@ mod config;
 mod contact;
 mod probes;
 mod shortcut;
-mod tasks;
 mod upstream;
 
 use std::process::ExitCode;
@@ -21,6 +20,7 @@ use crowsnest_api::role::Role;
 use crowsnest_apiserver::audit::log::Writer;
 use crowsnest_apiserver::authn::{Oidc, Serving};
 use crowsnest_component_base::retry::{Backoff, Delays};
+use crowsnest_component_base::tasks::Tasks;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -46,7 +46,6 @@ use crowsnest_runtime::steering::Steers;
 use crowsnest_ui::Ui;
 use crowsnest_ui::oidc::{Client, SignIn};
 use probes::{Phase, Probes};
-use tasks::Tasks;
 
 /// Between two tries of what has to work before anything else can; twice as long each time.
 const AGAIN: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(10));

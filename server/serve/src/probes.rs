@@ -10,11 +10,11 @@ use axum::extract::State;
 use axum::response::Response;
 use axum::routing::get;
 use crowsnest_component_base::metrics::Series;
+use crowsnest_component_base::tasks::Tasks;
 use http::StatusCode;
 use tokio::sync::watch;
 
 use crate::contact::Contact;
-use crate::tasks::Tasks;
 use crowsnest_aggregated::request::middleware::Edge;
 use crowsnest_aggregated::search_crowsnest_io::cache;
 use crowsnest_runtime::roles::Roles;
