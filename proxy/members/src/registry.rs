@@ -11,6 +11,7 @@ use arc_swap::ArcSwap;
 use crowsnest_api::cluster::Cluster;
 use crowsnest_apimachinery::names::{ClusterName, NamespacedName};
 use crowsnest_component_base::requests::Requests;
+use crowsnest_component_base::tasks::Tasks;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use k8s_openapi::api::core::v1::Secret;
@@ -20,8 +21,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{broadcast, watch};
-use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 /// Readers that fall this far behind are told every member again.
 const CHANGE_BUFFER: usize = 1024;
@@ -90,8 +89,7 @@ struct Inner {
     changes: broadcast::Sender<MemberChange>,
     tunnels: Tunnels,
     health: watch::Sender<Result<(), String>>,
-    stop: CancellationToken,
-    tasks: TaskTracker,
+    tasks: Tasks,
 }
 
 impl Fleet {
@@ -102,16 +100,20 @@ impl Fleet {
         let mut healthy = fleet.inner.health.subscribe();
         let inner = Arc::clone(&fleet.inner);
         let keeper = Keeper::new(inner, options.clone());
-        fleet.inner.tasks.spawn(keeper.run());
-        let first = tokio::time::timeout(options.start_timeout, healthy.wait_for(Result::is_ok)).await;
-        match first {
-            Ok(Ok(_)) => Ok(fleet),
-            Ok(Err(_)) | Err(_) => {
-                let reason = fleet.inner.health.borrow().clone().err().unwrap_or_default();
-                fleet.stop().await;
-                Err(Error::WatchEnded { what: "Clusters", reason })
-            }
+        fleet.inner.tasks.keep("registry of members", keeper.run());
+        let first = tokio::time::timeout(options.start_timeout, healthy.wait_for(Result::is_ok));
+        let is_listed = tokio::select! {
+            // A list that is in counts, also when the task died right after it.
+            biased;
+            first = first => matches!(first, Ok(Ok(_))),
+            _ = fleet.inner.tasks.death() => false,
+        };
+        if is_listed {
+            return Ok(fleet);
         }
+        let reason = fleet.ready().err().unwrap_or_default();
+        fleet.stop().await;
+        Err(Error::WatchEnded { what: "Clusters", reason })
     }
 
     /// A fleet that watches nothing and stays empty: for benchmarks and for roles without members.
@@ -122,8 +124,7 @@ impl Fleet {
             changes: broadcast::Sender::new(CHANGE_BUFFER),
             tunnels: Tunnels::default(),
             health: watch::Sender::new(Ok(())),
-            stop: CancellationToken::new(),
-            tasks: TaskTracker::new(),
+            tasks: Tasks::default(),
         };
         Self { inner: Arc::new(inner) }
     }
@@ -187,14 +188,15 @@ impl Fleet {
 
     /// False with a reason while the registry does not follow the control plane.
     pub fn ready(&self) -> Result<(), String> {
-        self.inner.health.borrow().clone()
+        match self.inner.tasks.deaths().as_slice() {
+            [] => self.inner.health.borrow().clone(),
+            deaths => Err(deaths.join("; ")),
+        }
     }
 
     /// Ends the watches and the tunnels and waits for them.
     pub async fn stop(&self) {
-        self.inner.stop.cancel();
-        self.inner.tasks.close();
-        self.inner.tasks.wait().await;
+        self.inner.tasks.stop().await;
         self.inner.tunnels.stop().await;
     }
 }
@@ -216,7 +218,7 @@ impl MemberChanges {
             }
             let received = tokio::select! {
                 received = self.receiver.recv() => received,
-                () = self.fleet.inner.stop.cancelled() => return None,
+                () = self.fleet.inner.tasks.stopping().cancelled() => return None,
             };
             match received {
                 Ok(MemberChange::Left(member)) => {
@@ -293,12 +295,9 @@ impl Keeper {
     }
 
     async fn run(mut self) {
-        let stop = self.inner.stop.clone();
+        let stop = self.inner.tasks.stopping().clone();
         while let Some(Some(heard)) = stop.run_until_cancelled(self.streams.next()).await {
             self.hear(heard);
-        }
-        if !stop.is_cancelled() {
-            let _ = self.inner.health.send_replace(Err("the watch on Clusters ended".to_owned()));
         }
     }
 
@@ -472,3 +471,6 @@ where
         })
         .boxed()
 }
+
+#[cfg(test)]
+mod tests;

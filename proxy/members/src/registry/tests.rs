@@ -1,0 +1,34 @@
+use super::*;
+use http::{Request, Response};
+use kube::client::Body;
+use serde_json::json;
+use std::convert::Infallible;
+
+/// A control plane without Clusters, the answer to whose list or watch panics where it is awaited: in the keeper.
+fn control_plane(panics_on_watch: bool) -> Client {
+    let service = tower::service_fn(move |request: Request<Body>| async move {
+        let is_watch = request.uri().query().is_some_and(|query| query.contains("watch="));
+        assert!(is_watch != panics_on_watch, "on purpose");
+        let list = json!({"kind": "ClusterList", "apiVersion": "cluster.karmada.io/v1alpha1",
+            "metadata": {"resourceVersion": "1"}, "items": []});
+        Ok::<_, Infallible>(Response::new(Body::from(list.to_string().into_bytes())))
+    });
+    Client::new(service, "default")
+}
+
+const DEATH: &str = "registry of members: the task has died";
+
+#[tokio::test]
+async fn a_panic_before_the_first_list_fails_the_start() {
+    let started = Fleet::start(control_plane(false), FleetOptions::default()).await;
+    let error = started.err().expect("no fleet without a list").to_string();
+    assert!(error.contains(DEATH), "{error}");
+}
+
+#[tokio::test]
+async fn a_panic_after_the_first_list_makes_the_fleet_unready() {
+    let fleet = Fleet::start(control_plane(true), FleetOptions::default()).await.unwrap();
+    assert_eq!(fleet.inner.tasks.death().await, DEATH);
+    assert_eq!(fleet.ready(), Err(DEATH.to_owned()));
+    fleet.stop().await;
+}
