@@ -102,7 +102,7 @@ async fn listen(server: &ApiServer, requests: &Requests, stop: &CancellationToke
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
     let (serving, counted, stop) = (server.clone(), requests.counted(server), stop.clone());
-    server.spawn(async move {
+    server.spawn("the listener", async move {
         serving.serve_beside(counted, listener, stop).await.expect("served until stopped");
     });
     format!("https://{address}")
@@ -335,7 +335,7 @@ async fn serve_definitions(server: &ApiServer) {
     let outbound = Arc::new(Outbound::new(Arc::new(ClusterServices::new(&registry)), None));
     let client = Arc::new(WebhookClient::new(outbound));
     let controller = Controller::start(registry, client).await.expect("definitions are served");
-    server.spawn(controller.run(server.stopped()));
+    server.spawn("CustomResourceDefinitions", controller.run(server.stopped()));
 }
 
 pub fn definition() -> Resource {

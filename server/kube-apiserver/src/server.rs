@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
 use axum::Router;
+use crowsnest_apimachinery::names::Gvr;
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_apiserver::audit::Auditor;
 use crowsnest_apiserver::authn::{
@@ -14,6 +15,7 @@ use crowsnest_apiserver::authn::{
 use crowsnest_apiserver::outbound::Outbound;
 use crowsnest_apiserver::serve;
 use crowsnest_builtin::ServiceAllocators;
+use crowsnest_component_base::tasks::Tasks;
 use crowsnest_component_base::tls::Identity;
 use crowsnest_registry::Registry;
 use crowsnest_registry::admission::Admission;
@@ -22,12 +24,9 @@ use crowsnest_registry::authz::{Authorizer, EscalationGuard, aggregate, bootstra
 use crowsnest_registry::catalog::Catalog;
 use crowsnest_registry::error::{Error, Result};
 use crowsnest_registry::lifecycle::NamespaceLifecycle;
-use crowsnest_apimachinery::names::Gvr;
 use crowsnest_registry::resource::ResourceInfo;
 use crowsnest_registry::storage::{Durability, Journal, Limits, MemoryJournal, SqliteJournal, Store};
-use parking_lot::Mutex;
 use tokio::net::TcpListener;
-use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::addresses;
@@ -111,11 +110,17 @@ struct Inner {
     authority: Arc<Authority>,
     serving: Arc<Serving>,
     tls: Tls,
-    tasks: Mutex<JoinSet<()>>,
-    stopped: CancellationToken,
+    tasks: Tasks,
     services: Arc<ClusterServices>,
     outbound: Arc<Outbound>,
     disabled_admission: Vec<Plugin>,
+}
+
+impl Drop for Inner {
+    /// Tasks of a server that nobody stops end with its last user.
+    fn drop(&mut self) {
+        self.tasks.stopping().cancel();
+    }
 }
 
 /// Name and files of the authority that signs only front-proxy certificates; kubeadm uses the same name.
@@ -189,7 +194,8 @@ impl ApiServer {
         };
         let store = Store::open(journal, config.history).await?;
         let registry = Arc::new(Registry::new(store, Catalog::new(config.resources)));
-        let stopped = CancellationToken::new();
+        let tasks = Tasks::default();
+        let stopped = tasks.stopping().clone();
         let (trust, clients) = (keys.trust(), keys.clients()?);
         let Keys { authority, front_proxies, signer } = keys;
         let signer = Arc::new(signer);
@@ -214,8 +220,7 @@ impl ApiServer {
                 authority: authority.clone(),
                 serving: serving.clone(),
                 tls,
-                tasks: Mutex::default(),
-                stopped: stopped.clone(),
+                tasks: tasks.clone(),
                 services,
                 outbound: outbound.clone(),
                 disabled_admission: config.disabled_admission,
@@ -230,36 +235,34 @@ impl ApiServer {
         priority::write_system_classes(&registry).await?;
         addresses::write_range(&registry).await?;
         aggregate::pass(&registry).await?;
-        {
-            let (mut tasks, names, stopped) = (server.inner.tasks.lock(), config.names, stopped.clone());
-            tasks.spawn(aggregate::run(registry.clone(), stopped.clone()));
-            tasks.spawn(addresses::run(registry.clone(), stopped.clone()));
-            tasks.spawn(policy::status::run(registry.clone(), stopped.clone()));
-            let outbound = outbound.clone();
-            tasks.spawn(async move {
-                let serves = authority.renew(&serving, &names, &stopped);
-                let presents = renew("the front proxy's certificate", &stopped, || {
-                    outbound.present(front_proxy(&front_proxies)?);
-                    Ok(())
-                });
-                tokio::join!(serves, presents);
+        server.watch_tasks(tasks.clone());
+        tasks.keep("aggregation of ClusterRoles", aggregate::run(registry.clone(), stopped.clone()));
+        // It ends at once where IPAddresses are not served.
+        tasks.run("addresses of Services", addresses::run(registry.clone(), stopped.clone()));
+        tasks.keep("status of admission policies", policy::status::run(registry.clone(), stopped.clone()));
+        let (names, presented) = (config.names, outbound.clone());
+        tasks.keep("renewal of certificates", async move {
+            let serves = authority.renew(&serving, &names, &stopped);
+            let presents = renew("the front proxy's certificate", &stopped, || {
+                presented.present(front_proxy(&front_proxies)?);
+                Ok(())
             });
-        }
+            tokio::join!(serves, presents);
+        });
         server.extend(registry, outbound, trust).await?;
         Ok(server)
     }
 
     /// Starts what lets others extend the API: definitions and aggregated servers.
     async fn extend(&self, registry: Arc<Registry>, outbound: Arc<Outbound>, trust: Trust) -> Result<()> {
-        let stopped = &self.inner.stopped;
+        let (tasks, stopped) = (&self.inner.tasks, self.inner.tasks.stopping());
         let webhooks = Arc::new(WebhookClient::new(outbound.clone()));
         let definitions = Definitions::start(registry.clone(), webhooks).await?;
         let aggregator = Aggregator::new(registry.clone(), outbound, stopped.clone())?;
         self.inner.api.add_delegate(aggregator.clone());
         authentication::publish(&registry, &trust).await?;
-        let mut tasks = self.inner.tasks.lock();
-        tasks.spawn(definitions.run(stopped.clone()));
-        tasks.spawn(aggregator.run());
+        tasks.keep("CustomResourceDefinitions", definitions.run(stopped.clone()));
+        tasks.keep("APIServices", aggregator.run());
         Ok(())
     }
 
@@ -276,8 +279,9 @@ impl ApiServer {
             Ok(())
         };
         present()?;
-        let stopped = self.inner.stopped.clone();
-        self.spawn(async move { renew("the certificate for webhooks", &stopped, present).await });
+        let stopped = self.stopped();
+        let renewal = async move { renew("the certificate for webhooks", &stopped, present).await };
+        self.spawn("renewal of the certificate for webhooks", renewal);
         Ok(certificate)
     }
 
@@ -338,7 +342,7 @@ impl ApiServer {
 
     /// The HTTP service acting as one user, without a socket.
     pub fn service(&self, user: UserInfo) -> InProcessService {
-        InProcessService::new(self.router(), user, self.inner.stopped.clone())
+        InProcessService::new(self.router(), user, self.stopped())
     }
 
     /// A kube client acting as one user, without a socket.
@@ -358,14 +362,19 @@ impl ApiServer {
         Ok(self.inner.authority.kubeconfig(&self.inner.name, server_url, &credentials))
     }
 
-    /// Runs a task that ends with the server.
-    pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        self.inner.tasks.lock().spawn(task);
+    /// Runs a task that ends with the server, at the latest. A panic makes the server unready.
+    pub fn spawn(&self, what: &'static str, task: impl Future<Output = ()> + Send + 'static) {
+        self.inner.tasks.run(what, task);
+    }
+
+    /// Makes the server unready when one of these tasks dies.
+    pub fn watch_tasks(&self, tasks: Tasks) {
+        self.inner.api.discovery.health.watch_tasks(tasks);
     }
 
     /// Cancelled when the server stops.
     pub fn stopped(&self) -> CancellationToken {
-        self.inner.stopped.clone()
+        self.inner.tasks.stopping().clone()
     }
 
     /// Makes the Service `kubernetes` lead to where this server listens.
@@ -394,7 +403,7 @@ impl ApiServer {
             self.advertise(address).await;
         }
         let io = |source| Error::Io { path: PathBuf::from(format!("{address:?}")), source };
-        let either = self.inner.stopped.child_token();
+        let either = self.stopped().child_token();
         let stop = either.clone();
         let guard = async move {
             cancelled.cancelled().await;
@@ -410,9 +419,7 @@ impl ApiServer {
     /// Ends watches and tasks, commits what is queued, closes the files.
     pub async fn stop(&self) -> Result<()> {
         self.inner.api.discovery.health.drain();
-        self.inner.stopped.cancel();
-        let mut tasks = std::mem::take(&mut *self.inner.tasks.lock());
-        while tasks.join_next().await.is_some() {}
+        self.inner.tasks.stop().await;
         self.inner.api.registry.store.close().await
     }
 }

@@ -144,13 +144,13 @@ impl Site {
         let tls = tls(security.as_ref(), &mut Reloader::new(RELOAD)).await.unwrap();
         let followed = Member::new(member.admin(), Gates::default());
         let (following, until) = (Arc::clone(&followed), stop.clone());
-        member.spawn(async move { following.run(until).await });
+        member.spawn("the estimator's member", async move { following.run(until).await });
         followed.listed().await;
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let routes = router(Arc::new(Estimator::new("m1".parse().unwrap(), followed)));
         let serving = serving::serve_grpc(listener, tls, routes, stop.clone());
-        member.spawn(serving);
+        member.spawn("the estimator", serving);
         Site { _member: member, address, files, stop }
     }
 

@@ -81,7 +81,7 @@ async fn control_plane() -> ApiServer {
     let registry = Arc::clone(server.registry());
     let outbound = Arc::new(Outbound::new(Arc::new(ClusterServices::new(&registry)), None));
     let controller = Controller::start(registry, Arc::new(WebhookClient::new(outbound))).await.unwrap();
-    server.spawn(controller.run(server.stopped()));
+    server.spawn("CustomResourceDefinitions", controller.run(server.stopped()));
     let mut definitions = crowsnest_api::crd::crds(None);
     definitions.retain(|definition| definition["spec"]["group"] == STORAGE_GROUP);
     assert_eq!(definitions.len(), 3);

@@ -17,10 +17,10 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crowsnest_apimachinery::names::Gvr;
 use crowsnest_apimachinery::status::ApiResult;
 use crowsnest_registry::Registry;
 use crowsnest_registry::error::Error;
-use crowsnest_apimachinery::names::Gvr;
 use crowsnest_registry::resource::ResourceRef;
 
 use crate::ApiServer;
@@ -42,19 +42,19 @@ pub struct Controllers {
 pub fn start(server: &ApiServer, controllers: Controllers) {
     let registry = server.registry().clone();
     let stopped = server.stopped();
-    server.spawn(namespaces::run(server.clone()));
-    server.spawn(garbage::run(registry.clone(), stopped));
-    server.spawn(tokens::run(server.clone()));
-    server.spawn(certificates::run(server.clone()));
-    server.spawn(clusterinfo::run(server.clone()));
-    server.spawn(tokencleaner::run(server.clone()));
+    server.spawn("deletion of namespaces", namespaces::run(server.clone()));
+    server.spawn("garbage collection", garbage::run(registry.clone(), stopped));
+    server.spawn("tokens of service accounts", tokens::run(server.clone()));
+    server.spawn("CertificateSigningRequests", certificates::run(server.clone()));
+    server.spawn("signature of cluster-info", clusterinfo::run(server.clone()));
+    server.spawn("expiry of bootstrap tokens", tokencleaner::run(server.clone()));
     if controllers.quotas {
-        server.spawn(quota::run(server.clone()));
+        server.spawn("usage of resource quotas", quota::run(server.clone()));
     }
     if controllers.service_accounts {
         let mut published = vec![accounts::ROOT];
         published.extend(controllers.service_certificates.then_some(accounts::SERVICE));
-        server.spawn(accounts::run(server.clone(), published));
+        server.spawn("default service accounts", accounts::run(server.clone(), published));
         server.set_admission(vec![Arc::new(ServiceAccounts::new(&registry))]);
     }
 }

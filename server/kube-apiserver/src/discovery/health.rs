@@ -3,17 +3,14 @@
 //! Checks are called as kube-apiserver calls them. Those of its start that have no part here (priority and fairness, identity
 //! leases) are left out.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crowsnest_apimachinery::request::Query;
+use crowsnest_component_base::tasks::Tasks;
 use crowsnest_registry::storage::Store;
 use parking_lot::RwLock;
 
 use crate::http::{Response, respond};
-
-/// A named check: `Err` says what is wrong.
-pub type Check = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 
 /// What a server does before it answers anybody.
 const STARTED: [&str; 13] = [
@@ -35,18 +32,19 @@ const STARTED: [&str; 13] = [
 /// See the module.
 pub struct Health {
     store: Store,
-    extra: RwLock<Vec<(String, Check)>>,
+    tasks: RwLock<Vec<Tasks>>,
     draining: AtomicBool,
 }
 
 impl Health {
     pub(super) fn new(store: Store) -> Self {
-        Self { store, extra: RwLock::default(), draining: AtomicBool::new(false) }
+        Self { store, tasks: RwLock::default(), draining: AtomicBool::new(false) }
     }
 
-    /// Adds a readiness check.
-    pub fn add(&self, name: &str, check: Check) {
-        self.extra.write().push((name.to_owned(), check));
+    /// Makes the server unready when one of these tasks dies. A dead task is a failed check of its own; there is none for live
+    /// ones, which kube-apiserver does not know.
+    pub fn watch_tasks(&self, tasks: Tasks) {
+        self.tasks.write().push(tasks);
     }
 
     /// Makes the server unready, for a shutdown.
@@ -63,7 +61,8 @@ impl Health {
         }
         checks.extend(STARTED.map(ok));
         if readiness {
-            checks.extend(self.extra.read().iter().map(|(name, check)| (name.clone(), check())));
+            let dead = self.tasks.read().iter().flat_map(Tasks::dead).collect::<Vec<_>>();
+            checks.extend(dead.into_iter().map(|what| (format!("task/{what}"), Err("the task has died".to_owned()))));
             let draining = self.draining.load(Ordering::Relaxed);
             checks.push(("shutdown".into(), if draining { Err("process is shutting down".into()) } else { Ok(()) }));
         }

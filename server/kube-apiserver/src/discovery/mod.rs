@@ -18,7 +18,7 @@ use sha2::{Digest, Sha256};
 
 use crate::http::{Api, Response, respond};
 
-pub use health::{Check, Health};
+pub use health::Health;
 
 /// The Kubernetes version this server's API is that of.
 pub const MINOR: &str = "36";
