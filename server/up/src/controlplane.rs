@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use base64::Engine;
 use crowsnest_apimachinery::user::{MASTERS, UserInfo};
 use crowsnest_apiserver::audit::Auditor;
 use crowsnest_apiserver::authn::token::Algorithm;
 use crowsnest_apiserver::authn::{Oidc, Serving};
+use crowsnest_component_base::tasks::Tasks;
 use crowsnest_kube_apiserver::admission::Plugin;
 use crowsnest_kube_apiserver::controllers::{self, Controllers};
 use crowsnest_kube_apiserver::http::InFlight;
@@ -20,9 +21,6 @@ use crowsnest_registry::storage::Durability;
 use crowsnest_sim::member::admin;
 use serde_json::Value;
 use tokio::net::TcpListener;
-use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use crowsnest_aggregated::in_process::Local;
 use crowsnest_aggregated::request::authentication::Delegated;
@@ -54,8 +52,7 @@ pub(super) struct ControlPlane {
     server: ApiServer,
     url: String,
     token: String,
-    serving: JoinHandle<crowsnest_registry::error::Result<()>>,
-    stop: CancellationToken,
+    listener: Tasks,
 }
 
 impl ControlPlane {
@@ -87,13 +84,21 @@ impl ControlPlane {
         config.names.push(address.ip().to_string());
         let server = ApiServer::start(config).await.context("starting the control plane")?;
         controllers::start(&server, Controllers::default());
-        let stop = CancellationToken::new();
         let sim = admin::routes(simulated, server.api().authenticator.clone());
-        let serving = tokio::spawn({
-            let (server, stop) = (server.clone(), stop.clone());
-            async move { server.serve_beside(sim, listener, stop).await }
+        let tasks = Tasks::default();
+        server.watch_tasks(tasks.clone());
+        let (serving, stop) = (server.clone(), tasks.stopping().clone());
+        tasks.keep("--listen", async move {
+            if let Err(error) = serving.serve_beside(sim, listener, stop).await {
+                tracing::error!(%error, "the control plane's listener failed");
+            }
         });
-        Ok(Self { server, url: format!("https://{address}"), token, serving, stop })
+        Ok(Self { server, url: format!("https://{address}"), token, listener: tasks })
+    }
+
+    /// Makes the control plane unready when one of these tasks dies.
+    pub(super) fn watch_tasks(&self, tasks: Tasks) {
+        self.server.watch_tasks(tasks);
     }
 
     pub(super) fn url(&self) -> &str {
@@ -121,7 +126,7 @@ impl ControlPlane {
         edge: Edge,
         (config, reloader): (&ApiConfig, &mut Reloader),
         (controllers, metrics_adapter): (&crowsnest_controllers::runtime::Config, bool),
-        (servers, serving): (&TaskTracker, &CancellationToken),
+        servers: &Tasks,
     ) -> anyhow::Result<()> {
         let listener = TcpListener::bind("127.0.0.1:0").await.context("listening for the aggregation layer")?;
         let port = listener.local_addr()?.port();
@@ -134,12 +139,14 @@ impl ControlPlane {
         let tls = Tls::new(Arc::clone(&own), told.authorities()?);
         let trust = Arc::new(Trust::new(tls.clone(), told));
         config.watch(reloader, &trust, vec![Arc::clone(&own), Arc::clone(self.server.serving())]).await?;
-        let (follower, stop) = (client.clone(), serving.clone());
-        servers.spawn(async move { trust.follow(follower, stop).await });
-        let stop = serving.clone();
-        let renewed = Arc::clone(&own);
-        servers.spawn(async move { authority.renew(&renewed, &names, &stop).await });
-        let hooks = self.serve_webhooks(&own, controllers, &edge, (servers, serving)).await?;
+        let stopping = servers.stopping();
+        let (follower, stop) = (client.clone(), stopping.clone());
+        servers.keep("whom the listener believes", async move { trust.follow(follower, stop).await });
+        let (renewed, stop) = (Arc::clone(&own), stopping.clone());
+        servers.keep("renewal of the listener's certificate", async move {
+            authority.renew(&renewed, &names, &stop).await;
+        });
+        let hooks = self.serve_webhooks(&own, controllers, &edge, servers).await?;
         let state = Aggregated {
             registry: &REGISTRY,
             control_plane: client.clone(),
@@ -151,7 +158,7 @@ impl ControlPlane {
         let aggregated = router(state);
         let local = Arc::new(Local(aggregated.clone()));
         self.server.services().local.mount(crowsnest_install::SYSTEM_NAMESPACE, crowsnest_install::SERVICE, local);
-        servers.spawn(serving::serve(listener, Some(tls), aggregated, serving.clone()));
+        servers.keep("aggregated APIs", serving::serve(listener, Some(tls), aggregated, stopping.clone()));
 
         let ca = self.server.authority().certificate().to_owned();
         let mut manifests: Vec<Value> = crowsnest_install::foundations();
@@ -173,7 +180,7 @@ impl ControlPlane {
         own: &Arc<Serving>,
         controllers: &crowsnest_controllers::runtime::Config,
         edge: &Edge,
-        (servers, serving): (&TaskTracker, &CancellationToken),
+        servers: &Tasks,
     ) -> anyhow::Result<String> {
         let listener = TcpListener::bind("127.0.0.1:0").await.context("listening for webhooks")?;
         let address = listener.local_addr()?.to_string();
@@ -183,15 +190,18 @@ impl ControlPlane {
         let settings = (controllers, true);
         let hooks = crowsnest_webhook::routes(self.client(), settings, &edge.metrics.admissions, Clients::Handshake);
         let routes = axum::Router::new().nest("/webhooks", hooks);
-        servers.spawn(serving::serve(listener, Some(tls), routes, serving.clone()));
+        servers.keep("webhooks", serving::serve(listener, Some(tls), routes, servers.stopping().clone()));
         Ok(format!("https://{address}/webhooks"))
     }
 
     pub(super) async fn stop(self) -> anyhow::Result<()> {
-        self.stop.cancel();
+        self.listener.stopping().cancel();
         self.server.stop().await.context("closing the control plane's storage")?;
-        self.serving.await.context("the control plane's listener died")??;
-        Ok(())
+        self.listener.stop().await;
+        match self.listener.deaths().as_slice() {
+            [] => Ok(()),
+            deaths => bail!("{}", deaths.join("; ")),
+        }
     }
 }
 

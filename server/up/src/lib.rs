@@ -21,14 +21,13 @@ use anyhow::bail;
 use crowsnest_apiserver::audit::log::Writer;
 use crowsnest_apiserver::authn::Oidc;
 use crowsnest_apiserver::authn::oidc::whole;
+use crowsnest_component_base::tasks::Tasks;
 use crowsnest_index::IndexOptions;
 use crowsnest_process::data_dir::DataDir;
 use crowsnest_process::serving::{self, bind};
 use crowsnest_process::signals::Stop;
 use crowsnest_sim::member::admin;
 use tokio::net::TcpListener;
-use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 pub use config::{ApiserverConfig, Config, MemberConfig, Members, Place};
 use controlplane::{ControlPlane, Own};
@@ -134,8 +133,7 @@ struct Fleet {
     control_plane: ControlPlane,
     members: members::Members,
     roles: Arc<Roles>,
-    servers: TaskTracker,
-    serving: CancellationToken,
+    servers: Tasks,
     audit: Option<Writer>,
     ui: SocketAddr,
     token: String,
@@ -159,8 +157,9 @@ impl Fleet {
             ControlPlane::start(dir, api, simulated.clone(), oidc.clone(), Own::new(auditor.clone())).await?;
         progress.done(&format!("control plane {}", control_plane.url()));
 
-        let servers = TaskTracker::new();
-        let serving = CancellationToken::new();
+        let servers = Tasks::default();
+        control_plane.watch_tasks(servers.clone());
+        let serving = servers.stopping();
         let roles = Arc::new(Roles::default());
         let members = members::Members::start(config, joined, dir).await?;
         simulated.get_or_init(|| members.simulated());
@@ -174,13 +173,13 @@ impl Fleet {
         let requests = edge.metrics.requests.clone();
         let trusted = (&config.api, &mut reloader);
         let settings = (&controllers, config.metrics_adapter);
-        control_plane.install(&roles, edge, trusted, settings, (&servers, &serving)).await?;
+        control_plane.install(&roles, edge, trusted, settings, &servers).await?;
         if config.is_conformance {
             // The recorded fleet's administrator.
             crowsnest_install::apply_all(&control_plane.client(), &[crowsnest_install::proxy_admin("admin")]).await?;
         }
         let seal = config.ui.seal(dir, &mut reloader).await?;
-        servers.spawn(reloader.run(serving.clone()));
+        servers.keep("files that are read again", reloader.run(serving.clone()));
         progress.done("aggregated APIs, webhooks");
 
         let upstream = crowsnest_component_base::kubeconfig::config_of(own).await?;
@@ -200,18 +199,18 @@ impl Fleet {
         let oidc = match oidc.zip(sign_in) {
             Some((oidc, client)) => {
                 told(&oidc, progress).await;
-                Some(SignIn::new(oidc, client, seal.clone(), servers.clone()))
+                Some(SignIn::new(oidc, client, seal.clone(), servers.passing().clone()))
             }
             None => None,
         };
-        let tunnels = crowsnest_ui::Tunnels { tasks: servers.clone(), stopping: serving.clone() };
+        let tunnels = crowsnest_ui::Tunnels { tasks: servers.passing().clone(), stopping: serving.clone() };
         let ui = Ui::new(upstream, seal, false, &config.ui.hosts, tunnels)?.with_oidc(oidc);
-        servers.spawn(serving::serve(ui_listener, None, crowsnest_ui::router(ui), serving.clone()));
+        servers.keep("--ui-listen", serving::serve(ui_listener, None, crowsnest_ui::router(ui), serving.clone()));
         if let Some(load) = &config.load {
             members.load(load, progress).await?;
         }
         let token = control_plane.token().to_owned();
-        Ok(Self { control_plane, members, roles, servers, serving, audit, ui: ui_address, token, kubeconfig })
+        Ok(Self { control_plane, members, roles, servers, audit, ui: ui_address, token, kubeconfig })
     }
 
     /// Five commands to try; the last line is a search.
@@ -236,9 +235,7 @@ impl Fleet {
     /// Entrances first, then what works, then what is worked on.
     async fn stop(self) -> anyhow::Result<()> {
         self.roles.stop().await;
-        self.serving.cancel();
-        self.servers.close();
-        self.servers.wait().await;
+        self.servers.stop().await;
         let members = self.members.stop().await;
         let control_plane = self.control_plane.stop().await;
         written(self.audit).await;
