@@ -1,11 +1,12 @@
 //! The supervisor: starts the tasks of all controllers once the control plane has been read, and reports when one stops.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
 use tokio::sync::watch;
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use super::dispatcher::Dispatcher;
@@ -40,13 +41,14 @@ pub(crate) async fn supervise(
     tasks.spawn(services.event_recorder);
     tasks.spawn(services.journal);
     // Ends at once with `stop`: no changes are dispatched from then on, and the next leader in this process waits for this end.
-    stop.run_until_cancelled(read_control_plane(&dispatcher, &context)).await;
+    let reading = read_control_plane(&dispatcher, &context);
+    stop.run_until_cancelled(observed(reading, &mut tasks, &health, &stop)).await;
     dispatcher.prepare().await;
     dispatcher.tasks(&stop).into_iter().for_each(|task| drop(tasks.spawn(task)));
     tasks.spawn(Arc::clone(&dispatcher.discoverer).run(stop.clone()));
     tasks.spawn(Arc::clone(&dispatcher).keep_resyncing(stop.clone()));
     if !stop.is_cancelled() {
-        drop(health.send_replace(Ok(())));
+        health.send_if_modified(become_well);
     }
     loop {
         let ended = tokio::select! {
@@ -58,15 +60,49 @@ pub(crate) async fn supervise(
             }
         };
         let Some(ended) = ended else { return };
-        let reason = match ended {
-            Ok(Ok(())) if stop.is_cancelled() => continue,
-            Ok(Ok(())) => "a task ended by itself".to_owned(),
-            Ok(Err(reason)) => reason,
-            Err(error) => format!("a task panicked: {error}"),
-        };
-        tracing::error!(reason, "a controller task stopped unexpectedly");
-        drop(health.send_replace(Err(Unwell::Broken(reason))));
+        report(ended, &health, &stop);
     }
+}
+
+/// Waits for `reading`, and reports tasks that end meanwhile: it may depend on one of them, and never end then.
+async fn observed(
+    reading: impl Future<Output = ()>,
+    tasks: &mut JoinSet<Result<(), String>>,
+    health: &watch::Sender<Result<(), Unwell>>,
+    stop: &CancellationToken,
+) {
+    let mut reading = pin!(reading);
+    loop {
+        tokio::select! {
+            () = &mut reading => return,
+            Some(ended) = tasks.join_next() => report(ended, health, stop),
+        }
+    }
+}
+
+/// Makes the process unwell, unless the task was stopped.
+fn report(
+    ended: Result<Result<(), String>, JoinError>,
+    health: &watch::Sender<Result<(), Unwell>>,
+    stop: &CancellationToken,
+) {
+    let reason = match ended {
+        Ok(Ok(())) if stop.is_cancelled() => return,
+        Ok(Ok(())) => "a task ended by itself".to_owned(),
+        Ok(Err(reason)) => reason,
+        Err(error) => format!("a task panicked: {error}"),
+    };
+    tracing::error!(reason, "a controller task stopped unexpectedly");
+    drop(health.send_replace(Err(Unwell::Broken(reason))));
+}
+
+/// The health of a process whose controllers run. What is broken stays so.
+fn become_well(health: &mut Result<(), Unwell>) -> bool {
+    let is_broken = matches!(health, Err(Unwell::Broken(_)));
+    if !is_broken {
+        *health = Ok(());
+    }
+    !is_broken
 }
 
 /// Makes the end of a task an error, unless it was stopped.
@@ -95,5 +131,26 @@ async fn read_control_plane(dispatcher: &Dispatcher, context: &Context) {
         if !cache.wait_synced(control_plane, &resource.gvr, FIRST_LIST).await {
             tracing::warn!(resource = %resource.gvr, "not listed yet");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_task_that_panics_while_the_control_plane_is_read_is_reported() {
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async { panic!("on purpose") });
+        let stop = CancellationToken::new();
+        let (health, mut told) = watch::channel(Err(Unwell::Starting));
+        // It waits for what the task would have brought.
+        let reading = std::future::pending();
+        tokio::select! {
+            () = observed(reading, &mut tasks, &health, &stop) => panic!("nothing was read"),
+            broken = told.wait_for(|health| matches!(health, Err(Unwell::Broken(_)))) => drop(broken.unwrap()),
+        }
+        assert!(!health.send_if_modified(become_well), "what is broken does not become well");
+        assert!(matches!(&*health.borrow(), Err(Unwell::Broken(reason)) if reason.starts_with("a task panicked")));
     }
 }
