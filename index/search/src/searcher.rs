@@ -9,7 +9,9 @@ use crowsnest_members::Fleet;
 use crowsnest_store::metrics::Metrics;
 use crowsnest_store::tail::Tail;
 use crowsnest_store::{Error, IndexOptions, Seq, States, Store};
+use futures::FutureExt;
 use futures::future::BoxFuture;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -162,9 +164,14 @@ impl Searcher {
         self.inner.tail.latest()
     }
 
-    /// Runs a task that ends with the cache, at the latest.
-    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+    /// Runs a task that ends with the cache, at the latest. Those who wait for it learn of a panic by what it drops.
+    pub(crate) fn spawn(&self, what: &'static str, task: impl Future<Output = ()> + Send + 'static) {
         let stop = self.inner.stop.clone();
-        self.inner.tasks.spawn(async move { stop.run_until_cancelled(task).await });
+        self.inner.tasks.spawn(async move {
+            let ended = AssertUnwindSafe(stop.run_until_cancelled(task)).catch_unwind().await;
+            if ended.is_err() {
+                tracing::error!(what, "a task of a search has died");
+            }
+        });
     }
 }

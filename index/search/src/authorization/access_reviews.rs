@@ -68,7 +68,8 @@ pub(super) struct Reviewed {
 struct Asked {
     began: Instant,
     allowed: Mutex<Arc<HashSet<Scope>>>,
-    progress: watch::Sender<Progress>,
+    /// Written by the task that asks; closed when it has ended.
+    progress: watch::Receiver<Progress>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -116,21 +117,18 @@ impl Reviews {
         // A cluster that left and came again is another one.
         let uid = place.member.as_ref().map(|member| member.uid().to_owned()).unwrap_or_default();
         self.asked.get_with((caller.clone(), place.cluster.clone(), uid), || {
-            let asked = Arc::new(Asked {
-                began: Instant::now(),
-                allowed: Mutex::default(),
-                progress: watch::Sender::new(Progress::Asking),
-            });
+            let (told, progress) = watch::channel(Progress::Asking);
+            let asked = Arc::new(Asked { began: Instant::now(), allowed: Mutex::default(), progress });
             let (questions, turns) = (Arc::clone(&asked), self.turns(&place.cluster));
             let (searcher, caller, place) = (searcher.clone(), caller.clone(), place.clone());
-            searcher.clone().spawn(async move {
+            searcher.clone().spawn("access reviews", async move {
                 let ended = tokio::time::timeout(LONGEST, questions.ask(&searcher, &caller, &place, &turns)).await;
                 let progress = match ended {
                     Ok(Ok(progress)) => progress,
                     Ok(Err(error)) => Progress::Short(format!("asking it failed: {}", error.chain())),
                     Err(_) => Progress::Short(format!("it did not answer within {} s", LONGEST.as_secs())),
                 };
-                questions.progress.send_replace(progress);
+                told.send_replace(progress);
             });
             asked
         })
@@ -146,13 +144,14 @@ impl Reviews {
 impl Asked {
     /// What is answered once all is, or in time.
     async fn answered(&self, until: Instant) -> Reviewed {
-        let mut progress = self.progress.subscribe();
+        let mut progress = self.progress.clone();
         let until = until.min(self.began + PATIENCE);
         let ended = progress.wait_for(|progress| *progress != Progress::Asking);
         // In time or not: `progress` says it.
-        drop(tokio::time::timeout_at(until.into(), ended).await);
+        let has_failed = matches!(tokio::time::timeout_at(until.into(), ended).await, Ok(Err(_)));
         let missing = match &*self.progress.borrow() {
             Progress::Done => None,
+            Progress::Asking if has_failed => Some("asking it who may read what failed".to_owned()),
             Progress::Asking => Some("it has not answered yet who may read what".to_owned()),
             Progress::Short(why) => Some(why.clone()),
         };
@@ -349,6 +348,19 @@ mod tests {
         let scopes: BTreeSet<Scope> = scopes.map(|(namespace, resource)| Scope::new("", resource, namespace)).into();
         let scopes: Vec<Scope> = scopes.into_iter().collect();
         assert_eq!(first(&scopes, most, namespaces), &scopes[..expected]);
+    }
+
+    #[tokio::test]
+    async fn a_review_whose_task_died_is_not_waited_for() {
+        let (told, progress) = watch::channel(Progress::Asking);
+        let asked = Asked { began: Instant::now(), allowed: Mutex::default(), progress };
+        let task = tokio::spawn(async move {
+            let _told = told;
+            panic!("on purpose");
+        });
+        assert!(task.await.is_err());
+        let reviewed = asked.answered(Instant::now() + LONGEST).await;
+        assert_eq!(reviewed.missing(), Some("asking it who may read what failed"));
     }
 
     #[rstest]

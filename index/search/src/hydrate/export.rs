@@ -64,7 +64,7 @@ impl Searcher {
             // Nobody is told when they are gone.
             drop(told.send_timeout(Told::End(ended), STALLED).await);
         };
-        self.spawn(async move {
+        self.spawn("export", async move {
             tokio::select! {
                 () = watched.closed() => {}
                 () = work => {}
