@@ -112,10 +112,11 @@ fn remove(path: &Path) -> Result<bool, Error> {
 mod tests {
     use super::*;
     use crate::Index;
+    use crate::index::OpenedStore;
     use crowsnest_members::Fleet;
     use crowsnest_store::fixtures::{cluster, draft, resource_of};
     use crowsnest_store::{Batch, Progress, Step};
-    use crowsnest_store::{CollectionKey, Epoch, IndexOptions};
+    use crowsnest_store::{CollectionKey, Epoch, IndexOptions, Interests};
     use serde_json::json;
     use std::io::{Seek, SeekFrom, Write};
     use std::sync::Arc;
@@ -128,7 +129,8 @@ mod tests {
         let fleet = Fleet::detached(kube::Client::try_from(nowhere).unwrap());
         let (options, codec) = (IndexOptions::new(home), Arc::new(Codec::default()));
         let store = Arc::new(SqliteStore::open(&options, Arc::clone(&codec)).await.unwrap());
-        let index = Index::with_store(fleet, options, store, None, Arc::clone(&codec), false).await.unwrap();
+        let opened = OpenedStore { store, replicated: None, codec: Arc::clone(&codec) };
+        let index = Index::with_store(fleet, options, Interests::default(), opened, false).await.unwrap();
         let pod = |nth: usize| {
             let said =
                 format!("{:x}", (nth as u128 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835)).repeat(60);

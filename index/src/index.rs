@@ -68,6 +68,14 @@ impl Drop for Inner {
     }
 }
 
+/// The store of a cache.
+pub(crate) struct OpenedStore {
+    pub store: Arc<dyn Store>,
+    /// The same store, where replicas share it.
+    pub replicated: Option<Arc<PostgresStore>>,
+    pub codec: Arc<Codec>,
+}
+
 /// Which workers are not well. Empty is healthy.
 pub(crate) type Health = BTreeMap<&'static str, String>;
 
@@ -78,13 +86,20 @@ fn failing((part, reason): (&&str, &String)) -> String {
 impl Index {
     /// Opens the store, starts the workers and begins to collect. Returns at once: [`CollectionState::complete`] says
     /// what is there.
-    pub async fn open(fleet: Fleet, mut options: IndexOptions) -> Result<Self, Error> {
+    pub async fn open(fleet: Fleet, options: IndexOptions) -> Result<Self, Error> {
+        Self::open_with(fleet, options, Interests::default()).await
+    }
+
+    /// Opens the cache with interests that hold from its start. A cache drops what nobody is interested in, so interests in what
+    /// it holds already have to be declared before.
+    pub async fn open_with(fleet: Fleet, mut options: IndexOptions, interests: Interests) -> Result<Self, Error> {
         let codec = Arc::new(Codec::default());
         match options.store.clone() {
             StoreOptions::Sqlite => {
                 crate::kept::settle(&options)?;
                 let store = Arc::new(SqliteStore::open(&options, Arc::clone(&codec)).await?);
-                Self::with_store(fleet, options, store, None, codec, true).await
+                let opened = OpenedStore { store, replicated: None, codec };
+                Self::with_store(fleet, options, interests, opened, true).await
             }
             StoreOptions::Postgres(postgres) => {
                 if options.history.max_store_bytes.take().is_some() {
@@ -95,19 +110,17 @@ impl Index {
                 store.belong_to(&control_plane_id(&fleet).await?).await?;
                 store.choose_labels(&options.chosen_labels).await?;
                 let store = Arc::new(store);
-                let shared: Arc<dyn Store> = Arc::clone(&store) as _;
-                Self::with_store(fleet, options, shared, Some(store), codec, true).await
+                let opened = OpenedStore { store: Arc::clone(&store) as _, replicated: Some(store), codec };
+                Self::with_store(fleet, options, interests, opened, true).await
             }
         }
     }
 
-    /// `replicated`: the same store, where replicas share it.
     pub(crate) async fn with_store(
         fleet: Fleet,
         options: IndexOptions,
-        store: Arc<dyn Store>,
-        replicated: Option<Arc<PostgresStore>>,
-        codec: Arc<Codec>,
+        interests: Interests,
+        OpenedStore { store, replicated, codec }: OpenedStore,
         collect: bool,
     ) -> Result<Self, Error> {
         let (changes, bytes) = (options.tail_changes, options.tail_bytes);
@@ -155,6 +168,7 @@ impl Index {
             metrics,
             now_ms: options.clock,
             options,
+            interests,
             lists_per_cluster: Mutex::default(),
             no_watch_list: Mutex::default(),
             served: RwLock::default(),
@@ -188,7 +202,7 @@ impl Index {
             searcher,
             id: CacheId::of(&identity),
             identity,
-            _rules: declare_rules(&shared.options.interests),
+            _rules: declare_rules(&shared.interests),
             health,
             engines: Arc::default(),
             replicas: watch::Sender::default(),
@@ -233,7 +247,7 @@ impl Index {
         self.work("log follower", follower.run(stop.clone()));
         let states = SharedStates::new(Arc::clone(&store), states, Arc::clone(&claims), seen, heard);
         self.work("shared states", states.run(stop.clone()));
-        let interests = SharedInterests { store: Arc::clone(&store), interests: shared.options.interests.clone() };
+        let interests = SharedInterests { store: Arc::clone(&store), interests: shared.interests.clone() };
         self.work("shared interests", interests.run(stop.clone()));
         if collect {
             let shared = Arc::clone(shared);
@@ -303,7 +317,7 @@ impl Index {
 
     /// Interests of readers: the cache collects a resource as long as the guard of an interest in it lives.
     pub fn interests(&self) -> &Interests {
-        &self.inner.shared.options.interests
+        &self.inner.shared.interests
     }
 
     pub async fn size(&self) -> Result<StoreSize, Error> {

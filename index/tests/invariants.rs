@@ -62,17 +62,11 @@ impl World {
     fn options(&self) -> IndexOptions {
         let text_commit_interval = Duration::from_millis(20);
         let options = IndexOptions::new(self.directory.path());
-        IndexOptions {
-            collect_everything: false,
-            collect_control_plane: false,
-            text_commit_interval,
-            interests: self.declared.clone(),
-            ..options
-        }
+        IndexOptions { collect_everything: false, collect_control_plane: false, text_commit_interval, ..options }
     }
 
     async fn opened(&self, options: IndexOptions) -> Index {
-        let index = Index::open(self.fleet.clone(), options).await.unwrap();
+        let index = Index::open_with(self.fleet.clone(), options, self.declared.clone()).await.unwrap();
         for resource in [config_maps(), secrets()] {
             within("the first list", index.complete(&CollectionKey::new(name("member1"), resource))).await;
         }

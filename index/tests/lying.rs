@@ -242,8 +242,8 @@ impl World {
         }
         self.index.stop().await;
         meanwhile();
-        let options = IndexOptions { interests: self.index.interests().clone(), ..options(left.path()) };
-        self.index = Index::open(self.fleet.clone(), options).await.unwrap();
+        let interests = self.index.interests().clone();
+        self.index = Index::open_with(self.fleet.clone(), options(left.path()), interests).await.unwrap();
         self.directory = left;
     }
 

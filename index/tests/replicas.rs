@@ -15,7 +15,7 @@ mod silence;
 
 use crowsnest_index::{Index, IndexOptions, ListQuery, PostgresOptions, Seq, StoreOptions};
 use crowsnest_members::{Fleet, FleetOptions};
-use crowsnest_store::{Clusters, Interest, Namespaces, Why};
+use crowsnest_store::{Clusters, Interest, Interests, Namespaces, Why};
 use futures::TryStreamExt;
 use kube::Client;
 use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
@@ -73,8 +73,9 @@ async fn replica(control_plane: &str, database: &str, id: &str, home: &Path) {
         StoreOptions::Postgres(PostgresOptions { replica: Some(id.to_owned()), ..PostgresOptions::new(database) });
     let (clusters, namespaces) = (Clusters::All, Namespaces::All);
     let why = Why::Other("the test".to_owned());
-    let _interest = options.interests.declare(Interest { clusters, resource: config_maps(), namespaces, why });
-    let index = Index::open(fleet, options).await.unwrap();
+    let declared = Interests::default();
+    let _interest = declared.declare(Interest { clusters, resource: config_maps(), namespaces, why });
+    let index = Index::open_with(fleet, options, declared).await.unwrap();
     let start = index.seq();
     let mut changes = index.follow(start);
     let mut log = tokio::fs::File::create(home.join("log")).await.unwrap();

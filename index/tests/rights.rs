@@ -34,7 +34,7 @@ use crowsnest_index::{Answer, Change, CollectionKey, Follower, Happened, Index, 
 use crowsnest_members::{Fleet, FleetOptions};
 use crowsnest_registry::authz::aggregate;
 use crowsnest_search::authorization::rbac_resources;
-use crowsnest_store::{Clusters, Interest, InterestGuard, Namespaces, Why};
+use crowsnest_store::{Clusters, Interest, InterestGuard, Interests, Namespaces, Why};
 use futures::{StreamExt, stream};
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
 use kube::Api;
@@ -88,11 +88,12 @@ impl World {
             text_commit_interval: Duration::from_millis(20),
             ..IndexOptions::new(directory.path())
         };
+        let declared = Interests::default();
         let interests = shown_resources().map(|resource| {
             let (clusters, namespaces) = (Clusters::All, Namespaces::All);
-            options.interests.declare(Interest { clusters, resource, namespaces, why: Why::Other("test".to_owned()) })
+            declared.declare(Interest { clusters, resource, namespaces, why: Why::Other("test".to_owned()) })
         });
-        let index = Index::open(fleet.clone(), options).await.unwrap();
+        let index = Index::open_with(fleet.clone(), options, declared).await.unwrap();
         for resource in shown_resources().into_iter().chain(rbac_resources()) {
             within("the first list", index.complete(&CollectionKey::new(name("member1"), resource))).await;
         }

@@ -37,7 +37,7 @@ pub(super) async fn explore(shared: Arc<Shared>, cluster: ClusterName, client: C
                 let changed = declare(&shared, &cluster, &found, &mut guards);
                 let newly_settled = shared.settled.lock().insert(cluster.clone());
                 if newly_settled && !changed {
-                    shared.options.interests.nudge();
+                    shared.interests.nudge();
                 }
                 looks = if promises.are_kept(&found) { 0 } else { looks + 1 };
                 if looks > LOOKS {
@@ -90,7 +90,7 @@ fn declare(
         why: Why::Search,
     });
     // All at once: a cluster of which some kinds are followed would look as if it had no others.
-    let declared = shared.options.interests.declare_all(interests);
+    let declared = shared.interests.declare_all(interests);
     guards.extend(new.iter().cloned().zip(declared));
     changed
 }

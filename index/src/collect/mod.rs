@@ -25,13 +25,13 @@ use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_members::{ApiResources, Fleet};
 use crowsnest_search::Discovery;
 use crowsnest_search::plan::Kinds;
-use crowsnest_store::Namespaces;
 use crowsnest_store::States;
 use crowsnest_store::Store;
 use crowsnest_store::codec::Codec;
 use crowsnest_store::metrics::Metrics;
 use crowsnest_store::tail::Tail;
 use crowsnest_store::{CollectionKey, IndexOptions};
+use crowsnest_store::{Interests, Namespaces};
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -49,6 +49,7 @@ pub(crate) struct Shared {
     pub claims: Arc<Claims>,
     pub metrics: Arc<Metrics>,
     pub options: IndexOptions,
+    pub interests: Interests,
     pub now_ms: fn() -> i64,
     /// Bounds the bytes in flight.
     pub budget: Budget,

@@ -71,7 +71,7 @@ impl Supervisor {
 
     /// Runs until stopped; then no collector is left.
     pub async fn run(mut self, stop: CancellationToken) -> Result<(), crowsnest_store::Error> {
-        let mut interests = self.shared.options.interests.version();
+        let mut interests = self.shared.interests.version();
         let mut members = self.shared.fleet.changes();
         let mut claims = self.shared.claims.changes();
         let mut tail = self.shared.tail.follow(self.shared.tail.latest());
@@ -170,7 +170,7 @@ impl Supervisor {
         let mut wanted_keys = BTreeSet::new();
         for (cluster, source) in &sources {
             let epoch = self.shared.claims.epoch_of(cluster);
-            for (resource, wanted) in self.shared.options.interests.wanted(cluster) {
+            for (resource, wanted) in self.shared.interests.wanted(cluster) {
                 let key = CollectionKey::new(cluster.clone(), resource);
                 wanted_keys.insert(key.clone());
                 match (source, epoch) {

@@ -1,7 +1,6 @@
 //! What bounds the cache (invariant I5): sizes are configuration, never a function of the fleet.
 
 use crate::ingest::Keep;
-use crate::interest::Interests;
 use crowsnest_component_base::retry::Backoff;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -132,8 +131,6 @@ pub struct IndexOptions {
     pub sqlite_readers: u32,
     pub history: History,
     pub patience: Patience,
-    /// Interests in resources. Those that are declared before the cache is opened hold from its start.
-    pub interests: Interests,
 }
 
 /// How long members are waited for.
@@ -224,7 +221,6 @@ impl IndexOptions {
             sqlite_readers: 4,
             history: History::default(),
             patience: Patience::default(),
-            interests: Interests::default(),
         }
     }
 }

@@ -6,7 +6,7 @@ use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_index::{Hit, Index, IndexOptions, ListQuery, Object, PostgresOptions, SearchRequest, StoreOptions};
 use crowsnest_members::{Fleet, FleetOptions};
 use crowsnest_store::ingest;
-use crowsnest_store::{Clusters, Interest, Namespaces, Why};
+use crowsnest_store::{Clusters, Interest, Interests, Namespaces, Why};
 use futures::TryStreamExt;
 use kube::Client;
 use serde::{Deserialize, Serialize};
@@ -104,12 +104,13 @@ pub async fn run(start: Start) {
         let replica = start.replica;
         options.store = StoreOptions::Postgres(PostgresOptions { replica, ..PostgresOptions::new(database) });
     }
+    let declared = Interests::default();
     let interest = |resource| {
         let (clusters, namespaces, why) = (Clusters::All, Namespaces::All, Why::Other("the test".to_owned()));
-        options.interests.declare(Interest { clusters, resource, namespaces, why })
+        declared.declare(Interest { clusters, resource, namespaces, why })
     };
     let _interests = resources().map(interest);
-    let index = Index::open(fleet.clone(), options).await.unwrap();
+    let index = Index::open_with(fleet.clone(), options, declared.clone()).await.unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     println!("{}", listener.local_addr().unwrap().port());
     let stop = CancellationToken::new();

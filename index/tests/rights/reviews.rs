@@ -12,7 +12,7 @@ use crowsnest_index::{Answer, CollectionKey, Index, IndexOptions, SearchRequest}
 use crowsnest_kube_apiserver::{ApiServer, Config, Data};
 use crowsnest_members::{Fleet, FleetOptions};
 use crowsnest_search::authorization::rbac_resources;
-use crowsnest_store::{Clusters, Interest, Namespaces, Why};
+use crowsnest_store::{Clusters, Interest, Interests, Namespaces, Why};
 use kube::Client;
 use serde_json::{Value, json};
 use std::future::pending;
@@ -127,11 +127,12 @@ async fn members_whose_rules_are_not_cached_are_asked() {
         text_commit_interval: Duration::from_millis(20),
         ..IndexOptions::new(directory.path())
     };
+    let declared = Interests::default();
     let interests = resources.clone().map(|resource| {
         let (clusters, namespaces) = (Clusters::All, Namespaces::All);
-        options.interests.declare(Interest { clusters, resource, namespaces, why: Why::Other("test".to_owned()) })
+        declared.declare(Interest { clusters, resource, namespaces, why: Why::Other("test".to_owned()) })
     });
-    let index = Index::open(fleet.clone(), options).await.unwrap();
+    let index = Index::open_with(fleet.clone(), options, declared).await.unwrap();
     for cluster in ["member1", "member2"] {
         for resource in resources.clone() {
             within("the first list", index.complete(&CollectionKey::new(name(cluster), resource))).await;

@@ -10,7 +10,7 @@ use crowsnest_kubelet::Kubelet;
 use crowsnest_kubelet::connect::{self, RegistryRuntime};
 use crowsnest_members::{Fleet, FleetOptions};
 use crowsnest_proxy::{Body, Caller, Proxy};
-use crowsnest_store::{Clusters, Interest, InterestGuard, Namespaces, Why};
+use crowsnest_store::{Clusters, Interest, InterestGuard, Interests, Namespaces, Why};
 use http::{Method, Request, Response};
 use http_body_util::{BodyExt, Full};
 use k8s_openapi::api::authentication::v1::TokenRequest;
@@ -184,8 +184,9 @@ pub async fn world() -> World {
     let fleet = Fleet::start(client.clone(), FleetOptions::on_loopback()).await.unwrap();
     let resource = Gvr::new("", "v1", "configmaps");
     let options = IndexOptions::new(folder.path());
-    let interest = options.interests.declare(registered(Clusters::All, resource.clone()));
-    let index = Index::open(fleet, options).await.unwrap();
+    let declared = Interests::default();
+    let interest = declared.declare(registered(Clusters::All, resource.clone()));
+    let index = Index::open_with(fleet, options, declared).await.unwrap();
     for name in ["m1", "m2"] {
         index.complete(&CollectionKey::new(ClusterName::parse(name).unwrap(), resource.clone())).await;
     }

@@ -10,7 +10,7 @@ use clap::Args;
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_index::{Index, IndexOptions, PostgresOptions, StoreOptions};
 use crowsnest_members::{Fleet, FleetOptions};
-use crowsnest_store::{Clusters, Interest, Namespaces, Why};
+use crowsnest_store::{Clusters, Interest, Interests, Namespaces, Why};
 use futures::future::try_join_all;
 use serde::{Deserialize, Serialize};
 
@@ -178,8 +178,9 @@ pub(super) async fn replica(dir: &Path, kubeconfig: &Path, db: &DatabaseUrl) -> 
     let store = StoreOptions::Postgres(PostgresOptions { replica: name, ..postgres });
     let options = IndexOptions::new(dir);
     let options = IndexOptions { store, collect_everything: false, collect_control_plane: false, ..options };
-    let interest = options.interests.declare(interest);
-    let index = Index::open(fleet, options).await?;
+    let interests = Interests::default();
+    let interest = interests.declare(interest);
+    let index = Index::open_with(fleet, options, interests).await?;
     say("{}")?;
     let mut asked = asked();
     while let Some(line) = asked.next_line().await? {

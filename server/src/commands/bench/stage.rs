@@ -10,7 +10,7 @@ use crowsnest_apimachinery::names::{ClusterName, Gvr};
 use crowsnest_index::{CollectionKey, Index, IndexOptions};
 use crowsnest_kube_apiserver::server::{ApiServer, Config, Data};
 use crowsnest_members::{Fleet, FleetOptions};
-use crowsnest_store::{Clusters, Interest, InterestGuard, Namespaces, Why};
+use crowsnest_store::{Clusters, Interest, InterestGuard, Interests, Namespaces, Why};
 use k8s_openapi::api::core::v1::{Namespace, Secret};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DynamicObject, ListParams, PostParams};
@@ -82,8 +82,9 @@ impl Stage {
         let interest = Interest { clusters: Clusters::All, resource: pods(), namespaces: Namespaces::All, why };
         let options = keep.options(&self.scratch);
         let options = IndexOptions { collect_everything: false, collect_control_plane: false, ..options };
-        let interest = options.interests.declare(interest);
-        Ok((Index::open(fleet, options).await?, interest))
+        let interests = Interests::default();
+        let interest = interests.declare(interest);
+        Ok((Index::open_with(fleet, options, interests).await?, interest))
     }
 
     /// Stops the control plane and the members, and deletes the folder.
