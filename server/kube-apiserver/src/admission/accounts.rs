@@ -93,7 +93,7 @@ impl Admission for ServiceAccounts {
     }
 
     async fn validate(&self, Validation { attributes: a, object, .. }: Validation<'_>) -> ApiResult<()> {
-        let of_pods = a.resource.gvr.group.is_empty() && a.resource.gvr.resource == "pods";
+        let of_pods = a.resource.gvr.group.is_empty() && &*a.resource.gvr.resource == "pods";
         let Some(pod) = object.filter(|_| of_pods) else { return Ok(()) };
         let lists: &[&str] = match (a.operation, a.ctx.subresource.as_str()) {
             (Operation::Create, "") if is_mirror(pod) => {

@@ -171,7 +171,7 @@ fn count(registry: &Registry, quota: &Value, namespace: &str) -> Amounts {
     let hard = amounts(quota.pointer("/spec/hard"));
     let mut total = Amounts::new();
     for resource in registry.catalog.served().preferred().iter().filter(|r| r.namespaced) {
-        let (group, plural) = (resource.gvr.group.as_str(), resource.gvr.resource.as_str());
+        let (group, plural) = (&*resource.gvr.group, &*resource.gvr.resource);
         // Names that depend on the object are those of pods, services and claims.
         let counts = group.is_empty() && matches!(plural, "pods" | "services" | "persistentvolumeclaims")
             || usage(group, plural, &Value::Null).keys().any(|name| hard.contains_key(name));

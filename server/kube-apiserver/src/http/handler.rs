@@ -133,7 +133,7 @@ pub(super) async fn dispatch(State(api): State<Arc<Api>>, request: Request) -> R
 fn has_table(resource: &ResourceRef, subresource: &str) -> bool {
     match subresource {
         "" => resource.verbs.contains(&"list"),
-        "status" => !["apiextensions.k8s.io", "apiregistration.k8s.io"].contains(&resource.gvr.group.as_str()),
+        "status" => !["apiextensions.k8s.io", "apiregistration.k8s.io"].contains(&&*resource.gvr.group),
         subresource => subresource == "scale",
     }
 }

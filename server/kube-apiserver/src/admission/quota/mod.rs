@@ -9,11 +9,11 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
 use async_trait::async_trait;
+use crowsnest_apimachinery::names::Gvr;
 use crowsnest_apimachinery::quantity::{Format, Quantity};
 use crowsnest_apimachinery::request::options::WriteOptions;
 use crowsnest_apimachinery::status::{ApiError, ApiResult};
 use crowsnest_registry::admission::{Admission, Attributes, Operation, Validation};
-use crowsnest_apimachinery::names::Gvr;
 use crowsnest_registry::storage::ResourceKey;
 use crowsnest_registry::{Change, Edit, Registry};
 use serde_json::{Value, json};

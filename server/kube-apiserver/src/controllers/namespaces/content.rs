@@ -4,13 +4,13 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
+use crowsnest_apimachinery::names::Gvr;
 use crowsnest_apimachinery::request::options::{DeleteOptions, Propagation};
 use crowsnest_apimachinery::status::{ApiResult, Reason};
 use crowsnest_component_base::client_errors::api_error;
 use crowsnest_registry::Registry;
 use crowsnest_registry::authz::bootstrap::loopback;
 use crowsnest_registry::object::Object;
-use crowsnest_apimachinery::names::Gvr;
 use crowsnest_registry::resource::ResourceRef;
 use http::Method;
 use http::header::CONTENT_TYPE;

@@ -1,6 +1,6 @@
 use std::collections::BTreeSet;
 
-use crowsnest_registry::resource::Gvr;
+use crowsnest_apimachinery::names::Gvr;
 
 use super::*;
 
