@@ -1,6 +1,9 @@
 //! A container's files: a small tree in memory, made from the image's usual files and the pod's mounts, lost at restart.
+//!
+//! Volumes that outlive a container are trees of their own, mounted into those of all containers that use them.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use jiff::Timestamp;
@@ -48,6 +51,8 @@ pub enum FsError {
 #[derive(Debug, Default)]
 pub struct FileSystem {
     entries: Mutex<BTreeMap<String, Entry>>,
+    /// Other trees by the path they are mounted at, deepest path first.
+    mounts: Vec<(String, Arc<FileSystem>)>,
 }
 
 /// `path` seen from `cwd`, without `.`, `..` and doubled slashes.
@@ -103,10 +108,27 @@ impl FileSystem {
         fs
     }
 
+    /// Mounts a tree at `path`, which must be a directory already to be listed.
+    pub fn mount(&mut self, path: &str, tree: Arc<FileSystem>) {
+        self.mounts.push((resolve("/", path), tree));
+        self.mounts.sort_by_key(|(path, _)| std::cmp::Reverse(path.len()));
+    }
+
+    /// The mounted tree that holds `path`, and the path within it.
+    fn mounted<'a>(&'a self, path: &'a str) -> Option<(&'a FileSystem, &'a str)> {
+        self.mounts.iter().find_map(|(at, tree)| match path.strip_prefix(at.as_str())? {
+            "" => Some((&**tree, "/")),
+            rest => rest.starts_with('/').then_some((&**tree, rest)),
+        })
+    }
+
     /// The entry at `path`; links are followed when `follow_last`.
     pub fn entry(&self, path: &str, follow_last: bool) -> Result<Entry, FsError> {
         let entries = self.entries.lock();
         let path = follow(&entries, path, follow_last)?;
+        if let Some((tree, path)) = self.mounted(&path) {
+            return tree.entry(path, follow_last);
+        }
         entries.get(&path).cloned().ok_or(FsError::NotFound)
     }
 
@@ -126,6 +148,9 @@ impl FileSystem {
     pub fn list(&self, path: &str) -> Result<Vec<(String, Entry)>, FsError> {
         let entries = self.entries.lock();
         let path = follow(&entries, path, true)?;
+        if let Some((tree, path)) = self.mounted(&path) {
+            return tree.list(path);
+        }
         match entries.get(&path) {
             None => return Err(FsError::NotFound),
             Some(entry) if entry.node != Node::Directory => return Err(FsError::NotADirectory),
@@ -141,6 +166,9 @@ impl FileSystem {
     pub fn put(&self, path: &str, entry: Entry) -> Result<(), FsError> {
         let mut entries = self.entries.lock();
         let path = follow(&entries, path, !matches!(entry.node, Node::Link(_)))?;
+        if let Some((tree, path)) = self.mounted(&path) {
+            return tree.put(path, entry);
+        }
         match entries.get(parent(&path)).map(|e| &e.node) {
             None => return Err(FsError::NotFound),
             Some(Node::Directory) => {}
@@ -200,6 +228,9 @@ impl FileSystem {
     pub fn remove(&self, path: &str, recursive: bool) -> Result<(), FsError> {
         let mut entries = self.entries.lock();
         let path = follow(&entries, path, false)?;
+        if let Some((tree, path)) = self.mounted(&path) {
+            return tree.remove(path, recursive);
+        }
         let entry = entries.get(&path).ok_or(FsError::NotFound)?;
         if entry.node == Node::Directory && !recursive {
             return Err(FsError::IsADirectory);
@@ -213,11 +244,20 @@ impl FileSystem {
     pub fn walk(&self, path: &str) -> Result<Vec<(String, Entry)>, FsError> {
         let entries = self.entries.lock();
         let path = follow(&entries, path, false)?;
+        if let Some((tree, inner)) = self.mounted(&path) {
+            let at = path.strip_suffix(inner).unwrap_or(&path);
+            let beneath = |(p, entry): (String, Entry)| (format!("{at}{}", p.trim_end_matches('/')), entry);
+            return Ok(tree.walk(inner)?.into_iter().map(beneath).collect());
+        }
         let first = entries.get(&path).ok_or(FsError::NotFound)?;
         let prefix = format!("{}/", path.trim_end_matches('/'));
         let under = entries.range(prefix.clone()..).take_while(|(p, _)| p.starts_with(&prefix));
-        let rest = under.filter(|(p, _)| **p != path).map(|(p, e)| (p.clone(), e.clone()));
-        Ok([(path.clone(), first.clone())].into_iter().chain(rest).collect())
+        let rest = under.filter(|(p, _)| **p != path && self.mounted(p).is_none());
+        let mut found: BTreeMap<String, Entry> = rest.map(|(p, e)| (p.clone(), e.clone())).collect();
+        for (at, tree) in self.mounts.iter().filter(|(at, _)| at.starts_with(&prefix)) {
+            found.extend(tree.walk("/")?.into_iter().map(|(p, e)| (format!("{at}{}", p.trim_end_matches('/')), e)));
+        }
+        Ok([(path.clone(), first.clone())].into_iter().chain(found).collect())
     }
 }
 
@@ -253,5 +293,28 @@ mod tests {
         fs.remove("/a", true).unwrap();
         assert_eq!(fs.walk("/").unwrap().len(), 1);
         assert_eq!(fs.write("/big", Bytes::from(vec![0; CAPACITY + 1]), now), Err(FsError::NoSpace));
+    }
+
+    #[test]
+    fn a_mounted_tree_is_shared() {
+        let now = Timestamp::UNIX_EPOCH;
+        let volume = Arc::new(FileSystem::new(now));
+        let container = || {
+            let mut fs = FileSystem::new(now);
+            fs.make_dir("/data", true, now).unwrap();
+            fs.mount("/data", volume.clone());
+            fs
+        };
+        let (one, two) = (container(), container());
+        one.make_dir("/data/sub", false, now).unwrap();
+        one.write("/data/sub/f", Bytes::from_static(b"kept"), now).unwrap();
+        assert_eq!(two.read("/data/sub/f").unwrap(), "kept");
+        assert_eq!(two.list("/data").unwrap().len(), 1);
+        assert!(two.is_dir("/data") && !two.is_dir("/database"));
+        let paths = |path: &str| two.walk(path).unwrap().into_iter().map(|(path, _)| path).collect::<Vec<_>>();
+        assert_eq!(paths("/"), ["/", "/data", "/data/sub", "/data/sub/f"]);
+        assert_eq!(paths("/data"), ["/data", "/data/sub", "/data/sub/f"]);
+        two.remove("/data/sub/f", false).unwrap();
+        assert_eq!(one.read("/data/sub/f"), Err(FsError::NotFound));
     }
 }

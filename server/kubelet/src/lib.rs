@@ -1,15 +1,21 @@
 //! The kubelet of a simulated member: logs, exec, attach, port-forward and proxying to pods.
 //!
 //! Pods are what the member's API says they are ([`pods::PodRuntime`]); what a kubelet adds are the files of each
-//! container, the sessions that are open, and lines that exec wrote into a log. Each member of `server/sim/` owns one [`Kubelet`]
-//! and connects it to its API server's subresources ([`connect`]). Nodes and scheduling are the member's.
+//! container, the processes that run ([`process`]), the sessions that are open, and lines that exec wrote into a log. Each member
+//! of `server/sim/` owns one [`Kubelet`] and connects it to its API server's subresources ([`connect`]). Nodes, scheduling and the
+//! status of pods are the member's.
 
+mod clock;
 pub mod connect;
+mod containers;
 pub mod filesystem;
 pub mod idle;
+pub mod image;
 pub mod logs;
 pub mod pods;
 pub mod portforward;
+pub mod probes;
+pub mod process;
 pub mod remotecommand;
 mod responder;
 mod runs;
@@ -17,11 +23,11 @@ pub mod shell;
 pub mod spdy;
 pub mod stream;
 mod upgrade;
+mod volumes;
 pub mod websocket;
 
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
 use axum::body::Body;
@@ -29,23 +35,24 @@ use axum::extract::Query;
 use bytes::Bytes;
 use crowsnest_apimachinery::status::{ApiError, ApiResult, Reason};
 use http::{Request, Response, StatusCode, Uri, header};
-use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::io::DuplexStream;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use self::filesystem::{Entry, FileSystem, Node, resolve};
 use self::idle::Limits;
-use self::logs::{LogOptions, LogSource, WrittenSink, select_run};
-use self::pods::{Container, Pod, PodRef, PodRuntime, Run};
+use self::logs::{LogOptions, LogSource, select_run};
+use self::pods::{Container, Endpoint, Pod, PodRef, PodRuntime, Run};
 use self::portforward::Dial;
+use self::process::{Exit, Processes};
 use self::remotecommand::{Options, Outcome, Session};
-use self::runs::{RunKey, RunState, Runs};
-use self::shell::{Clock, Identity, Shell, interactive};
+use self::responder::Server;
+use self::runs::{RunKey, Runs};
+use self::shell::{Shell, interactive};
 use self::stream::Output;
 use self::upgrade::Upgrade;
+use self::volumes::Volumes;
 
 /// Chunks of log a slow reader may lag behind.
 const LOG_CHUNKS: usize = 64;
@@ -66,6 +73,8 @@ pub struct Kubelet {
     runtime: Arc<dyn PodRuntime>,
     limits: Limits,
     runs: Mutex<Runs>,
+    processes: Processes,
+    volumes: Volumes,
     sessions: TaskTracker,
     stopping: CancellationToken,
     /// Of the sessions that are open now.
@@ -83,6 +92,8 @@ impl Kubelet {
             runtime,
             limits,
             runs: Mutex::default(),
+            processes: Processes::default(),
+            volumes: Volumes::default(),
             sessions: TaskTracker::new(),
             connected: Mutex::new(stopping.child_token()),
             stopping,
@@ -141,10 +152,15 @@ impl Kubelet {
 
     async fn log_source(&self, container: Container, run: Run) -> ApiResult<LogSource> {
         let state = self.run_state(&container, &run).await?;
-        // A replay works on files of its own: it must not repeat its effects on the container's.
+        let has_process =
+            container.process().is_some() && self.processes.writes_log(&RunKey::new(&container, &run), &run);
         let mut shell = self.shell(&container, &run, &state).await?;
-        shell.fs = Arc::new(self.image(&container).await?);
-        Ok(LogSource { runtime: self.runtime.clone(), container, run, written: state.written.clone(), shell })
+        if !has_process {
+            // A replay works on files of its own: it must not repeat its effects on the container's.
+            shell.fs = Arc::new(self.files(&container, None).await?);
+        }
+        let (runtime, written) = (self.runtime.clone(), state.written.clone());
+        Ok(LogSource { runtime, container, run, written, shell, has_process })
     }
 
     async fn exec(
@@ -184,8 +200,16 @@ impl Kubelet {
             let state = self.run_state(&container, &run).await?;
             let shell = self.shell(&container, &run, &state).await?;
             let command = Some(container.command_line()).filter(|c| !c.is_empty()).unwrap_or_else(|| vec!["sh".into()]);
-            return self
-                .remote_command(request, options, async move |session| run_command(shell, command, session).await);
+            let (kubelet, key) = (self.clone(), RunKey::new(&container, &run));
+            let pod = container.pod.reference();
+            let ends = container.ends_with_stdin();
+            return self.remote_command(request, options, async move |session| {
+                let outcome = run_command(shell, command, session).await;
+                if let (true, Outcome::Exited { code, .. }) = (ends, &outcome) {
+                    kubelet.processes.end(&pod, &key, Exit { code: Some(*code), at: kubelet.runtime.now() });
+                }
+                outcome
+            });
         }
         let source = self.log_source(container, run).await?;
         let follow = LogOptions { follow: true, tail_lines: Some(0), ..LogOptions::default() };
@@ -276,7 +300,7 @@ impl Kubelet {
         let (name, port) = target_port(target);
         let pod = Pod::find(&*self.runtime, &PodRef { namespace: namespace.to_owned(), name: name.to_owned() }).await?;
         pod.require_node()?;
-        respond(&pod, port, &request)
+        self.respond(&pod, port, request).await
     }
 
     /// Answers `services/{[scheme:]name[:port]}/proxy/…` from the first ready pod behind the service.
@@ -309,7 +333,28 @@ impl Kubelet {
         let pods = self.runtime.list_pods(namespace).await?;
         let backing = |pod: &Pod| pod.backs(selector) && pod.named_endpoint(&target_port).is_some();
         let pod = pods.into_iter().map(Pod::from_object).find(backing).ok_or_else(unavailable)?;
-        respond(&pod, &target_port, &request)
+        self.respond(&pod, &target_port, request).await
+    }
+
+    /// The server behind a port, with the files of its container where it serves files.
+    async fn server(&self, pod: &Pod, endpoint: Endpoint) -> ApiResult<Server> {
+        let mut fs = None;
+        if image::document_root(&endpoint.image).is_some() {
+            let container = pod.container(&endpoint.container)?;
+            if let Some(run) = container.current() {
+                fs = Some(self.run_state(&container, &run).await?.fs.clone());
+            }
+        }
+        Ok(Server { endpoint, fs })
+    }
+
+    async fn respond(&self, pod: &Pod, port: &str, request: Request<Body>) -> ApiResult<Response<Body>> {
+        let Some(endpoint) = pod.named_endpoint(port) else {
+            let address = if port.is_empty() { pod.ip().to_owned() } else { format!("{}:{port}", pod.ip()) };
+            let message = format!("error trying to reach service: dial tcp {address}: connect: connection refused");
+            return Err(ApiError::new(Reason::ServiceUnavailable, message));
+        };
+        Ok(self.server(pod, endpoint).await?.answer(&request).map(Body::new))
     }
 
     fn session(&self, work: impl Future<Output = ()> + Send + 'static) {
@@ -320,88 +365,6 @@ impl Kubelet {
                 () = connected.cancelled() => {}
             }
         });
-    }
-
-    async fn run_state(&self, container: &Container, run: &Run) -> ApiResult<Arc<RunState>> {
-        let key = RunKey {
-            pod_uid: container.pod.uid().to_owned(),
-            container: container.name.clone(),
-            restarts: run.restarts,
-        };
-        if let Some(state) = self.runs.lock().touch(&key) {
-            return Ok(state);
-        }
-        let fs = Arc::new(self.image(container).await?);
-        Ok(self.runs.lock().keep(key, Arc::new(RunState { fs, written: Arc::default() })))
-    }
-
-    /// The files a container starts with.
-    async fn image(&self, container: &Container) -> ApiResult<FileSystem> {
-        let now = self.runtime.now();
-        let fs = FileSystem::new(now);
-        let pod = &container.pod;
-        let mut files = vec![
-            ("/etc/hostname".to_owned(), format!("{}\n", pod.hostname()).into_bytes()),
-            ("/etc/hosts".to_owned(), format!("127.0.0.1\tlocalhost\n{}\t{}\n", pod.ip(), pod.hostname()).into_bytes()),
-            ("/etc/os-release".to_owned(), b"NAME=\"Simulated\"\nID=simulated\n".to_vec()),
-            ("/etc/passwd".to_owned(), b"root:x:0:0:root:/root:/bin/sh\n".to_vec()),
-            (
-                "/etc/resolv.conf".to_owned(),
-                format!("search {}.svc.cluster.local svc.cluster.local cluster.local\n", pod.namespace()).into_bytes(),
-            ),
-            ("/var/run/secrets/kubernetes.io/serviceaccount/namespace".to_owned(), pod.namespace().as_bytes().to_vec()),
-        ];
-        let mut directories: Vec<String> =
-            ["/bin", "/dev", "/proc", "/root", "/tmp", "/usr", "/var/log"].map(str::to_owned).into();
-        directories.push(container.working_dir().to_owned());
-        for (path, mounted) in container.mounts(&*self.runtime).await? {
-            files.extend(mounted.into_iter().map(|(name, bytes)| (resolve(&path, &name), bytes)));
-            directories.push(path);
-        }
-        let build = || -> Result<(), filesystem::FsError> {
-            for directory in &directories {
-                fs.make_dir(directory, true, now)?;
-            }
-            for (path, bytes) in files {
-                fs.make_dir(path.rsplit_once('/').map_or("/", |(parent, _)| parent), true, now)?;
-                fs.put(&path, Entry { node: Node::File(bytes.into()), mode: 0o644, modified: now })?;
-            }
-            Ok(())
-        };
-        build().map_err(|error| {
-            ApiError::internal(format!("cannot lay out the files of container {}: {error}", container.name))
-        })?;
-        Ok(fs)
-    }
-
-    async fn shell(&self, container: &Container, run: &Run, state: &RunState) -> ApiResult<Shell> {
-        let identity = Identity {
-            hostname: container.pod.hostname().to_owned(),
-            node: container.pod.node().to_owned(),
-            ip: container.pod.ip().to_owned(),
-            command: container.command_line(),
-            started: run.started,
-        };
-        let clock = Arc::new(RealClock(self.runtime.clone()));
-        let env = container.environment(&*self.runtime).await?;
-        let mut shell = Shell::new(state.fs.clone(), Arc::new(identity), clock, env);
-        shell.cwd = resolve("/", container.working_dir());
-        shell.log = Arc::new(WrittenSink { written: state.written.clone(), runtime: self.runtime.clone() });
-        Ok(shell)
-    }
-}
-
-/// The member's own clock.
-struct RealClock(Arc<dyn PodRuntime>);
-
-#[async_trait]
-impl Clock for RealClock {
-    fn now(&self) -> Timestamp {
-        self.0.now()
-    }
-
-    async fn sleep(&self, duration: Duration) {
-        tokio::time::sleep(duration).await;
     }
 }
 
@@ -421,8 +384,9 @@ impl Dial for PodDial {
                 self.pod.name()
             ));
         };
+        let server = self.kubelet.server(&self.pod, endpoint).await.map_err(|error| error.to_string())?;
         let (outer, inner) = tokio::io::duplex(CONNECTION);
-        self.kubelet.session(responder::serve(endpoint, inner));
+        self.kubelet.session(responder::serve(server, inner));
         Ok(outer)
     }
 }
@@ -444,15 +408,6 @@ async fn run_command(shell: Shell, command: Vec<String>, session: Session) -> Ou
             ))
         }
     }
-}
-
-fn respond(pod: &Pod, port: &str, request: &Request<Body>) -> ApiResult<Response<Body>> {
-    let Some(endpoint) = pod.named_endpoint(port) else {
-        let address = if port.is_empty() { pod.ip().to_owned() } else { format!("{}:{port}", pod.ip()) };
-        let message = format!("error trying to reach service: dial tcp {address}: connect: connection refused");
-        return Err(ApiError::new(Reason::ServiceUnavailable, message));
-    };
-    Ok(responder::answer(&endpoint, request).map(Body::new))
 }
 
 /// Name and port of `[scheme:]name[:port]`.

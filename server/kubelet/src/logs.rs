@@ -1,13 +1,13 @@
 //! Container logs: lines made from what the container is, the same each time they are asked for.
 //!
-//! A container whose command is one the built-in shell can run has that run's real output: the script is replayed from
-//! the container's start with a clock that jumps over its sleeps. Any other container says that it started, what it
-//! listens on, and then a line now and again. What exec writes to `/proc/1/fd/1` is merged in.
+//! A container whose command is one the built-in shell can run has that run's real output: the lines of its process
+//! ([`super::process`]) or, for a run of which no process is left, of a replay from the container's start with a clock that jumps
+//! over its sleeps. Any other container says that it started, what it listens on, and then a line now and again. What exec
+//! writes to `/proc/1/fd/1` is merged in.
 
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -20,6 +20,7 @@ use parking_lot::Mutex;
 use serde_json::json;
 use tokio::sync::{mpsc, watch};
 
+use super::clock::ProcessClock;
 use super::pods::{Container, Pod, PodRef, PodRuntime, Run};
 use super::shell::{Clock, Shell, Stdio};
 use super::stream::{Input, Output, Sink};
@@ -30,8 +31,6 @@ pub const INTERVAL_ANNOTATION: &str = "sim.crowsnest.io/log-interval-seconds";
 const INTERVAL: i64 = 10;
 /// Lines kept of a run, as a rotated log file would.
 const KEPT: usize = 10_000;
-/// Commands replayed before a script is taken to have slept until now.
-const REPLAY_STEPS: u64 = 100_000;
 /// How often a follower looks whether the container still runs.
 const LIVENESS: Duration = Duration::from_secs(1);
 
@@ -163,6 +162,8 @@ pub struct LogSource {
     pub written: Arc<Written>,
     /// A shell as the container would start it.
     pub shell: Shell,
+    /// The run's process writes its lines itself.
+    pub has_process: bool,
 }
 
 /// The run whose log is wanted; wording is the kubelet's.
@@ -192,8 +193,14 @@ impl LogSource {
     }
 
     fn producer(&self, events: mpsc::Sender<Event>, follow: bool) -> BoxFuture<'static, ()> {
-        let command = self.container.command_line();
-        if command.first().is_some_and(|program| super::shell::is_program(program)) {
+        if self.has_process {
+            return Box::pin(async move {
+                if events.send(Event::CaughtUp).await.is_err() {
+                    tracing::trace!("nobody reads the log");
+                }
+            });
+        }
+        if let Some(command) = self.container.process() {
             return Box::pin(replay(
                 self.shell.clone(),
                 self.runtime.clone(),
@@ -245,7 +252,7 @@ impl LogSource {
         }
         let mut seen = *wakes.borrow_and_update();
         let mut backlog = Vec::from(backlog);
-        if !options.previous {
+        if !options.previous || self.has_process {
             let mut written = self.written.after(0);
             seen = seen.max(written.len() as u64);
             written.retain(|line| since.is_none_or(|since| line.at >= since));
@@ -277,7 +284,12 @@ impl LogSource {
                     }
                     seen = *wakes.borrow_and_update();
                 }
-                _ = liveness.tick() => if !self.still_runs().await { return Ok(()) },
+                _ = liveness.tick() => if !self.still_runs().await {
+                    for line in self.written.after(seen) {
+                        writer.line(&line).await?;
+                    }
+                    return Ok(());
+                },
             }
         }
     }
@@ -386,15 +398,14 @@ async fn replay(
     follow: bool,
 ) {
     let clock = Arc::new(ReplayClock {
-        at: Mutex::new(run.started),
+        process: ProcessClock::new(run.started, runtime.clone()),
         end: run.finished.map(|(at, ..)| at),
         runtime,
         events: events.clone(),
         follow,
-        steps: AtomicU64::new(0),
     });
     shell.clock = clock.clone();
-    let lines: Output = Arc::new(LineSink { clock, events, partial: Mutex::default() });
+    let lines: Output = Arc::new(LineSink { clock, lines: Lines::Events(events), partial: Mutex::default() });
     // Its exit code is the simulation's business: the pod's status says how the container ended.
     shell.start(&command, Stdio::new(Input::empty(), lines.clone(), lines.clone())).await;
     if let Err(error) = lines.finish().await {
@@ -402,61 +413,75 @@ async fn replay(
     }
 }
 
+/// The clock of a replayed process, which reports when it has reached the present or its end.
 struct ReplayClock {
-    at: Mutex<Timestamp>,
+    process: ProcessClock,
     end: Option<Timestamp>,
     runtime: Arc<dyn PodRuntime>,
     events: mpsc::Sender<Event>,
     follow: bool,
-    steps: AtomicU64,
 }
 
 impl ReplayClock {
-    async fn pass(&self, duration: Duration) {
-        let duration = SignedDuration::try_from(duration).unwrap_or(SignedDuration::MAX);
-        let moved = {
-            let at = self.at.lock();
-            at.checked_add(duration).unwrap_or(Timestamp::MAX)
-        };
-        *self.at.lock() = moved;
+    async fn reach(&self, at: Timestamp) {
         let now = self.runtime.now();
         let present = self.end.map_or(now, |end| end.min(now));
-        if moved <= present {
-            return tokio::task::consume_budget().await;
+        if at > present {
+            // Nobody reads: the select around this run ends it.
+            if self.events.send(Event::CaughtUp).await.is_err() || !self.follow || self.end.is_some() {
+                return std::future::pending().await;
+            }
         }
-        // Nobody reads: the select around this run ends it.
-        if self.events.send(Event::CaughtUp).await.is_err() || !self.follow || self.end.is_some() {
-            return std::future::pending().await;
-        }
-        tokio::time::sleep(Duration::try_from(moved.duration_since(now)).unwrap_or_default()).await;
+        self.process.wait(at).await;
     }
 }
 
 #[async_trait]
 impl Clock for ReplayClock {
     fn now(&self) -> Timestamp {
-        *self.at.lock()
+        self.process.now()
     }
 
     async fn sleep(&self, duration: Duration) {
-        self.pass(duration).await;
+        self.reach(self.process.advance(duration)).await;
     }
 
     async fn step(&self) {
-        if self.steps.fetch_add(1, Ordering::Relaxed) == REPLAY_STEPS {
-            let now = self.runtime.now();
-            let mut at = self.at.lock();
-            *at = now.max(*at);
-        }
-        self.pass(Duration::from_micros(100)).await;
+        self.reach(self.process.advance_step()).await;
     }
+}
+
+/// Where the lines of a process go.
+enum Lines {
+    Events(mpsc::Sender<Event>),
+    Written(Arc<Written>),
 }
 
 /// Cuts a script's output into lines at the time of its clock.
 struct LineSink {
-    clock: Arc<ReplayClock>,
-    events: mpsc::Sender<Event>,
+    clock: Arc<dyn Clock>,
+    lines: Lines,
     partial: Mutex<BytesMut>,
+}
+
+/// The output of a running process, which is kept as the log of its run.
+pub fn process_output(clock: Arc<dyn Clock>, written: Arc<Written>) -> Output {
+    Arc::new(LineSink { clock, lines: Lines::Written(written), partial: Mutex::default() })
+}
+
+impl LineSink {
+    async fn line(&self, text: Bytes) -> io::Result<()> {
+        let line = LogLine { at: self.clock.now(), text };
+        match &self.lines {
+            Lines::Events(events) => {
+                events.send(Event::Line(line)).await.map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))
+            }
+            Lines::Written(written) => {
+                written.push(line);
+                Ok(())
+            }
+        }
+    }
 }
 
 #[async_trait]
@@ -474,18 +499,13 @@ impl Sink for LineSink {
             lines
         };
         for text in lines {
-            let line = LogLine { at: self.clock.now(), text };
-            self.events.send(Event::Line(line)).await.map_err(|_| io::ErrorKind::BrokenPipe)?;
+            self.line(text).await?;
         }
         Ok(())
     }
 
     async fn finish(&self) -> io::Result<()> {
         let rest = self.partial.lock().split().freeze();
-        if rest.is_empty() {
-            return Ok(());
-        }
-        let line = LogLine { at: self.clock.now(), text: rest };
-        self.events.send(Event::Line(line)).await.map_err(|_| io::ErrorKind::BrokenPipe.into())
+        if rest.is_empty() { Ok(()) } else { self.line(rest).await }
     }
 }

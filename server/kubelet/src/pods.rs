@@ -11,10 +11,14 @@ use crowsnest_apimachinery::unstructured::{list, text};
 use jiff::Timestamp;
 use serde_json::Value;
 
+use super::image::{Invocation, Service};
+use super::probes::{Kind, Probe};
+use super::volumes::VolumeKey;
+
 /// What the kubelet needs of the member it belongs to. Objects are whole and defaulted, as the member's API serves them.
 #[async_trait]
 pub trait PodRuntime: Send + Sync + 'static {
-    /// One core/v1 object by plural (`pods`, `configmaps`, `secrets`, `services`).
+    /// One core/v1 object by plural (`pods`, `configmaps`, `secrets`, `services`, `persistentvolumeclaims`).
     async fn get(&self, resource: &str, namespace: &str, name: &str) -> ApiResult<Option<Arc<Value>>>;
 
     /// All pods of a namespace.
@@ -41,6 +45,18 @@ pub struct Endpoint {
     pub container: String,
     pub image: String,
     pub port: u16,
+    pub hostname: String,
+    pub service: Service,
+}
+
+/// A volume in a container.
+#[derive(Debug, Clone)]
+pub struct Mount {
+    pub path: String,
+    /// Files that the volume brings along.
+    pub files: BTreeMap<String, Vec<u8>>,
+    /// The tree that the container shares with others, for volumes that are written to.
+    pub shared: Option<VolumeKey>,
 }
 
 /// A pod object, read.
@@ -93,6 +109,15 @@ impl Pod {
 
     pub fn ip(&self) -> &str {
         text(&self.0, "/status/podIP")
+    }
+
+    /// Namespace and name.
+    pub fn reference(&self) -> PodRef {
+        PodRef { namespace: self.namespace().to_owned(), name: self.name().to_owned() }
+    }
+
+    fn restarts_always(&self) -> bool {
+        !matches!(text(&self.0, "/spec/restartPolicy"), "Never" | "OnFailure")
     }
 
     pub fn phase(&self) -> &str {
@@ -190,6 +215,11 @@ impl Pod {
                     container: text(container, "/name").to_owned(),
                     image: text(container, "/image").to_owned(),
                     port: u16::try_from(port.get("containerPort")?.as_u64()?).ok()?,
+                    hostname: self.hostname().to_owned(),
+                    service: Service::of(
+                        text(container, "/image"),
+                        list(container, "/args").first().and_then(Value::as_str),
+                    ),
                 })
             })
         })
@@ -238,10 +268,34 @@ impl Container {
         self.spec.get("stdin").and_then(Value::as_bool).unwrap_or_default()
     }
 
+    /// True when the process gets its input from the first attached session alone and ends with it.
+    pub fn ends_with_stdin(&self) -> bool {
+        self.spec.get("stdinOnce").and_then(Value::as_bool).unwrap_or_default()
+    }
+
+    fn words(&self, field: &str) -> Vec<String> {
+        list(&self.spec, field).iter().filter_map(Value::as_str).map(str::to_owned).collect()
+    }
+
     /// `command` and `args` together; empty when the image decides.
     pub fn command_line(&self) -> Vec<String> {
-        let words = |field| list(&self.spec, field).iter().filter_map(Value::as_str).map(str::to_owned);
-        words("/command").chain(words("/args")).collect()
+        [self.words("/command"), self.words("/args")].concat()
+    }
+
+    /// The command line that the simulated shell runs in the container, if it can.
+    pub fn process(&self) -> Option<Vec<String>> {
+        let invocation = Invocation {
+            image: self.image(),
+            command: &self.words("/command"),
+            args: &self.words("/args"),
+            interactive: self.wants_stdin(),
+            restarts_always: self.pod.restarts_always(),
+        };
+        invocation.command_line()
+    }
+
+    pub fn probe(&self, kind: Kind) -> Option<Probe> {
+        Probe::of(&self.spec, kind)
     }
 
     pub fn ports(&self) -> impl Iterator<Item = (u64, &str)> {
@@ -262,7 +316,9 @@ impl Container {
 
     pub fn previous(&self) -> Option<Run> {
         let restarts = self.status.get("restartCount").and_then(Value::as_i64).unwrap_or_default();
-        self.terminated("/lastState/terminated", restarts - 1)
+        // A container that waits for its next start has not counted it yet.
+        let waits = self.status.pointer("/state/waiting").is_some();
+        self.terminated("/lastState/terminated", if waits { restarts } else { restarts - 1 })
     }
 
     fn terminated(&self, state: &str, restarts: i64) -> Option<Run> {
@@ -353,16 +409,37 @@ impl Container {
         Ok(data)
     }
 
-    /// Mounted volumes: path to the files under it (none for volumes that start empty).
-    pub async fn mounts(&self, runtime: &dyn PodRuntime) -> ApiResult<Vec<(String, BTreeMap<String, Vec<u8>>)>> {
+    /// Mounted volumes.
+    pub async fn mounts(&self, runtime: &dyn PodRuntime) -> ApiResult<Vec<Mount>> {
         let mut mounts = Vec::new();
         for mount in list(&self.spec, "/volumeMounts") {
             let Some(volume) = self.pod.volume(text(mount, "/name")) else { continue };
             let mut files = self.data(runtime, "configmaps", text(volume, "/configMap/name")).await?;
             files.append(&mut self.data(runtime, "secrets", text(volume, "/secret/secretName")).await?);
-            mounts.push((text(mount, "/mountPath").to_owned(), files));
+            let shared = match text(mount, "/subPath") {
+                "" => self.shared_volume(runtime, volume).await?,
+                // A part of a volume is a tree of its own here.
+                part => self.shared_volume(runtime, volume).await?.map(|volume| volume.part(part)),
+            };
+            mounts.push(Mount { path: text(mount, "/mountPath").to_owned(), files, shared });
         }
         Ok(mounts)
+    }
+
+    /// The tree behind a volume that containers write to.
+    async fn shared_volume(&self, runtime: &dyn PodRuntime, volume: &Value) -> ApiResult<Option<VolumeKey>> {
+        let pod = &self.pod;
+        if volume.get("emptyDir").is_some() {
+            return Ok(Some(VolumeKey::Pod(pod.uid().to_owned(), text(volume, "/name").to_owned())));
+        }
+        if let Some(path) = volume.pointer("/hostPath/path").and_then(Value::as_str) {
+            return Ok(Some(VolumeKey::Node(pod.node().to_owned(), path.to_owned())));
+        }
+        let Some(claim) = volume.pointer("/persistentVolumeClaim/claimName").and_then(Value::as_str) else {
+            return Ok(None);
+        };
+        let claim = runtime.get("persistentvolumeclaims", pod.namespace(), claim).await?;
+        Ok(claim.map(|claim| VolumeKey::Claim(text(&claim, "/metadata/uid").to_owned())))
     }
 }
 

@@ -1,10 +1,12 @@
 //! Files and exec output of container runs, as a simulated kubelet keeps them.
 
 use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use super::filesystem::FileSystem;
 use super::logs::Written;
+use super::pods::{Container, Run};
 
 /// Containers whose files are kept; the longest unused ones are forgotten beyond.
 const CONTAINERS: usize = 512;
@@ -15,6 +17,19 @@ pub struct RunKey {
     pub pod_uid: String,
     pub container: String,
     pub restarts: i64,
+}
+
+impl RunKey {
+    pub fn new(container: &Container, run: &Run) -> Self {
+        Self { pod_uid: container.pod.uid().to_owned(), container: container.name.clone(), restarts: run.restarts }
+    }
+
+    /// A number of the run's own, the same whenever it is needed.
+    pub fn seed(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        self.hash(&mut hasher);
+        hasher.finish()
+    }
 }
 
 /// Files of a container and what exec wrote into its log.
@@ -37,6 +52,11 @@ impl Runs {
         let (used, state) = self.states.get_mut(key)?;
         *used = self.uses;
         Some(state.clone())
+    }
+
+    /// Drops the states of a pod that is gone.
+    pub fn forget(&mut self, uid: &str) {
+        self.states.retain(|key, _| key.pod_uid != uid);
     }
 
     /// Keeps a state, unless one of that run is there already; gives the one that is kept.

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
+use std::time::Duration;
 
 use futures::{SinkExt, StreamExt};
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio_tungstenite::tungstenite::Message;

@@ -145,6 +145,7 @@ impl Shell {
             "@" | "*" => Some(self.parameters.join(" ")),
             "0" => Some(self.name.clone()),
             "PWD" => Some(self.cwd.clone()),
+            "RANDOM" => Some(self.random().to_string()),
             name => match name.parse::<usize>() {
                 Ok(index) => self.parameters.get(index - 1).cloned(),
                 Err(_) => self.env.get(name).cloned(),
@@ -220,7 +221,7 @@ fn glob(fs: &FileSystem, cwd: &str, pattern: &str) -> Vec<String> {
 }
 
 /// Integer arithmetic as in `$((…))`: `+ - * / %`, comparisons, parentheses, variables. `None`: not an expression.
-fn arithmetic(text: &str, env: &BTreeMap<String, String>) -> Option<i64> {
+pub(super) fn arithmetic(text: &str, env: &BTreeMap<String, String>) -> Option<i64> {
     struct Reader<'a> {
         rest: &'a str,
         env: &'a BTreeMap<String, String>,

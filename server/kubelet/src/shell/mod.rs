@@ -12,6 +12,7 @@ mod terminal;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -47,6 +48,16 @@ pub struct Identity {
     /// The container's own command, process 1 in `ps`.
     pub command: Vec<String>,
     pub started: Timestamp,
+    /// First value of `$RANDOM`'s sequence, so that a run can be repeated.
+    pub seed: u64,
+}
+
+/// What a shell and its subshells share.
+#[derive(Debug, Default)]
+struct Shared {
+    random: AtomicU64,
+    /// A program or a construct that the simulation does not know was met.
+    met_unknown: AtomicBool,
 }
 
 /// A shell, or a subshell of one.
@@ -66,6 +77,7 @@ pub struct Shell {
     depth: usize,
     terminal: Option<Arc<terminal::Size>>,
     errexit: bool,
+    shared: Arc<Shared>,
 }
 
 /// File descriptors 0, 1 and 2.
@@ -102,6 +114,15 @@ impl Stdio {
     }
 }
 
+/// Tells whether a script met what the simulation does not know.
+pub struct Unknown(Arc<Shared>);
+
+impl Unknown {
+    pub fn was_met(&self) -> bool {
+        self.0.met_unknown.load(Ordering::Relaxed)
+    }
+}
+
 /// Outcome of starting a program directly, as a container runtime does.
 pub enum Started {
     Code(i32),
@@ -116,11 +137,13 @@ impl Shell {
         clock: Arc<dyn Clock>,
         env: BTreeMap<String, String>,
     ) -> Self {
+        let shared = Arc::new(Shared { random: AtomicU64::new(identity.seed), met_unknown: AtomicBool::new(false) });
         Self {
             env,
             cwd: "/".into(),
             fs,
             identity,
+            shared,
             clock,
             log: Arc::new(Discard),
             name: "sh".into(),
@@ -130,6 +153,26 @@ impl Shell {
             terminal: None,
             errexit: false,
         }
+    }
+
+    /// Reports whether the exit codes so far are the simulation's ignorance rather than the script's: it named a program that
+    /// is not in the simulated image, or a construct that this shell cannot parse.
+    pub fn unknown(&self) -> Unknown {
+        Unknown(self.shared.clone())
+    }
+
+    pub(super) fn meet_unknown(&self) {
+        self.shared.met_unknown.store(true, Ordering::Relaxed);
+    }
+
+    /// The next value of `$RANDOM`: 0 to 32767.
+    pub(super) fn random(&self) -> u64 {
+        const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+        // SplitMix64
+        let mut mixed = self.shared.random.fetch_add(STEP, Ordering::Relaxed).wrapping_add(STEP);
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) >> 49
     }
 
     /// Runs a program with its arguments, without a shell around it.
@@ -158,6 +201,8 @@ impl Shell {
         match parse::parse(script) {
             Ok(command) => self.run(&command, io).await,
             Err(error) => {
+                // Another shell may well read what this one cannot.
+                self.meet_unknown();
                 io.error(&format!("{}: {error}", self.name)).await;
                 self.status = 2;
                 Ok(2)

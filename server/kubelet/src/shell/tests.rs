@@ -71,6 +71,11 @@ async fn run(script: &str, stdin: &str) -> (String, String, i32) {
 #[case("tar cf - -C / etc | tar xf - -C /tmp; cat /tmp/etc/hostname", "web-0\n", 0)]
 #[case("echo \\$HOME '$HOME' \"\\$HOME\"", "$HOME $HOME $HOME\n", 0)]
 #[case("env A=1 printenv A", "1\n", 0)]
+#[case("if [[ -r /none ]]\nthen\n  echo yes\nelse\n  touch /tmp/f\n  exit 3\nfi", "", 3)]
+#[case("I=3; if [ $(expr ${I} % 2) -ne 0 ]; then exit 1; fi", "", 1)]
+#[case("expr 2 \\* 3; expr 1 - 1; expr 1 +; echo $?", "6\n0\n2\n", 0)]
+#[case("exit $(( $RANDOM / 32768 ))", "", 0)]
+#[case("agnhost logs-generator --log-lines-total 7 --run-duration=2s | grep kube-system | wc -l", "3\n", 0)]
 #[case("echo c; echo a; echo b # comment", "c\na\nb\n", 0)]
 #[tokio::test]
 async fn scripts(#[case] script: &str, #[case] expected: &str, #[case] code: i32) {
@@ -87,6 +92,20 @@ async fn an_archive_keeps_names_modes_and_times() {
     );
     let (out, err, _) = run(&script, "").await;
     assert_eq!(out, "-rwxr-x--- 1 root root         4 Jan  2 03:04 f\n3\n", "{err}");
+}
+
+#[rstest::rstest]
+#[case("true", false)]
+#[case("exit 7", false)]
+#[case("curl http://x || exit 3", true)]
+#[case("server & wait", true)]
+#[tokio::test]
+async fn what_is_not_known_is_reported(#[case] script: &str, #[case] expected: bool) {
+    let mut shell = shell();
+    let unknown = shell.unknown();
+    let discard: Output = Arc::new(Discard);
+    shell.script(script, &Stdio::new(Input::empty(), discard.clone(), discard)).await;
+    assert_eq!(unknown.was_met(), expected);
 }
 
 #[tokio::test]

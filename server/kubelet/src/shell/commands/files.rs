@@ -189,8 +189,15 @@ pub async fn chmod(shell: &Shell, args: &[String], io: &Stdio) -> Code {
 /// `test` and `[`: files, strings, integers, `!`, `-a`, `-o`.
 pub async fn test(shell: &Shell, name: &str, args: &[String], io: &Stdio) -> Code {
     let mut args: Vec<&str> = args.iter().map(String::as_str).collect();
-    if name == "[" && args.pop() != Some("]") {
-        io.error("[: missing ]").await;
+    let closing = match name {
+        "[" => Some("]"),
+        "[[" => Some("]]"),
+        _ => None,
+    };
+    if let Some(closing) = closing
+        && args.pop() != Some(closing)
+    {
+        io.error(&format!("{name}: missing {closing}")).await;
         return Ok(2);
     }
     match evaluate(shell, &args) {

@@ -19,10 +19,10 @@ const SHELL_COMMANDS: &[&str] = &[
 ];
 /// Programs under `/bin`.
 const PROGRAMS: &[&str] = &[
-    "[", "ash", "base64", "basename", "bash", "cat", "chmod", "cp", "cut", "date", "dirname", "echo", "env", "false",
-    "grep", "head", "hostname", "id", "kill", "ls", "mkdir", "mv", "printenv", "printf", "ps", "pwd", "rm", "rmdir",
-    "seq", "sh", "sleep", "sort", "stty", "tail", "tar", "tee", "test", "touch", "tr", "true", "tty", "uname", "uniq",
-    "uptime", "wc", "which", "whoami",
+    "[", "[[", "agnhost", "ash", "base64", "basename", "bash", "cat", "chmod", "cp", "cut", "date", "dirname", "echo",
+    "env", "expr", "false", "grep", "head", "hostname", "id", "kill", "ls", "mkdir", "mv", "printenv", "printf", "ps",
+    "pwd", "rm", "rmdir", "seq", "sh", "sleep", "sort", "stty", "tail", "tar", "tee", "test", "touch", "tr", "true",
+    "tty", "uname", "uniq", "uptime", "wc", "which", "whoami",
 ];
 const DIRECTORIES: &[&str] = &["/bin", "/usr/bin", "/sbin", "/usr/sbin", "/usr/local/bin"];
 
@@ -54,6 +54,7 @@ impl Shell {
                 return self.shell_command(name, rest, io).await;
             }
             if !is_program(name) {
+                self.meet_unknown();
                 let path = name.contains('/');
                 io.error(&format!("{}: {name}: not found", self.name)).await;
                 let there = path && self.fs.entry(&super::resolve(&self.cwd, name), true).is_ok();
@@ -91,6 +92,7 @@ impl Shell {
             "sort" | "uniq" => text::sort(self, name, args, io).await,
             "tr" => text::tr(args, io).await,
             "cut" => text::cut(self, args, io).await,
+            "expr" => text::expr(self, args, io).await,
             "base64" => text::base64(self, args, io).await,
             "basename" | "dirname" => text::path_part(name, args, io).await,
             "ls" => files::ls(self, args, io).await,
@@ -103,10 +105,11 @@ impl Shell {
             "cp" | "mv" => files::copy(self, name, args, io).await,
             "touch" => files::touch(self, args, io).await,
             "chmod" => files::chmod(self, args, io).await,
-            "test" | "[" => files::test(self, name, args, io).await,
+            "test" | "[" | "[[" => files::test(self, name, args, io).await,
             "tar" => archive::tar(self, args, io).await,
             "env" | "printenv" => system::env(self, name, args, io).await,
             "date" => system::date(self, args, io).await,
+            "agnhost" => system::agnhost(self, args, io).await,
             "sleep" => system::sleep(self, args, io).await,
             "ps" => system::ps(self, io).await,
             "which" => system::which(args, io).await,

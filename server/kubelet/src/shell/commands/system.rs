@@ -82,6 +82,37 @@ pub async fn sleep(shell: &Shell, args: &[String], io: &Stdio) -> Code {
     Ok(0)
 }
 
+/// `logs-generator` of Kubernetes' image for tests: so many lines, evenly within so long a time.
+pub async fn agnhost(shell: &Shell, args: &[String], io: &Stdio) -> Code {
+    let value = |name: &str| {
+        let at = args.iter().position(|arg| arg.trim_start_matches('-').split('=').next() == Some(name))?;
+        args[at].split_once('=').map(|(_, value)| value.to_owned()).or_else(|| args.get(at + 1).cloned())
+    };
+    let lines: Option<u32> = value("log-lines-total").and_then(|lines| lines.parse().ok());
+    let seconds: Option<f64> =
+        value("run-duration").and_then(|time| time.strip_suffix('s').and_then(|seconds| seconds.parse().ok()));
+    let (Some("logs-generator"), Some(lines), Some(seconds)) = (args.first().map(String::as_str), lines, seconds)
+    else {
+        shell.meet_unknown();
+        return Ok(127);
+    };
+    const VERBS: [&str; 3] = ["GET", "PUT", "POST"];
+    const NAMESPACES: [&str; 3] = ["kube-system", "default", "ns"];
+    let pause = Duration::from_secs_f64((seconds / f64::from(lines.max(1))).clamp(0.0, 3.2e8));
+    for number in 0..lines {
+        let dice = usize::try_from(shell.random()).unwrap_or_default();
+        let (verb, namespace) = (VERBS[dice % 3], NAMESPACES[number as usize % 3]);
+        let at = shell.clock.now().strftime("%m%d %H:%M:%S%.6f").to_string();
+        let line = format!(
+            "I{at}       1 logs_generator.go:76] {number} {verb} /api/v1/namespaces/{namespace}/pods/{dice:04x} {}\n",
+            200 + dice % 400
+        );
+        print(&io.stdout, line).await?;
+        shell.clock.sleep(pause).await;
+    }
+    Ok(0)
+}
+
 pub async fn ps(shell: &Shell, io: &Stdio) -> Code {
     let command =
         if shell.identity.command.is_empty() { "/entrypoint".to_owned() } else { shell.identity.command.join(" ") };

@@ -1,5 +1,6 @@
 //! Programs that read and write text.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ::base64::Engine;
@@ -7,7 +8,7 @@ use ::base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use tokio::sync::Mutex;
 
-use super::super::expand::matches;
+use super::super::expand::{arithmetic, matches};
 use super::super::{Shell, Stdio};
 use super::{Code, print};
 use crate::stream::Input;
@@ -440,6 +441,21 @@ pub async fn cut(shell: &Shell, args: &[String], io: &Stdio) -> Code {
         }
     }
     Ok(code)
+}
+
+/// Integer arithmetic and comparisons; 1 when the value is 0, 2 for what is no expression.
+pub async fn expr(shell: &Shell, args: &[String], io: &Stdio) -> Code {
+    let text = args.join(" ");
+    let value = match args {
+        [word] => Some(word.clone()),
+        _ => arithmetic(&text, &BTreeMap::new()).map(|value| value.to_string()),
+    };
+    let Some(value) = value else {
+        io.error(&format!("{}: expr: syntax error: {text}", shell.name)).await;
+        return Ok(2);
+    };
+    print(&io.stdout, format!("{value}\n")).await?;
+    Ok(i32::from(value.is_empty() || value == "0"))
 }
 
 pub async fn base64(shell: &Shell, args: &[String], io: &Stdio) -> Code {

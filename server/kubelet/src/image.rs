@@ -1,0 +1,162 @@
+//! What the simulation knows of images: programs that its shell runs, and the files of web servers.
+
+use super::shell::is_program;
+
+/// Images whose default command is a shell, which ends at once without a terminal.
+const SHELLS: &[&str] = &["alpine", "bash", "busybox", "debian", "fedora", "ubuntu"];
+/// Web servers and the directory of the pages they serve.
+const DOCUMENT_ROOTS: &[(&str, &str)] = &[("httpd", "/usr/local/apache2/htdocs"), ("nginx", "/usr/share/nginx/html")];
+/// Kubernetes' image for tests, and its program that writes lines.
+const AGNHOST: &str = "agnhost";
+const LOGS_GENERATOR: &str = "logs-generator";
+/// Tags that nobody gives to an image which exists.
+const MISSING_TAGS: &[&str] = &["404", "does-not-exist", "doesnotexist", "non-existent", "nonexistent"];
+/// The page that a web server's image brings along.
+pub const DEFAULT_PAGE: &str = "index.html";
+
+/// How the program behind a container's ports answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Service {
+    /// A page that describes the pod.
+    Page,
+    /// The pod's host name on every path (`agnhost serve-hostname`).
+    Hostname,
+    /// The pod's host name at `/hostname` (`agnhost netexec`).
+    Tester,
+}
+
+impl Service {
+    /// The service of an image that is started with these arguments.
+    pub fn of(image: &str, argument: Option<&str>) -> Self {
+        match (repository(image), argument) {
+            (AGNHOST, Some("serve-hostname")) => Self::Hostname,
+            (AGNHOST, Some("netexec")) => Self::Tester,
+            _ => Self::Page,
+        }
+    }
+}
+
+/// The parts of a container that decide which process it runs.
+#[derive(Debug, Clone, Copy)]
+pub struct Invocation<'a> {
+    pub image: &'a str,
+    pub command: &'a [String],
+    pub args: &'a [String],
+    /// The container waits for input (`stdin: true`).
+    pub interactive: bool,
+    /// The pod restarts containers that succeed.
+    pub restarts_always: bool,
+}
+
+/// Repository of an image without registry, path, tag and digest: `busybox` of `registry.k8s.io/e2e/busybox:1.36@sha256:…`.
+pub fn repository(image: &str) -> &str {
+    let name = image.split('@').next().unwrap_or_default().rsplit('/').next().unwrap_or_default();
+    name.split(':').next().unwrap_or_default()
+}
+
+impl Invocation<'_> {
+    /// The command line, where the simulated shell knows its program; `None` for any other program, which is taken to run on.
+    ///
+    /// Arguments without a command are arguments of an unknown program, except for images whose default command is a shell.
+    /// Such an image without a command ends at once; in a pod that restarts always, which would never be available, it is taken for
+    /// a placeholder that runs on.
+    pub fn command_line(&self) -> Option<Vec<String>> {
+        if self.interactive {
+            return None;
+        }
+        let is_shell = SHELLS.contains(&repository(self.image));
+        let words: Vec<String> = match (self.command, self.args) {
+            ([], args)
+                if args.first().is_some_and(|first| first == LOGS_GENERATOR) && repository(self.image) == AGNHOST =>
+            {
+                [&[AGNHOST.to_owned()][..], args].concat()
+            }
+            ([], []) if is_shell && !self.restarts_always => vec!["sh".into()],
+            ([], args) if is_shell => args.to_vec(),
+            ([], _) => Vec::new(),
+            (command, args) => command.iter().chain(args).cloned().collect(),
+        };
+        words.first().is_some_and(|program| is_program(program)).then_some(words)
+    }
+
+    /// The container was given a program that the simulation does not know.
+    pub fn runs_unknown_program(&self) -> bool {
+        !self.interactive && !self.command.is_empty() && self.command_line().is_none()
+    }
+}
+
+/// Why an image cannot be pulled: its tag says that there is none, or its registry has a name that is reserved for names which
+/// never resolve (`.invalid`, RFC 2606).
+pub fn pull_error(image: &str) -> Option<String> {
+    let name = image.split('@').next().unwrap_or_default();
+    let (path, last) = name.rsplit_once('/').unwrap_or(("", name));
+    let tag = last.split_once(':').map_or("", |(_, tag)| tag);
+    let host = path.split('/').next().unwrap_or_default().split(':').next().unwrap_or_default();
+    let reference = format!("failed to pull and unpack image \"{image}\": failed to resolve reference \"{image}\"");
+    if host.ends_with(".invalid") || host.starts_with("invalid.") {
+        return Some(format!("{reference}: failed to do request: dial tcp: lookup {host}: no such host"));
+    }
+    MISSING_TAGS.contains(&tag).then(|| format!("{reference}: {image}: not found"))
+}
+
+/// Where a web server's image has its pages; `None` for other images.
+pub fn document_root(image: &str) -> Option<&'static str> {
+    let name = repository(image);
+    DOCUMENT_ROOTS.iter().find(|(server, _)| *server == name).map(|(_, root)| *root)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[rstest::rstest]
+    #[case("busybox", "", "", false, Some("sh"))]
+    #[case("busybox", "", "", true, None)]
+    #[case("docker.io/library/busybox:1.36@sha256:00", "", "echo hi", true, Some("echo hi"))]
+    #[case("registry:5000/team/app", "", "test", false, None)]
+    #[case("registry.k8s.io/pause:3.10", "", "", false, None)]
+    #[case("app", "sleep 10", "", true, Some("sleep 10"))]
+    #[case("app", "/bin/sh -c", "true", true, Some("/bin/sh -c true"))]
+    #[case("app", "/app/server", "--port 80", false, None)]
+    #[case(
+        "registry.k8s.io/e2e-test-images/agnhost:2.63",
+        "",
+        "logs-generator --log-lines-total 9",
+        false,
+        Some("agnhost logs-generator --log-lines-total 9")
+    )]
+    #[case("registry.k8s.io/e2e-test-images/agnhost:2.63", "", "pause", false, None)]
+    fn commands(
+        #[case] image: &str,
+        #[case] command: &str,
+        #[case] args: &str,
+        #[case] restarts_always: bool,
+        #[case] expected: Option<&str>,
+    ) {
+        let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        let (command, args) = (words(command), words(args));
+        let invocation = Invocation { image, command: &command, args: &args, interactive: false, restarts_always };
+        assert_eq!(invocation.command_line().map(|words| words.join(" ")).as_deref(), expected);
+        assert_eq!(Invocation { interactive: true, ..invocation }.command_line(), None);
+        assert_eq!(invocation.runs_unknown_program(), !command.is_empty() && expected.is_none());
+    }
+
+    #[rstest::rstest]
+    #[case("nginx:404", true)]
+    #[case("foo:non-existent", true)]
+    #[case("invalid.registry.k8s.io/invalid/alpine:3.1", true)]
+    #[case("registry.invalid:5000/a", true)]
+    #[case("nginx:1.404", false)]
+    #[case("localhost:404/nginx", false)]
+    fn images_that_do_not_exist(#[case] image: &str, #[case] missing: bool) {
+        assert_eq!(pull_error(image).is_some(), missing);
+    }
+
+    #[rstest::rstest]
+    #[case("nginx", Some("/usr/share/nginx/html"))]
+    #[case("registry.k8s.io/e2e-test-images/httpd:2.4.38-4", Some("/usr/local/apache2/htdocs"))]
+    #[case("redis:7", None)]
+    fn web_servers(#[case] image: &str, #[case] root: Option<&str>) {
+        assert_eq!(document_root(image), root);
+    }
+}

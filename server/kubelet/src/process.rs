@@ -1,0 +1,314 @@
+//! What containers do while they run: the processes of commands that the shell knows, and their probes.
+//!
+//! Whoever reports the status of a pod (`server/sim`) asks what is [`Kubelet::observe`]d of each running container, which starts
+//! its process, and is notified of changes. A process starts at its container's start: after a restart of the member it is
+//! repeated up to the present, as a log is.
+
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
+
+use crowsnest_apimachinery::status::ApiResult;
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use tokio_util::sync::CancellationToken;
+
+use super::Kubelet;
+use super::clock::ProcessClock;
+use super::logs::process_output;
+use super::pods::{Container, Pod, PodRef, Run};
+use super::probes::{Kind, Probe, Verdict};
+use super::runs::{RunKey, RunState};
+use super::shell::{Shell, Started, Stdio};
+use super::stream::Input;
+
+/// How a process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Exit {
+    /// `None` where the command needs what the simulation does not have, so that its exit code says nothing.
+    pub code: Option<i32>,
+    pub at: Timestamp,
+}
+
+/// What is known of one run of a container.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Observation {
+    pub exit: Option<Exit>,
+    /// The verdict of the readiness probe, after that of the startup probe; true without probes.
+    pub ready: bool,
+    /// The last failure of a probe that changed a verdict.
+    pub failure: Option<Failure>,
+}
+
+/// A failed probe.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    pub kind: Kind,
+    pub reason: String,
+}
+
+/// One run of one container of a pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ContainerRun {
+    pub pod: PodRef,
+    pub uid: String,
+    pub container: String,
+    pub restarts: i64,
+}
+
+impl ContainerRun {
+    fn key(&self) -> RunKey {
+        RunKey { pod_uid: self.uid.clone(), container: self.container.clone(), restarts: self.restarts }
+    }
+}
+
+/// Is called with the pod of which something new was observed.
+type Observer = Box<dyn Fn(&PodRef) + Send + Sync>;
+
+/// The processes of one member.
+#[derive(Default)]
+pub struct Processes {
+    runs: Mutex<HashMap<RunKey, Arc<Process>>>,
+    observer: OnceLock<Observer>,
+}
+
+struct Process {
+    /// Kept here as long as the pod is there, however many other containers are used meanwhile.
+    state: OnceLock<Arc<RunState>>,
+    observation: Mutex<Observation>,
+    stop: CancellationToken,
+}
+
+/// A run with what its process and its probes need.
+struct Target<'a> {
+    run: &'a ContainerRun,
+    process: &'a Arc<Process>,
+    container: &'a Container,
+    shell: Shell,
+}
+
+impl Processes {
+    /// Files and log of a run with a process.
+    pub(super) fn state(&self, key: &RunKey) -> Option<Arc<RunState>> {
+        self.runs.lock().get(key)?.state.get().cloned()
+    }
+
+    /// Returns true for a run whose process writes its log.
+    pub(super) fn writes_log(&self, key: &RunKey, run: &Run) -> bool {
+        self.runs.lock().contains_key(key) || (run.finished.is_none() && self.observer.get().is_some())
+    }
+
+    /// Sets how a run ended, for processes that run elsewhere (an attached session).
+    pub(super) fn end(&self, pod: &PodRef, key: &RunKey, exit: Exit) {
+        let process = self.runs.lock().get(key).cloned();
+        if let Some(process) = process {
+            self.change(pod, &process, |observation| observation.exit = Some(exit));
+        }
+    }
+
+    fn change(&self, pod: &PodRef, process: &Process, change: impl FnOnce(&mut Observation)) {
+        {
+            let mut observation = process.observation.lock();
+            let before = observation.clone();
+            change(&mut observation);
+            if *observation == before {
+                return;
+            }
+        }
+        if let Some(observer) = self.observer.get() {
+            observer(pod);
+        }
+    }
+}
+
+impl Kubelet {
+    /// Has `observer` called with every pod of which something new was observed. Only the first observer counts.
+    pub fn on_observation(&self, observer: impl Fn(&PodRef) + Send + Sync + 'static) {
+        if self.processes.observer.set(Box::new(observer)).is_err() {
+            tracing::error!("the kubelet has an observer already");
+        }
+    }
+
+    /// What is known of a run; starts its process and probes the first time.
+    pub fn observe(self: &Arc<Self>, run: ContainerRun) -> Observation {
+        let key = run.key();
+        let mut runs = self.processes.runs.lock();
+        if let Some(process) = runs.get(&key) {
+            return process.observation.lock().clone();
+        }
+        let stop = self.stopping.child_token();
+        let process = Arc::new(Process { state: OnceLock::new(), observation: Mutex::default(), stop: stop.clone() });
+        // The log of the run before may still be read; what came before that has no reader.
+        runs.retain(|known, process| {
+            let same = known.pod_uid == key.pod_uid && known.container == key.container;
+            if same && known.restarts < key.restarts {
+                process.stop.cancel();
+            }
+            !same || known.restarts + 1 >= key.restarts
+        });
+        runs.insert(key, process.clone());
+        drop(runs);
+        let kubelet = self.clone();
+        self.sessions.spawn(async move {
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = kubelet.live(&run, &process) => {}
+            }
+        });
+        Observation::default()
+    }
+
+    /// Ends the processes of a pod and forgets its files.
+    pub fn forget(&self, uid: &str) {
+        self.processes.runs.lock().retain(|key, process| {
+            if key.pod_uid == uid {
+                process.stop.cancel();
+            }
+            key.pod_uid != uid
+        });
+        self.runs.lock().forget(uid);
+        self.volumes.forget(uid);
+    }
+
+    async fn live(self: &Arc<Self>, run: &ContainerRun, process: &Arc<Process>) {
+        match self.begin(run, process).await {
+            Ok(Some((container, shell, started))) => {
+                let target = Target { run, process, container: &container, shell };
+                let command = self.run_command_of(&target, started);
+                let probes = self.probe(&target);
+                tokio::select! {
+                    // Nothing is probed once the process ended.
+                    () = command => {}
+                    () = probes => {}
+                }
+            }
+            // The pod is gone, or the container runs again already.
+            Ok(None) => {}
+            Err(error) => {
+                tracing::warn!(pod = %run.pod.name, container = %run.container, %error, "the process of a container cannot start");
+                let exit = Exit { code: None, at: self.runtime.now() };
+                self.processes.change(&run.pod, process, |observation| observation.exit = Some(exit));
+            }
+        }
+    }
+
+    /// The container of a run, if it is still that run, with a shell on its files.
+    async fn begin(&self, run: &ContainerRun, process: &Process) -> ApiResult<Option<(Container, Shell, Timestamp)>> {
+        let pod = Pod::find(&*self.runtime, &run.pod).await?;
+        if pod.uid() != run.uid {
+            return Ok(None);
+        }
+        let container = pod.container(&run.container)?;
+        let Some(current) = container.current().filter(|current| current.restarts == run.restarts) else {
+            return Ok(None);
+        };
+        let state = self.run_state(&container, &current).await?;
+        let state = process.state.get_or_init(|| state);
+        let shell = self.shell(&container, &current, state).await?;
+        Ok(Some((container, shell, current.started)))
+    }
+
+    async fn run_command_of(&self, target: &Target<'_>, started: Timestamp) {
+        let Target { run, process, container, .. } = target;
+        let (Some(command), Some(state)) = (container.process(), process.state.get()) else {
+            return std::future::pending().await;
+        };
+        let mut shell = target.shell.clone();
+        let clock = Arc::new(ProcessClock::new(started, self.runtime.clone()));
+        shell.clock = clock.clone();
+        let unknown = shell.unknown();
+        let output = process_output(clock.clone(), state.written.clone());
+        let ended = shell.start(&command, Stdio::new(Input::empty(), output.clone(), output.clone())).await;
+        if let Err(error) = output.finish().await {
+            tracing::debug!(%error, "the last line of a log is lost");
+        }
+        let code = match ended {
+            Started::Code(code) if !unknown.was_met() => Some(code),
+            _ => None,
+        };
+        let exit = Exit { code, at: super::shell::Clock::now(&*clock) };
+        self.processes.change(&run.pod, process, |observation| observation.exit = observation.exit.or(Some(exit)));
+        if code.is_none() {
+            // It runs on, so that it is probed on.
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Probes a container until one of its probes ends it.
+    async fn probe(&self, target: &Target<'_>) {
+        let Target { run, process, container, .. } = target;
+        if let Some(probe) = container.probe(Kind::Startup)
+            && !self.repeat(&probe, target, |verdict, _| verdict.holds).await
+        {
+            return self.kill(run, process);
+        }
+        let readiness = async {
+            match container.probe(Kind::Readiness) {
+                None => self.processes.change(&run.pod, process, |observation| observation.ready = true),
+                Some(probe) => {
+                    self.repeat(&probe, target, |verdict, failure| {
+                        self.processes.change(&run.pod, process, |observation| {
+                            observation.ready = verdict.holds;
+                            observation.failure = failure.clone().or(observation.failure.take());
+                        });
+                        false
+                    })
+                    .await;
+                }
+            }
+            std::future::pending::<()>().await;
+        };
+        let liveness = async {
+            let Some(probe) = container.probe(Kind::Liveness) else { return std::future::pending().await };
+            self.repeat(&probe, target, |_, _| false).await
+        };
+        tokio::select! {
+            () = readiness => {}
+            _ = liveness => self.kill(run, process),
+        }
+    }
+
+    /// Repeats a probe. Ends with true as soon as `done` says so, with false when a startup or liveness probe has failed for good.
+    async fn repeat(
+        &self,
+        probe: &Probe,
+        target: &Target<'_>,
+        done: impl Fn(Verdict, &Option<Failure>) -> bool,
+    ) -> bool {
+        tokio::time::sleep(probe.initial_delay).await;
+        let (mut verdict, mut failures) = (Verdict::new(probe.kind == Kind::Liveness), 0);
+        loop {
+            let outcome = probe.run(target.shell.clone()).await;
+            verdict = verdict.after(outcome.is_ok(), probe);
+            failures = if outcome.is_ok() { 0 } else { failures + 1 };
+            let failure = outcome.err().map(|reason| Failure { kind: probe.kind, reason });
+            if done(verdict, &failure) {
+                return true;
+            }
+            if probe.kind != Kind::Readiness && failures >= probe.failure_threshold {
+                let pod = &target.run.pod;
+                self.processes.change(pod, target.process, |observation| observation.failure = failure);
+                return false;
+            }
+            if !probe.is_known() {
+                // It succeeds for ever.
+                return std::future::pending().await;
+            }
+            tokio::time::sleep(probe.period).await;
+        }
+    }
+
+    /// Ends a container as a failed probe does.
+    fn kill(&self, run: &ContainerRun, process: &Process) {
+        let exit = Exit { code: Some(KILLED), at: self.runtime.now() };
+        self.processes.change(&run.pod, process, |observation| {
+            observation.exit = Some(exit);
+            observation.ready = false;
+        });
+    }
+}
+
+/// Exit code of a process that was killed (SIGKILL).
+const KILLED: i32 = 137;
+
+#[cfg(test)]
+mod tests;
