@@ -152,7 +152,7 @@ impl Churn {
         view.doing = Doing::Running { since: now };
         let node = pod.node.as_deref().and_then(|node| self.world.nodes.get(&Key::new("", node)));
         let Some(node) = node else { return Ok(false) };
-        let desired = Desired { phase: pod.phase, containers };
+        let desired = Desired { phase: pod.phase, containers, init: pod.init.to_vec() };
         let patch = podlife::status(pod, &desired, host_ip(&node), pod.ip.as_deref(), now);
         self.world.patch_pod_status(pod, patch).await.map(|_| true)
     }

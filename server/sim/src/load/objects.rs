@@ -192,7 +192,7 @@ impl<'a> Plan<'a> {
             restarts: 0,
             last: None,
         });
-        let desired = Desired { phase: Phase::Running, containers: containers.collect() };
+        let desired = Desired { phase: Phase::Running, containers: containers.collect(), init: Vec::new() };
         let mut status = podlife::status(&bound, &desired, HOST, Some(IP), self.created);
         // Made of the uid, which is a hole here.
         status["status"]["containerStatuses"][0]["containerID"] = json!(CONTAINER_ID);

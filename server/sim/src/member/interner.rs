@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{Hash, Hasher};
 use std::sync::{Arc, Weak};
 
+use crowsnest_kubelet::image::Invocation;
+use crowsnest_kubelet::probes::{Kind, Probe};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, ContainerState, ContainerStatus, Pod, PodCondition, PodSpec};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -13,8 +15,8 @@ use parking_lot::Mutex;
 use super::Labels;
 use super::informer::{controller_of, key_of, version_of};
 use super::pod::{
-    ContainerPort, ContainerSpec, ContainerView, Deletion, Doing, LastRun, Owner, Phase, PodState, Qos, RestartPolicy,
-    SpecView, keeps_annotation,
+    ContainerPort, ContainerSpec, ContainerView, Deletion, Doing, LastRun, Owner, Phase, PodState, Process, Qos,
+    RestartPolicy, SpecView, keeps_annotation,
 };
 use super::resources::{Resources, milli};
 use super::store::Key;
@@ -138,6 +140,7 @@ impl Tables {
             ready_since: conditions.ready_since,
             unready_since: conditions.unready_since,
             containers: status.container_statuses.into_iter().flatten().map(|status| self.container(status)).collect(),
+            init: status.init_container_statuses.into_iter().flatten().map(|status| self.container(status)).collect(),
             foreign_conditions: conditions.foreign,
         }
     }
@@ -184,13 +187,31 @@ impl Tables {
         }
     }
 
-    fn container_spec(&mut self, container: &Container) -> ContainerSpec {
+    fn container_spec(&mut self, container: &Container, restarts_always: bool) -> ContainerSpec {
+        let invocation = Invocation {
+            image: container.image.as_deref().unwrap_or_default(),
+            command: container.command.as_deref().unwrap_or_default(),
+            args: container.args.as_deref().unwrap_or_default(),
+            interactive: container.stdin.unwrap_or_default(),
+            restarts_always,
+        };
+        // It ends with the session that gives it its input.
+        let ends_with_stdin = invocation.interactive && container.stdin_once == Some(true) && !restarts_always;
+        let process = if ends_with_stdin || invocation.command_line().is_some() {
+            Process::Command
+        } else if invocation.runs_unknown_program() {
+            Process::Unknown
+        } else {
+            Process::Image
+        };
+        let (probed, ready_delay) = probes(container);
         let requests = container.resources.as_ref().and_then(|resources| resources.requests.as_ref());
         let requests = requests.map(Resources::from_list).unwrap_or_default();
         let ports = container.ports.iter().flatten().map(|port| ContainerPort {
             name: port.name.as_deref().map(Into::into),
             port: port.container_port,
             host_port: port.host_port.filter(|port| *port > 0),
+            host_ip: port.host_ip.as_deref().filter(|ip| !ip.is_empty()).map(Into::into),
             protocol: port.protocol.as_deref().unwrap_or("TCP").into(),
         });
         ContainerSpec {
@@ -199,18 +220,21 @@ impl Tables {
             cpu_milli: requests.cpu_milli,
             memory: requests.memory,
             ports: ports.collect(),
+            process,
+            probed,
+            ready_delay,
         }
     }
 
     fn spec_view(&mut self, spec: PodSpec) -> SpecView {
         let init = spec.init_containers.as_deref().unwrap_or_default();
+        let always = !matches!(spec.restart_policy.as_deref(), Some("Never" | "OnFailure"));
+        let sidecar = |container: &Container| container.restart_policy.as_deref() == Some("Always");
         let claims = spec.volumes.iter().flatten().filter_map(|volume| volume.persistent_volume_claim.as_ref());
         SpecView {
-            containers: spec.containers.iter().map(|container| self.container_spec(container)).collect(),
-            init: init.iter().map(|container| self.container_spec(container)).collect(),
-            sidecars: (0..init.len())
-                .filter(|index| init[*index].restart_policy.as_deref() == Some("Always"))
-                .collect(),
+            containers: spec.containers.iter().map(|container| self.container_spec(container, always)).collect(),
+            init: init.iter().map(|container| self.container_spec(container, sidecar(container))).collect(),
+            sidecars: (0..init.len()).filter(|index| sidecar(&init[*index])).collect(),
             requests: Resources::of_pod(&spec),
             qos: qos(&spec),
             claims: claims.map(|claim| claim.claim_name.as_str().into()).collect(),
@@ -231,6 +255,24 @@ impl Tables {
             grace: spec.termination_grace_period_seconds.unwrap_or(30),
         }
     }
+}
+
+/// Whether a probe's outcome can change, and the seconds until a container can be ready.
+fn probes(container: &Container) -> (bool, i64) {
+    let probes = [&container.startup_probe, &container.readiness_probe, &container.liveness_probe];
+    if probes.iter().all(|probe| probe.is_none()) {
+        return (false, 0);
+    }
+    // A container's own types always have a JSON form.
+    let spec = serde_json::to_value(container).unwrap_or_default();
+    let probed = [Kind::Startup, Kind::Readiness, Kind::Liveness]
+        .into_iter()
+        .any(|kind| Probe::of(&spec, kind).is_some_and(|probe| probe.is_known()));
+    let delay = |probe: &Option<k8s_openapi::api::core::v1::Probe>| {
+        probe.as_ref().and_then(|probe| probe.initial_delay_seconds).map_or(0, i64::from)
+    };
+    // Readiness is probed from the container's start, once the startup probe has succeeded.
+    (probed, delay(&container.startup_probe).max(delay(&container.readiness_probe)))
 }
 
 /// The quality of service class of `kubectl explain pod.status.qosClass`.

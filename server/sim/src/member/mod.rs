@@ -160,7 +160,7 @@ impl Member {
         let stop = CancellationToken::new();
         let world = Arc::new(World::new(&config.name, client, config.profile.features(), recorder, stop.clone()));
         world.tasks.spawn(writer.run(stop));
-        start_controllers(&world);
+        start_controllers(&world, &kubelet);
         // The recorded members ran OpenShift's controller manager.
         let service_certificates = config.profile == Profile::Conformance;
         controllers::start(&server, Controllers { service_accounts: true, service_certificates, quotas: true });
@@ -384,8 +384,8 @@ impl Member {
 }
 
 /// Registers every controller's handlers and starts its task; nothing happens before the watches run.
-fn start_controllers(world: &Arc<World>) {
-    podlife::start(world);
+fn start_controllers(world: &Arc<World>, kubelet: &Arc<Kubelet>) {
+    podlife::start(world, kubelet);
     scheduler::start(world);
     node::start(world);
     workload::start(world);

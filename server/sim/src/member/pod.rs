@@ -94,6 +94,29 @@ pub struct ContainerSpec {
     pub cpu_milli: i64,
     pub memory: i64,
     pub ports: Vec<ContainerPort>,
+    pub process: Process,
+    /// A probe whose outcome can change ([`crowsnest_kubelet::probes`]).
+    pub probed: bool,
+    /// Seconds from the start to the first startup and readiness probes, which succeed unless `probed`.
+    pub ready_delay: i64,
+}
+
+impl ContainerSpec {
+    /// The kubelet knows something of the container that its spec does not tell.
+    pub fn is_observed(&self) -> bool {
+        self.probed || self.process == Process::Command
+    }
+}
+
+/// What the simulation knows of a container's process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Process {
+    /// The program of its image, which runs on.
+    Image,
+    /// A command that the kubelet runs, or a session whose end it sees.
+    Command,
+    /// A command that names a program which the simulation does not know.
+    Unknown,
 }
 
 /// One declared port.
@@ -102,6 +125,8 @@ pub struct ContainerPort {
     pub name: Option<Box<str>>,
     pub port: i32,
     pub host_port: Option<i32>,
+    /// Address of the host port; all of them without.
+    pub host_ip: Option<Box<str>>,
     pub protocol: Box<str>,
 }
 
@@ -193,6 +218,7 @@ pub struct PodState {
     /// The last change of a Ready condition that is not true.
     pub unready_since: Option<Timestamp>,
     pub containers: Box<[ContainerView]>,
+    pub init: Box<[ContainerView]>,
     /// Conditions that neither the kubelet nor the scheduler owns.
     pub foreign_conditions: Vec<PodCondition>,
 }
@@ -219,7 +245,7 @@ impl PodState {
     }
 
     pub fn restarts(&self) -> i32 {
-        self.containers.iter().map(|container| container.restarts).sum()
+        self.containers.iter().chain(&self.init).map(|container| container.restarts).sum()
     }
 }
 
@@ -254,6 +280,8 @@ pub fn keeps_annotation(name: &str) -> bool {
             name,
             "controller.kubernetes.io/pod-deletion-cost"
                 | "batch.kubernetes.io/job-completion-index"
+                | "batch.kubernetes.io/job-index-failure-count"
+                | "batch.kubernetes.io/job-index-ignored-failure-count"
                 | "statefulset.kubernetes.io/pod-name"
         )
 }

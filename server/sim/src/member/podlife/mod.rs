@@ -1,6 +1,9 @@
 //! The life of pods on simulated nodes: what a kubelet would report, decided by a pure step and carried out by [`run`].
 //!
-//! Without annotations a bound pod is Running and Ready at once, a Job's pod succeeds after a second, a deleted pod goes away.
+//! Commands that the kubelet's shell knows are run ([`crowsnest_kubelet::process`]): a container ends when and as its command does.
+//! Any other program is taken to run on, and to be ready at once, or as early as its probes allow; one that a Job's container names
+//! ends well after a second. Init containers end at once unless their commands take longer. Images whose tag or registry says that
+//! there is none ([`crowsnest_kubelet::image::pull_error`]) cannot be pulled. A deleted pod goes away.
 //! Annotations on the pod (so: on the workload's pod template) ask for something else:
 //!
 //! | annotation | value | meaning |
@@ -19,13 +22,18 @@
 //!
 //! State lives in the pod's status alone, so a restarted member goes on where it was.
 
+mod admission;
+mod behaviour;
+mod container;
 mod run;
 mod status;
 mod step;
 
+pub use behaviour::{Behaviour, usage};
+pub use container::Observations;
 pub use run::{PodIps, host_ip, start};
 pub use status::{container_id, image_id, image_name, status, time};
-pub use step::{Behaviour, Desired, Note, Step, step, usage};
+pub use step::{Desired, Note, Step, step};
 
 /// Prefix of the simulation's own annotations.
 pub const PREFIX: &str = "sim.crowsnest.io/";

@@ -4,29 +4,39 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crowsnest_kubelet::Kubelet;
+use crowsnest_kubelet::pods::PodRef;
+use crowsnest_kubelet::process::ContainerRun;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use parking_lot::Mutex;
+use serde_json::json;
 
 use crate::error::Result;
 use crate::member::node::{is_failed, is_own};
-use crate::member::pod::PodState;
+use crate::member::pod::{ContainerSpec, Doing, PodState};
 use crate::member::queue::{self, Queue};
 use crate::member::recorder::{Source, Subject};
+use crate::member::scheduler::fit::NodeView;
 use crate::member::shape::UNKNOWN_ADDRESS;
 use crate::member::store::{Index, Key, Stored};
 use crate::member::world::World;
 
-use super::step::{Behaviour, Step, step};
+use super::admission::{Rejection, admit};
+use super::behaviour::Behaviour;
+use super::container::Observations;
+use super::step::{Step, step};
 
 /// Pods worked on at the same time.
 const AT_ONCE: usize = 24;
 
 /// Starts the kubelet loop: handlers first, so that the first lists are seen.
-pub fn start(world: &Arc<World>) {
+pub fn start(world: &Arc<World>, kubelet: &Arc<Kubelet>) {
     let queue = Arc::new(Queue::<Key>::default());
     let wanted = queue.clone();
-    let addresses = world.clone();
+    kubelet.on_observation(move |pod| wanted.add(Key::new(&pod.namespace, &pod.name)));
+    let wanted = queue.clone();
+    let (addresses, processes) = (world.clone(), kubelet.clone());
     world.pods.on_change(move |old, new| match new {
         Some(pod) if pod.phase.is_terminal() && pod.deletion.is_none() => addresses.ips.release(&pod.uid),
         Some(pod) => {
@@ -38,6 +48,7 @@ pub fn start(world: &Arc<World>) {
         None => {
             if let Some(pod) = old {
                 addresses.ips.release(&pod.uid);
+                processes.forget(&pod.uid);
                 wanted.forget(&pod.key);
             }
         }
@@ -54,10 +65,10 @@ pub fn start(world: &Arc<World>) {
             }
         }
     });
-    let shared = world.clone();
+    let (shared, processes) = (world.clone(), kubelet.clone());
     let stop = world.stop.clone();
     world.work(async move {
-        queue::run("kubelet", queue, AT_ONCE, stop, |key| live(&shared, key)).await;
+        queue::run("kubelet", queue, AT_ONCE, stop, |key| live(&shared, &processes, key)).await;
     });
 }
 
@@ -66,7 +77,31 @@ fn works(node: &Node) -> bool {
     is_own(node) && !is_failed(node)
 }
 
-async fn live(world: &World, key: Key) -> Result<Option<Duration>> {
+/// What the kubelet knows of the containers of a pod whose processes it runs or probes.
+fn observe(kubelet: &Arc<Kubelet>, pod: &PodState, behaviour: &Behaviour) -> Observations {
+    let containers = || pod.spec.containers.iter().chain(&pod.spec.init);
+    if pod.deletion.is_some() || !containers().any(ContainerSpec::is_observed) {
+        return Observations::new();
+    }
+    let views = pod.containers.iter().chain(&pod.init).filter(|view| matches!(view.doing, Doing::Running { .. }));
+    let observed = views.filter_map(|view| {
+        let spec = containers().find(|spec| spec.name == view.name).filter(|spec| spec.is_observed())?;
+        // The annotations decide how it ends.
+        if !spec.probed && behaviour.concerns(&view.name) && behaviour.run_for(view).is_some() {
+            return None;
+        }
+        let run = ContainerRun {
+            pod: PodRef { namespace: pod.key.namespace.to_string(), name: pod.key.name.to_string() },
+            uid: pod.uid.to_string(),
+            container: view.name.to_string(),
+            restarts: i64::from(view.restarts),
+        };
+        Some(((view.name.clone(), view.restarts), kubelet.observe(run)))
+    });
+    observed.collect()
+}
+
+async fn live(world: &World, kubelet: &Arc<Kubelet>, key: Key) -> Result<Option<Duration>> {
     let Some(pod) = world.pods.get(&key) else { return Ok(None) };
     let now = Timestamp::now();
     let Some(name) = &pod.node else {
@@ -79,7 +114,15 @@ async fn live(world: &World, key: Key) -> Result<Option<Duration>> {
     if !works(&node) {
         return Ok(None);
     }
-    let Step { status, notes, wake, delete } = step(&pod, &Behaviour::of(&pod), now);
+    if pod.started.is_none()
+        && pod.is_active()
+        && let Err(rejection) = admit(&pod, NodeView::new(&node), &world.pods.by(&Index::Node(name.clone())))
+    {
+        return reject(world, &pod, name, rejection, now).await;
+    }
+    let behaviour = Behaviour::of(&pod);
+    let seen = observe(kubelet, &pod, &behaviour);
+    let Step { status, notes, wake, delete } = step(&pod, &behaviour, &seen, now);
     for note in notes {
         let mut subject = Subject::pod(&key, &pod.uid);
         subject.field = note.container.map(|container| format!("spec.containers{{{container}}}"));
@@ -95,6 +138,23 @@ async fn live(world: &World, key: Key) -> Result<Option<Duration>> {
         world.delete_pod(&key, &pod.uid, Some(0)).await?;
     }
     Ok(wake.map(|at| Duration::try_from(at.duration_since(now)).unwrap_or_default().max(Duration::from_millis(1))))
+}
+
+/// Reports a pod that its node does not take.
+async fn reject(
+    world: &World,
+    pod: &PodState,
+    node: &Arc<str>,
+    rejection: Rejection,
+    now: Timestamp,
+) -> Result<Option<Duration>> {
+    let Rejection { reason, message } = rejection;
+    let source = Source { component: "kubelet", host: Some(node.clone()) };
+    world.recorder.record(Subject::pod(&pod.key, &pod.uid), source, true, "FailedAdmission", message.clone());
+    let status =
+        json!({"phase": "Failed", "reason": reason, "message": message, "startTime": super::status::time(now)});
+    world.patch_pod_status(pod, json!({"status": status})).await?;
+    Ok(None)
 }
 
 /// The node's own address.

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use crowsnest_kubelet::image::pull_error;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -13,16 +14,17 @@ use super::step::Desired;
 /// A merge patch of `Pod.status`.
 pub fn status(pod: &PodState, desired: &Desired, host_ip: &str, ip: Option<&str>, now: Timestamp) -> Value {
     let started = pod.started.unwrap_or(now);
-    let image_of = |name: &str| pod.spec.containers.iter().find(|spec| &*spec.name == name);
-    let containers: Vec<Value> =
-        desired.containers.iter().map(|view| container(pod, image_of(&view.name), view)).collect();
+    let spec_of = |name: &str| pod.spec.containers.iter().chain(&pod.spec.init).find(|spec| &*spec.name == name);
+    let statuses = |views: &[ContainerView]| -> Vec<Value> {
+        views.iter().map(|view| container(pod, spec_of(&view.name), view)).collect()
+    };
     let mut status = json!({
         "phase": desired.phase.as_str(),
         "conditions": conditions(pod, desired, ip.is_some(), now),
         "hostIP": host_ip,
         "hostIPs": [{"ip": host_ip}],
         "startTime": time(started),
-        "containerStatuses": containers,
+        "containerStatuses": statuses(&desired.containers),
         "qosClass": pod.spec.qos.as_str(),
         "observedGeneration": pod.generation,
     });
@@ -31,26 +33,9 @@ pub fn status(pod: &PodState, desired: &Desired, host_ip: &str, ip: Option<&str>
         status["podIPs"] = json!([{"ip": ip}]);
     }
     if !pod.spec.init.is_empty() {
-        status["initContainerStatuses"] = init(pod, started);
+        status["initContainerStatuses"] = json!(statuses(&desired.init));
     }
     json!({ "status": status })
-}
-
-fn init(pod: &PodState, started: Timestamp) -> Value {
-    let statuses = pod.spec.init.iter().enumerate().map(|(index, spec)| {
-        let keeps_running = pod.spec.sidecars.contains(&index);
-        let doing = if keeps_running {
-            Doing::Running { since: started }
-        } else {
-            Doing::Terminated { exit_code: 0, reason: "Completed".into(), started, finished: started }
-        };
-        container(
-            pod,
-            Some(spec),
-            &ContainerView { name: spec.name.clone(), doing, ready: true, restarts: 0, last: None },
-        )
-    });
-    Value::Array(statuses.collect())
 }
 
 fn conditions(pod: &PodState, desired: &Desired, has_ip: bool, now: Timestamp) -> Vec<Value> {
@@ -62,6 +47,13 @@ fn conditions(pod: &PodState, desired: &Desired, has_ip: bool, now: Timestamp) -
         (true, Some(since), _) | (false, None, Some(since)) => since,
         _ => now,
     };
+    let incomplete = incomplete(pod, desired);
+    let initialized = incomplete.is_empty();
+    let init_ended = desired.init.iter().filter_map(|view| match &view.doing {
+        Doing::Terminated { finished, .. } => Some(*finished),
+        _ => None,
+    });
+    let initialized_since = init_ended.max().filter(|_| initialized).or(started);
     let unready: Vec<&str> = desired.containers.iter().filter(|view| !view.ready).map(|view| &*view.name).collect();
     let because = if ready {
         (Value::Null, Value::Null)
@@ -86,17 +78,31 @@ fn conditions(pod: &PodState, desired: &Desired, has_ip: bool, now: Timestamp) -
                 condition["message"] = because.1.clone();
             }
         }
+        if !holds && kind == "Initialized" {
+            condition["reason"] = json!("ContainersNotInitialized");
+            condition["message"] = json!(format!("containers with incomplete status: [{}]", incomplete.join(" ")));
+        }
         condition
     };
     let mut conditions = vec![
         condition("PodReadyToStartContainers", has_ip && !ended, since(started)),
-        condition("Initialized", true, since(started)),
+        condition("Initialized", initialized, since(initialized_since)),
         condition("Ready", ready, time(changed)),
         condition("ContainersReady", ready, time(changed)),
         condition("PodScheduled", true, since(pod.scheduled.or(started))),
     ];
     conditions.extend(pod.foreign_conditions.iter().filter_map(|condition| serde_json::to_value(condition).ok()));
     conditions
+}
+
+/// Init containers that have not done their part.
+fn incomplete<'a>(pod: &PodState, desired: &'a Desired) -> Vec<&'a str> {
+    let done = |index: usize, view: &ContainerView| match &view.doing {
+        Doing::Terminated { exit_code, .. } => *exit_code == 0 || desired.phase == Phase::Succeeded,
+        Doing::Running { .. } => pod.spec.sidecars.contains(&index),
+        Doing::Waiting { .. } => pod.spec.sidecars.contains(&index) && view.last.is_some(),
+    };
+    desired.init.iter().enumerate().filter(|(index, view)| !done(*index, view)).map(|(_, view)| &*view.name).collect()
 }
 
 fn container(pod: &PodState, spec: Option<&ContainerSpec>, view: &ContainerView) -> Value {
@@ -150,7 +156,7 @@ fn why_waiting(pod: &PodState, view: &ContainerView, reason: &str, image: &str) 
                 view.name, pod.key.name, pod.key.namespace, pod.uid
             ))
         }
-        "ErrImagePull" => pod.annotations.get("sim.crowsnest.io/pull-error").cloned(),
+        "ErrImagePull" => pod.annotations.get("sim.crowsnest.io/pull-error").cloned().or_else(|| pull_error(image)),
         "ImagePullBackOff" => Some(format!("Back-off pulling image \"{image}\"")),
         _ => None,
     }

@@ -8,7 +8,7 @@ use crowsnest_apimachinery::taints::{first_untolerated, keeps_away, tolerates};
 use k8s_openapi::api::core::v1::{Node, NodeSelectorRequirement, NodeSelectorTerm, Taint};
 
 use crate::member::Labels;
-use crate::member::pod::{PodState, SpecView};
+use crate::member::pod::{ContainerPort, PodState, SpecView};
 use crate::member::resources::{Resources, whole};
 
 /// A node as the scheduler sees it.
@@ -63,8 +63,7 @@ impl Unfit {
 /// The filters in kube-scheduler's order; the first that fails speaks.
 pub fn fits(spec: &SpecView, node: &NodeView) -> Result<(), Unfit> {
     placeable(spec, node)?;
-    let taken: Vec<(i32, &str)> = node.pods.values().flat_map(|pod| host_ports(&pod.spec)).collect();
-    if host_ports(spec).any(|port| taken.contains(&port)) {
+    if host_ports(spec).next().is_some() && node.pods.values().any(|pod| ports_conflict(spec, &pod.spec)) {
         return Err(Unfit::now(vec!["node(s) didn't have free ports for the requested pod ports".into()]));
     }
     let short = lacking(spec, node);
@@ -99,11 +98,22 @@ pub fn lacking(spec: &SpecView, node: &NodeView) -> Vec<String> {
     short
 }
 
-fn host_ports(spec: &SpecView) -> impl Iterator<Item = (i32, &str)> {
-    spec.containers
-        .iter()
-        .flat_map(|container| &container.ports)
-        .filter_map(|port| Some((port.host_port?, &*port.protocol)))
+fn host_ports(spec: &SpecView) -> impl Iterator<Item = &ContainerPort> {
+    spec.containers.iter().flat_map(|container| &container.ports).filter(|port| port.host_port.is_some())
+}
+
+/// Two pods want the same port of a node: of the same protocol, on the same address or on all of them.
+pub fn ports_conflict(one: &SpecView, other: &SpecView) -> bool {
+    let address = |port: &ContainerPort| port.host_ip.clone().filter(|ip| &**ip != "0.0.0.0" && &**ip != "::");
+    host_ports(one).any(|a| {
+        host_ports(other).any(|b| {
+            let same_address = match (address(a), address(b)) {
+                (Some(a), Some(b)) => a == b,
+                _ => true,
+            };
+            a.host_port == b.host_port && a.protocol == b.protocol && same_address
+        })
+    })
 }
 
 /// Node selector and required node affinity.
@@ -128,4 +138,30 @@ pub fn term_matches(term: &NodeSelectorTerm, node: &NodeView) -> bool {
     };
     expressions.iter().all(|e| holds(e, node.labels.get(&e.key).map(String::as_str)))
         && fields.iter().all(|f| holds(f, (f.key == "metadata.name").then_some(&*node.name)))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::member::interner::Interner;
+
+    #[rstest::rstest]
+    #[case(json!({"hostPort": 80}), json!({"hostPort": 81}), false)]
+    #[case(json!({"hostPort": 80}), json!({"hostPort": 80}), true)]
+    #[case(json!({"hostPort": 80}), json!({"hostPort": 80, "protocol": "UDP"}), false)]
+    #[case(json!({"hostPort": 80, "hostIP": "10.0.0.1"}), json!({"hostPort": 80, "hostIP": "10.0.0.2"}), false)]
+    #[case(json!({"hostPort": 80, "hostIP": "10.0.0.1"}), json!({"hostPort": 80, "hostIP": "0.0.0.0"}), true)]
+    #[case(json!({"hostPort": 80, "hostIP": "10.0.0.1"}), json!({"hostPort": 80}), true)]
+    #[case(json!({"containerPort": 80}), json!({"containerPort": 80}), false)]
+    fn host_ports_conflict(#[case] one: Value, #[case] other: Value, #[case] expected: bool) {
+        let spec = |port: Value| {
+            let mut port = port;
+            port["containerPort"] = json!(80);
+            let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "ports": [port]}]}});
+            Interner::default().pod(serde_json::from_value(pod).unwrap()).spec
+        };
+        assert_eq!(ports_conflict(&spec(one), &spec(other)), expected);
+    }
 }
