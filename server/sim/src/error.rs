@@ -56,6 +56,14 @@ impl Error {
         }
     }
 
+    /// What the server said, for a refused request; else the error's own text.
+    pub fn message(&self) -> String {
+        match self {
+            Error::Api { source, .. } => refusal(source),
+            other => other.to_string(),
+        }
+    }
+
     /// The object is gone.
     pub fn is_not_found(&self) -> bool {
         self.code() == Some(404)
@@ -64,5 +72,13 @@ impl Error {
     /// Someone else was quicker: already there, or changed since it was read.
     pub fn is_conflict(&self) -> bool {
         self.code() == Some(409)
+    }
+}
+
+/// What the server said, for a refused request; else the error's own text.
+pub fn refusal(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => status.message.clone(),
+        other => other.to_string(),
     }
 }

@@ -2,16 +2,18 @@
 
 use crate::member::world::{MANAGER, creation};
 use std::sync::Arc;
+use std::time::Duration;
 
 use crowsnest_apimachinery::selector::Selector;
 use futures::StreamExt;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::Resource;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, refusal};
 use crate::member::informer::Object;
 use crate::member::pod::PodState;
 use crate::member::recorder::{Source, Subject};
@@ -95,7 +97,7 @@ pub async fn create(world: &World, parent: &Parent, pods: Vec<Pod>) -> Result<()
     }
     let Some(error) = failure else { return Ok(()) };
     if !matches!(&error, kube::Error::Api(status) if status.code == 404) {
-        parent.record(world, true, "FailedCreate", format!("Error creating: {error}"));
+        parent.record(world, true, "FailedCreate", format!("Error creating: {}", refusal(&error)));
     }
     Err(Error::api(format!("create pods of {}", parent.subject.key))(error))
 }
@@ -134,6 +136,44 @@ pub async fn claim(world: &World, parent: &Parent, selector: &Selector, deleting
         }
     }
     Ok(claimed)
+}
+
+/// An ended pod is replaced no sooner than this after it was created: one that its node refuses would be made again and again.
+const LEAST_AGE: SignedDuration = SignedDuration::from_secs(1);
+
+/// How long to wait before an ended pod may be replaced.
+pub fn replaceable_in(pod: &PodState, now: Timestamp) -> Option<Duration> {
+    let left = LEAST_AGE - now.duration_since(pod.created);
+    left.is_positive().then(|| Duration::try_from(left).unwrap_or_default() + Duration::from_millis(1))
+}
+
+/// Replaces a pod's finalizers. A pod that goes away with its last one is forgotten.
+pub async fn set_finalizers(world: &World, pod: &PodState, finalizers: &[&str]) -> Result<()> {
+    let patch = json!({"metadata": {"uid": &*pod.uid, "finalizers": finalizers}});
+    let api = world.api::<Pod>(&pod.key.namespace);
+    match api.patch(&pod.key.name, &PatchParams::apply(MANAGER), &Patch::Merge(&patch)).await {
+        Ok(patched) => {
+            let left = &patched.metadata;
+            let goes = left.deletion_timestamp.is_some()
+                && left.deletion_grace_period_seconds == Some(0)
+                && left.finalizers.as_ref().is_none_or(Vec::is_empty);
+            if goes {
+                world.pods.remove(&pod.key, &pod.uid);
+            } else {
+                world.saw_pod(patched);
+            }
+            Ok(())
+        }
+        Err(error) => {
+            let error = Error::api(format!("change finalizers of pod {}", pod.key))(error);
+            if error.is_not_found() || error.is_conflict() {
+                // It is gone; another one may have its name.
+                world.pods.remove(&pod.key, &pod.uid);
+                return Ok(());
+            }
+            Err(error)
+        }
+    }
 }
 
 async fn set_owner(world: &World, pod: &PodState, owners: Value) -> Result<Arc<PodState>> {

@@ -1,0 +1,42 @@
+//! Completion indexes of Indexed Jobs, as a status and a success policy write them.
+
+use std::collections::BTreeSet;
+
+/// `0-2,5`
+pub fn format_indexes(indexes: &BTreeSet<i32>) -> String {
+    let mut ranges: Vec<(i32, i32)> = Vec::new();
+    for index in indexes {
+        match ranges.last_mut() {
+            Some((_, last)) if *last + 1 == *index => *last = *index,
+            _ => ranges.push((*index, *index)),
+        }
+    }
+    let text = ranges.into_iter().map(|(first, last)| match last - first {
+        0 => first.to_string(),
+        1 => format!("{first},{last}"),
+        _ => format!("{first}-{last}"),
+    });
+    text.collect::<Vec<_>>().join(",")
+}
+
+/// Reads ranges of indexes; what is no range is left out.
+pub fn parse_indexes(text: &str) -> BTreeSet<i32> {
+    let ranges = text.split(',').filter_map(|range| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        Some(first.parse::<i32>().ok()?..=last.parse::<i32>().ok()?)
+    });
+    ranges.flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn indexes_are_written_as_ranges() {
+        let set = parse_indexes("0-2,4,5,9");
+        assert_eq!(set.len(), 6);
+        assert_eq!(format_indexes(&set), "0-2,4,5,9");
+        assert!(parse_indexes("").is_empty());
+    }
+}

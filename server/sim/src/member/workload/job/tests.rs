@@ -1,0 +1,200 @@
+//! What a Job does with its pods, and what its status says.
+
+use jiff::SignedDuration;
+use serde_json::{Value, json};
+
+use super::indexes::format_indexes;
+use super::*;
+use crate::member::interner::Interner;
+
+const START: &str = "2026-01-01T00:00:00Z";
+
+/// `r` running, `s` succeeded, `f` failed at second 0, `t` running and terminating, each with `-` when it was counted already; with
+/// `@2` index 2, with `#1` one earlier failure, with `!3` the exit code 3, with `^2` two restarts.
+fn pods(text: &str) -> Vec<Arc<PodState>> {
+    let value = |word: &str, mark: char| {
+        let (_, rest) = word.split_once(mark)?;
+        rest.split(|c: char| !c.is_ascii_digit()).next().map(str::to_owned)
+    };
+    text.split_whitespace()
+        .enumerate()
+        .map(|(number, word)| {
+            let phase = match &word[..1] {
+                "s" => "Succeeded",
+                "f" => "Failed",
+                _ => "Running",
+            };
+            let code: i32 = value(word, '!').map_or(1, |code| code.parse().unwrap());
+            let restarts: i32 = value(word, '^').map_or(0, |count| count.parse().unwrap());
+            let mut annotations = json!({});
+            for (mark, name) in [('@', INDEX), ('#', FAILURES)] {
+                if let Some(value) = value(word, mark) {
+                    annotations[name] = json!(value);
+                }
+            }
+            let state = match phase {
+                "Running" => json!({"running": {"startedAt": START}}),
+                phase => json!({"terminated": {"exitCode": if phase == "Failed" { code } else { 0 }, "finishedAt": START}}),
+            };
+            let pod = json!({
+                "metadata": {"name": format!("p{number}"), "uid": format!("p{number}"), "annotations": annotations,
+                    "deletionTimestamp": word.starts_with('t').then_some(START),
+                    "finalizers": if word.contains('-') { json!([]) } else { json!([FINALIZER]) }},
+                "spec": {"containers": [], "restartPolicy": if restarts > 0 { "OnFailure" } else { "Never" }},
+                "status": {"phase": phase, "containerStatuses": [
+                    {"name": "c", "image": "", "imageID": "", "ready": false, "restartCount": restarts, "state": state}]},
+            });
+            Arc::new(Interner::default().pod(serde_json::from_value(pod).unwrap()))
+        })
+        .collect()
+}
+
+fn names(pods: &[Arc<PodState>]) -> String {
+    pods.iter().map(|pod| &pod.key.name[1..]).collect::<Vec<_>>().join(" ")
+}
+
+/// What a plan does, in a line: creations with index and earlier failures, deletions, pods that are counted, how it ends, a wait.
+fn told(step: &Plan) -> String {
+    let mut parts = Vec::new();
+    if !step.create.is_empty() {
+        let one = |new: &NewPod| {
+            let index = new.index.map(|index| format!("@{index}")).unwrap_or_default();
+            format!("+{index}{}", new.failures.map(|(count, _)| format!("#{count}")).unwrap_or_default())
+        };
+        parts.push(step.create.iter().map(one).collect::<Vec<_>>().join(" "));
+    }
+    for (verb, pods) in [("delete", &step.delete), ("discard", &step.discard), ("count", &step.counted)] {
+        if !pods.is_empty() {
+            parts.push(format!("{verb} {}", names(pods)));
+        }
+    }
+    if let Some(verdict) = &step.verdict {
+        parts.push(verdict.reason.clone());
+    }
+    if let Some(wait) = step.again {
+        parts.push(format!("wait {}", wait.as_secs()));
+    }
+    parts.join(", ")
+}
+
+fn at(second: i64) -> Timestamp {
+    START.parse::<Timestamp>().unwrap() + SignedDuration::from_secs(second)
+}
+
+fn job(spec: Value) -> JobSpec {
+    let mut spec = spec;
+    spec["template"] = json!({});
+    serde_json::from_value(spec).unwrap()
+}
+
+#[rstest::rstest]
+#[case(json!({"completions": 4, "parallelism": 2}), json!({}), "", 100, "+ +")]
+#[case(json!({"completions": 4, "parallelism": 2}), json!({}), "s s s r", 100, "count 0 1 2")]
+#[case(json!({"completions": 4, "parallelism": 2}), json!({}), "s s s s", 100, "count 0 1 2 3, CompletionsReached")]
+#[case(json!({"completions": 4, "parallelism": 2}), json!({"succeeded": 3}), "s- s- s- s", 100, "count 3, CompletionsReached")]
+// Pods that are written down and were not counted yet are counted now.
+#[case(json!({"completions": 2}), json!({"uncountedTerminatedPods": {"succeeded": ["p0"]}}), "s", 100, "+, count 0")]
+#[case(json!({"completions": 1}), json!({}), "f", 5, "count 0, wait 5")]
+#[case(json!({"completions": 1}), json!({}), "f", 100, "+, count 0")]
+#[case(json!({"completions": 1}), json!({"failed": 1}), "f- f", 5, "count 1, wait 15")]
+#[case(json!({"completions": 1, "backoffLimit": 1}), json!({"failed": 1}), "f- f", 5, "count 1, BackoffLimitExceeded")]
+#[case(json!({"completions": 2, "parallelism": 2, "backoffLimit": 0}), json!({}), "f r", 5, "delete 1, count 0 1, BackoffLimitExceeded")]
+#[case(json!({"completions": 1, "backoffLimit": 3}), json!({}), "r^2", 5, "")]
+#[case(json!({"completions": 1, "backoffLimit": 3}), json!({}), "r^3", 5, "delete 0, count 0, BackoffLimitExceeded")]
+#[case(json!({"parallelism": 3}), json!({}), "r r s", 100, "count 2")]
+#[case(json!({"parallelism": 3}), json!({}), "s s s", 100, "count 0 1 2, CompletionsReached")]
+#[case(json!({"completions": 3, "parallelism": 3, "suspend": true}), json!({}), "r r", 100, "discard 0 1")]
+#[case(json!({"completions": 9, "parallelism": 1}), json!({}), "r r", 100, "discard 0")]
+#[case(json!({"activeDeadlineSeconds": 60}), json!({"startTime": START}), "r", 20, "wait 40")]
+#[case(json!({"activeDeadlineSeconds": 60}), json!({"startTime": START}), "r", 60, "delete 0, count 0, DeadlineExceeded")]
+// A pod that is being deleted has failed, unless only failed pods are replaced.
+#[case(json!({"completions": 1}), json!({}), "t", 100, "+, count 0")]
+#[case(json!({"completions": 1, "podReplacementPolicy": "Failed"}), json!({}), "t", 100, "")]
+fn moves(#[case] spec: Value, #[case] known: Value, #[case] has: &str, #[case] second: i64, #[case] expected: &str) {
+    let known = serde_json::from_value(known).unwrap();
+    assert_eq!(told(&plan(&job(spec), &known, &pods(has), at(second))), expected);
+}
+
+#[rstest::rstest]
+#[case(json!({"completions": 3, "parallelism": 3}), json!({}), "s@0 r@2", 100, "+@1, count 0")]
+#[case(json!({"completions": 3, "parallelism": 3}), json!({"completedIndexes": "0"}), "s-@0 r@1 r@1", 100, "discard 2")]
+#[case(json!({"completions": 5, "parallelism": 2, "successPolicy": {"rules": [{"succeededIndexes": "0"}]}}), json!({}), "s@0 r@1", 100,
+    "delete 1, count 0 1, SuccessPolicy")]
+// The last failure of an index is kept until its replacement has taken over the count.
+#[case(json!({"completions": 2, "parallelism": 2, "backoffLimitPerIndex": 1}), json!({}), "s@0 f@1#0", 5, "count 0, wait 5")]
+#[case(json!({"completions": 2, "parallelism": 2, "backoffLimitPerIndex": 1}), json!({}), "s@0 f@1#0", 100, "+@1#1, count 0")]
+#[case(json!({"completions": 2, "parallelism": 2, "backoffLimitPerIndex": 1}), json!({"completedIndexes": "0"}), "s-@0 f@1#0 r@1#1", 100, "count 1")]
+#[case(json!({"completions": 2, "parallelism": 2, "backoffLimitPerIndex": 1}), json!({"completedIndexes": "0", "failed": 1}), "s-@0 f-@1#0 f@1#1", 100,
+    "count 2, FailedIndexes")]
+#[case(json!({"completions": 4, "parallelism": 1, "backoffLimitPerIndex": 0, "maxFailedIndexes": 0}), json!({}), "f@0#0", 100,
+    "count 0, MaxFailedIndexesExceeded")]
+#[case(json!({"completions": 2, "parallelism": 2, "backoffLimitPerIndex": 1, "podFailurePolicy": {"rules": [
+    {"action": "FailIndex", "onExitCodes": {"operator": "In", "values": [1]}}]}}), json!({}), "s@0 f@1#0", 100, "count 0 1, FailedIndexes")]
+#[case(json!({"completions": 2, "parallelism": 2, "podFailurePolicy": {"rules": [
+    {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [7]}}]}}), json!({}), "r@0 f@1!7", 100, "delete 0, count 0 1, PodFailurePolicy")]
+#[case(json!({"completions": 1, "backoffLimit": 0, "podFailurePolicy": {"rules": [
+    {"action": "Ignore", "onExitCodes": {"operator": "In", "values": [7]}}]}}), json!({}), "f@0!7", 100, "+@0, count 0")]
+fn indexed_moves(
+    #[case] spec: Value,
+    #[case] known: Value,
+    #[case] has: &str,
+    #[case] second: i64,
+    #[case] expected: &str,
+) {
+    let mut spec = spec;
+    spec["completionMode"] = json!("Indexed");
+    let known = serde_json::from_value(known).unwrap();
+    assert_eq!(told(&plan(&job(spec), &known, &pods(has), at(second))), expected);
+}
+
+/// Counters and conditions before and after counting.
+fn text(status: &JobStatus) -> String {
+    let uncounted = status.uncounted_terminated_pods.clone().unwrap_or_default();
+    let waiting = [uncounted.succeeded, uncounted.failed].into_iter().flatten().flatten().count();
+    let conditions: Vec<&str> =
+        status.conditions.iter().flatten().filter(|c| c.status == "True").map(|c| c.type_.as_str()).collect();
+    format!(
+        "s{} f{} {}/{} u{waiting} {}",
+        status.succeeded.unwrap_or_default(),
+        status.failed.unwrap_or_default(),
+        status.completed_indexes.clone().unwrap_or_default(),
+        status.failed_indexes.clone().unwrap_or_default(),
+        conditions.join(" ")
+    )
+}
+
+#[rstest::rstest]
+#[case(json!({"completions": 2}), json!({}), "s f", "s0 f0 / u2 ", "s1 f1 / u0 ")]
+#[case(json!({"completions": 1}), json!({"failed": 1}), "f- s", "s0 f1 / u1 SuccessCriteriaMet", "s1 f1 / u0 SuccessCriteriaMet Complete")]
+#[case(json!({"completions": 2, "completionMode": "Indexed", "backoffLimitPerIndex": 0}), json!({}), "s@0 f@1#0",
+    "s1 f0 0/1 u1 FailureTarget", "s1 f1 0/1 u0 FailureTarget Failed")]
+// As long as a pod is stopping the Job has not ended.
+#[case(json!({"completions": 9, "parallelism": 2, "backoffLimit": 0}), json!({}), "f t", "s0 f0 / u2 FailureTarget", "s0 f2 / u0 FailureTarget")]
+#[case(json!({"suspend": true}), json!({}), "", "s0 f0 / u0 Suspended", "s0 f0 / u0 Suspended")]
+fn ends_are_counted_once(
+    #[case] spec: Value,
+    #[case] known: Value,
+    #[case] has: &str,
+    #[case] before: &str,
+    #[case] after: &str,
+) {
+    let (spec, known, pods) = (job(spec), serde_json::from_value(known).unwrap(), pods(has));
+    let step = plan(&spec, &known, &pods, at(100));
+    let written = written_down(&spec, &known, &step, &pods, at(100));
+    assert_eq!(text(&written), before);
+    assert_eq!(text(&settled(written, &step, &pods, at(100))), after);
+}
+
+#[test]
+fn pods_carry_their_index_and_what_failed_before() {
+    let parent = Parent {
+        subject: crate::member::recorder::Subject::new("batch/v1", "Job", Key::new("ns", "sums"), "u"),
+        source: crate::member::recorder::Source { component: "job-controller", host: None },
+    };
+    let spec = job(json!({"completionMode": "Indexed"}));
+    let pod = new_pod(&parent, &spec, NewPod { index: Some(3), failures: Some((1, 2)) });
+    let annotations = pod.metadata.annotations.unwrap();
+    assert_eq!([INDEX, FAILURES, IGNORED_FAILURES].map(|name| annotations[name].as_str()), ["3", "1", "2"]);
+    assert_eq!(pod.metadata.finalizers.unwrap(), [FINALIZER]);
+    assert_eq!(format_indexes(&[3].into()), "3");
+}
