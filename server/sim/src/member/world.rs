@@ -10,7 +10,9 @@ use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::{ControllerRevision, DaemonSet, Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::batch::v1::{CronJob, Job};
-use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, Service};
+use k8s_openapi::api::core::v1::{
+    Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, ReplicationController, Service,
+};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy};
@@ -74,6 +76,7 @@ pub struct World {
     pub namespaces: Objects<Namespace>,
     pub deployments: Objects<Deployment>,
     pub replica_sets: Objects<ReplicaSet>,
+    pub replication_controllers: Objects<ReplicationController>,
     pub stateful_sets: Objects<StatefulSet>,
     pub daemon_sets: Objects<DaemonSet>,
     pub revisions: Objects<ControllerRevision>,
@@ -95,6 +98,7 @@ macro_rules! each_store {
             namespaces,
             deployments,
             replica_sets,
+            replication_controllers,
             stateful_sets,
             daemon_sets,
             revisions,
@@ -145,6 +149,7 @@ impl World {
             namespaces: Arc::default(),
             deployments: Arc::default(),
             replica_sets: Arc::default(),
+            replication_controllers: Arc::default(),
             stateful_sets: Arc::default(),
             daemon_sets: Arc::default(),
             revisions: Arc::default(),
@@ -265,6 +270,20 @@ impl World {
         }
     }
 
+    /// A pod's conditions as they are stored.
+    pub async fn conditions(&self, pod: &PodState) -> Result<Vec<Value>> {
+        let api: Api<Pod> = self.api(&pod.key.namespace);
+        let stored = api.get_opt(&pod.key.name).await.map_err(Error::api(format!("read pod {}", pod.key)))?;
+        let stored = stored.filter(|stored| stored.metadata.uid.as_deref() == Some(&*pod.uid));
+        let conditions = stored.and_then(|stored| stored.status?.conditions).unwrap_or_default();
+        conditions
+            .iter()
+            .map(|condition| {
+                serde_json::to_value(condition).map_err(|source| Error::Encode { what: "pod condition", source })
+            })
+            .collect()
+    }
+
     /// Deletes a pod; `grace` 0 for good. A pod that is gone already is fine.
     pub async fn delete_pod(&self, key: &Key, uid: &str, grace: Option<u32>) -> Result<()> {
         let api: Api<Pod> = self.api(&key.namespace);
@@ -347,13 +366,8 @@ impl World {
         let encode =
             |status: &S| serde_json::to_value(status).map_err(|source| Error::Encode { what: "status", source });
         let mut status = encode(new)?;
-        if let (Some(old), Value::Object(fields)) = (old, &mut status)
-            && let Value::Object(before) = encode(old)?
-        {
-            // In a merge patch what is no longer there has to be said.
-            for name in before.into_iter().map(|(name, _)| name) {
-                fields.entry(name).or_insert(Value::Null);
-            }
+        if let Some(old) = old {
+            remove_absent(&encode(old)?, &mut status);
         }
         let key = object.key();
         let patch = json!({"metadata": {"uid": object.uid()}, "status": status});
@@ -397,5 +411,33 @@ impl World {
     /// Labels by node name, for what depends on topology.
     pub fn node_labels(&self) -> HashMap<Arc<str>, Held<Node>> {
         self.nodes.all().into_iter().map(|node| (node.key().name, node)).collect()
+    }
+}
+
+/// Completes a merge patch that writes `new` over `old`: fields that `new` lacks are removed by name, at any depth.
+fn remove_absent(old: &Value, new: &mut Value) {
+    let (Value::Object(old), Value::Object(new)) = (old, new) else { return };
+    for (name, before) in old {
+        match new.get_mut(name) {
+            Some(after) => remove_absent(before, after),
+            None => {
+                new.insert(name.clone(), Value::Null);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[rstest::rstest]
+    #[case(json!({"a": 1, "b": 2}), json!({"a": 3}), json!({"a": 3, "b": null}))]
+    #[case(json!({"m": {"x": 1, "y": 2}}), json!({"m": {"y": 2}}), json!({"m": {"x": null, "y": 2}}))]
+    #[case(json!({"l": [1, 2]}), json!({"l": [1]}), json!({"l": [1]}))]
+    fn patches_remove_what_is_gone(#[case] old: Value, #[case] new: Value, #[case] expected: Value) {
+        let mut patch = new;
+        remove_absent(&old, &mut patch);
+        assert_eq!(patch, expected);
     }
 }

@@ -1,4 +1,4 @@
-//! Workload controllers: what makes pods out of Deployments, StatefulSets, DaemonSets and Jobs.
+//! Workload controllers: what makes pods out of Deployments, ReplicationControllers, StatefulSets, DaemonSets and Jobs.
 //!
 //! Every controller is a pure plan over what the stores hold and a small function that obeys it. Controllers see their own writes
 //! at once (see [`super::store`]), so plans need no expectations.

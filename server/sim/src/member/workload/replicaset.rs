@@ -1,5 +1,6 @@
-//! ReplicaSets: as many active pods as wanted.
+//! ReplicaSets and ReplicationControllers: as many active pods as wanted. The older kind is read as a ReplicaSet, as kube does.
 
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,13 +8,15 @@ use std::time::Duration;
 
 use crowsnest_apimachinery::selector::Selector;
 use jiff::Timestamp;
-use k8s_openapi::api::apps::v1::{ReplicaSet, ReplicaSetCondition, ReplicaSetStatus};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::api::apps::v1::{ReplicaSet, ReplicaSetCondition, ReplicaSetSpec, ReplicaSetStatus};
+use k8s_openapi::api::core::v1::{ReplicationController, ReplicationControllerCondition, ReplicationControllerStatus};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, Time};
 
 use crate::error::{Error, Result};
+use crate::member::informer::Object;
 use crate::member::pod::{Phase, PodState};
 use crate::member::store::{Key, Stored};
-use crate::member::world::World;
+use crate::member::world::{NamespacedKind, Objects, World};
 
 use super::pods::{self, Parent};
 use super::{HELD, count, follow_orphans, follow_pods, keys_of, nonzero, spawn};
@@ -21,11 +24,109 @@ use super::{HELD, count, follow_orphans, follow_pods, keys_of, nonzero, spawn};
 /// More pods than this are not created or deleted in one go.
 const BURST: usize = 500;
 
+/// A kind that keeps a number of pods.
+trait Replicated: NamespacedKind {
+    const API_VERSION: &'static str;
+    const KIND: &'static str;
+    /// Source of events and name of the controller.
+    const COMPONENT: &'static str;
+
+    fn store(world: &World) -> &Objects<Self>;
+
+    /// The object as a ReplicaSet.
+    fn as_set(&self) -> Cow<'_, ReplicaSet>;
+
+    /// Writes a status that was made for [`Replicated::as_set`].
+    fn set_status(
+        world: &World,
+        object: &Object<Self>,
+        status: ReplicaSetStatus,
+    ) -> impl Future<Output = Result<()>> + Send;
+}
+
+impl Replicated for ReplicaSet {
+    const API_VERSION: &'static str = "apps/v1";
+    const KIND: &'static str = "ReplicaSet";
+    const COMPONENT: &'static str = "replicaset-controller";
+
+    fn store(world: &World) -> &Objects<Self> {
+        &world.replica_sets
+    }
+
+    fn as_set(&self) -> Cow<'_, ReplicaSet> {
+        Cow::Borrowed(self)
+    }
+
+    async fn set_status(world: &World, object: &Object<Self>, status: ReplicaSetStatus) -> Result<()> {
+        world.set_status(&world.replica_sets, object, object.status.as_ref(), &status).await
+    }
+}
+
+impl Replicated for ReplicationController {
+    const API_VERSION: &'static str = "v1";
+    const KIND: &'static str = "ReplicationController";
+    const COMPONENT: &'static str = "replication-controller";
+
+    fn store(world: &World) -> &Objects<Self> {
+        &world.replication_controllers
+    }
+
+    fn as_set(&self) -> Cow<'_, ReplicaSet> {
+        let spec = self.spec.clone().unwrap_or_default();
+        let status = self.status.clone().unwrap_or_default();
+        let condition = |condition: ReplicationControllerCondition| ReplicaSetCondition {
+            last_transition_time: condition.last_transition_time,
+            message: condition.message,
+            reason: condition.reason,
+            status: Some(condition.status),
+            type_: Some(condition.type_),
+        };
+        Cow::Owned(ReplicaSet {
+            metadata: self.metadata.clone(),
+            spec: ReplicaSetSpec {
+                min_ready_seconds: spec.min_ready_seconds,
+                replicas: spec.replicas,
+                selector: LabelSelector { match_labels: spec.selector, match_expressions: None },
+                template: spec.template,
+            },
+            status: Some(ReplicaSetStatus {
+                conditions: status.conditions.map(|conditions| conditions.into_iter().map(condition).collect()),
+                ..ReplicaSetStatus::default()
+            }),
+        })
+    }
+
+    async fn set_status(world: &World, object: &Object<Self>, status: ReplicaSetStatus) -> Result<()> {
+        let condition = |condition: ReplicaSetCondition| ReplicationControllerCondition {
+            last_transition_time: condition.last_transition_time,
+            message: condition.message,
+            reason: condition.reason,
+            status: condition.status.unwrap_or_default(),
+            type_: condition.type_.unwrap_or_default(),
+        };
+        let status = ReplicationControllerStatus {
+            replicas: status.replicas,
+            fully_labeled_replicas: status.fully_labeled_replicas,
+            ready_replicas: status.ready_replicas,
+            available_replicas: status.available_replicas,
+            observed_generation: status.observed_generation,
+            conditions: status.conditions.map(|conditions| conditions.into_iter().map(condition).collect()),
+        };
+        world.set_status(&world.replication_controllers, object, object.status.as_ref(), &status).await
+    }
+}
+
 pub fn start(world: &Arc<World>) {
-    let keys = keys_of(&world.replica_sets);
-    follow_pods(world, "ReplicaSet", &keys);
-    follow_orphans(world, &world.replica_sets, &keys);
-    spawn(world, "replicaset", keys, 8, |world, key| async move { reconcile(&world, &key).await });
+    follow::<ReplicaSet>(world);
+    follow::<ReplicationController>(world);
+}
+
+fn follow<K: Replicated>(world: &Arc<World>) {
+    let store = K::store(world);
+    let keys = keys_of(store);
+    follow_pods(world, K::KIND, &keys);
+    follow_orphans(world, store, &keys);
+    spawn(world, K::COMPONENT, keys, 8, |world, key| async move { reconcile::<K>(&world, &key).await });
 }
 
 /// What to do to have `want` active pods.
@@ -119,12 +220,13 @@ pub fn next_available<'a>(
     Some(Duration::from_secs(u64::try_from(soonest).unwrap_or_default()))
 }
 
-async fn reconcile(world: &World, key: &Key) -> Result<Option<Duration>> {
-    let Some(set) = world.replica_sets.get(key) else { return Ok(None) };
-    if world.is_held(set.uid()) {
+async fn reconcile<K: Replicated>(world: &World, key: &Key) -> Result<Option<Duration>> {
+    let Some(object) = K::store(world).get(key) else { return Ok(None) };
+    if world.is_held(object.uid()) {
         return Ok(Some(HELD));
     }
-    let parent = Parent::new(&set, "apps/v1", "ReplicaSet", "replicaset-controller");
+    let parent = Parent::new(&object, K::API_VERSION, K::KIND, K::COMPONENT);
+    let set = object.as_set();
     let spec = &set.spec;
     let deleting = set.metadata.deletion_timestamp.is_some();
     let selector = Selector::valid_or_nothing(&spec.selector);
@@ -143,9 +245,9 @@ async fn reconcile(world: &World, key: &Key) -> Result<Option<Duration>> {
         }
     }
     let now = Timestamp::now();
-    let message = failure.as_ref().map(ToString::to_string);
+    let message = failure.as_ref().map(Error::message);
     let status = status(&set, &pods, message.as_deref(), now);
-    world.set_status(&world.replica_sets, &set, set.status.as_ref(), &status).await?;
+    K::set_status(world, &object, status).await?;
     match failure {
         Some(error) => Err(error),
         None => Ok(next_available(&pods, spec.min_ready_seconds.unwrap_or_default(), now)),
@@ -184,5 +286,25 @@ mod tests {
         assert_eq!(order, ["unbound", "unready", "ready-a1", "ready-a2", "ready-b", "costly"]);
         assert_eq!(plan(9, &pods).create, 3);
         assert_eq!(plan(5, &pods).delete.len(), 1);
+    }
+
+    #[test]
+    fn a_replication_controller_is_a_replica_set() {
+        let controller: ReplicationController = serde_json::from_value(json!({
+            "metadata": {"name": "rc", "generation": 2},
+            "spec": {"replicas": 2, "minReadySeconds": 1, "selector": {"app": "x"}, "template": {"metadata": {"labels": {"app": "x"}}}},
+            "status": {"replicas": 1, "conditions": [{"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate"}]},
+        }))
+        .unwrap();
+        let set = controller.as_set();
+        assert_eq!(
+            (set.spec.replicas, set.spec.min_ready_seconds, set.metadata.generation),
+            (Some(2), Some(1), Some(2))
+        );
+        assert!(Selector::valid_or_nothing(&set.spec.selector).matches(&[("app".to_owned(), "x".to_owned())].into()));
+        let (failing, well) =
+            (status(&set, &[], Some("again"), Timestamp::now()), status(&set, &[], None, Timestamp::now()));
+        assert_eq!(failing.conditions, set.status.as_ref().unwrap().conditions);
+        assert_eq!(well.conditions, None);
     }
 }
