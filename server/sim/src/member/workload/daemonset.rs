@@ -15,7 +15,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::json;
 
 use crate::error::Result;
-use crate::member::pod::{PodState, SpecView};
+use crate::member::pod::{Phase, PodState, SpecView};
 use crate::member::scheduler::fit::{NodeView, placeable};
 use crate::member::store::Key;
 use crate::member::world::World;
@@ -55,6 +55,10 @@ pub struct Daemon {
 pub struct Plan {
     pub create: Vec<Arc<str>>,
     pub delete: Vec<Arc<PodState>>,
+    /// Ended pods, by their node, that are deleted to be created again.
+    pub ended: Vec<(Arc<str>, Arc<PodState>)>,
+    /// When the next ended pod may be created again.
+    pub again: Option<Duration>,
 }
 
 /// Decides what may happen now. `unavailable` nodes may be without a pod while it is replaced; none are replaced when `None`.
@@ -77,8 +81,12 @@ pub fn plan(
         // The oldest stays; finished ones are replaced.
         here.sort_by_key(|daemon| (daemon.pod.created, daemon.pod.key.clone()));
         let (ended, live): (Vec<_>, Vec<_>) = here.into_iter().partition(|daemon| daemon.pod.phase.is_terminal());
-        plan.delete
-            .extend(ended.iter().filter(|daemon| daemon.pod.deletion.is_none()).map(|daemon| daemon.pod.clone()));
+        for daemon in ended.iter().filter(|daemon| daemon.pod.deletion.is_none()) {
+            match pods::replaceable_in(&daemon.pod, now) {
+                None => plan.ended.push((node.clone(), daemon.pod.clone())),
+                Some(wait) => plan.again = Some(plan.again.map_or(wait, |again: Duration| again.min(wait))),
+            }
+        }
         plan.delete.extend(
             live.iter().skip(1).filter(|daemon| daemon.pod.deletion.is_none()).map(|daemon| daemon.pod.clone()),
         );
@@ -138,6 +146,17 @@ async fn reconcile(world: &World, key: &Key) -> Result<Option<Duration>> {
     if !new.is_empty() {
         pods::create(world, &parent, new).await?;
     }
+    for (node, pod) in &step.ended {
+        let (failed, key) = (pod.phase == Phase::Failed, &pod.key);
+        let (reason, message) = if failed {
+            ("FailedDaemonPod", format!("Found failed daemon pod {key} on node {node}, will try to kill it"))
+        } else {
+            ("SucceededDaemonPod", format!("Found succeeded daemon pod {key} on node {node}, will try to delete it"))
+        };
+        parent.record(world, failed, reason, message);
+    }
+    let ended: Vec<_> = step.ended.iter().map(|(_, pod)| pod.clone()).collect();
+    pods::delete(world, &parent, &ended).await?;
     pods::delete(world, &parent, &step.delete).await?;
     let held = world.pods.owned(&parent.subject.uid);
     let status = status(&set, &eligible, &daemons(&held, &hash), min_ready, now);
@@ -147,7 +166,8 @@ async fn reconcile(world: &World, key: &Key) -> Result<Option<Duration>> {
         suffix == hash || held.iter().any(|pod| pod.labels.get(HASH_LABEL).is_some_and(|known| known == suffix))
     };
     revisions.trim(world, spec.revision_history_limit.unwrap_or(10), in_use).await?;
-    Ok(replicaset::next_available(&held, spec.min_ready_seconds.unwrap_or_default(), now))
+    let available = replicaset::next_available(&held, spec.min_ready_seconds.unwrap_or_default(), now);
+    Ok(step.again.into_iter().chain(available).min())
 }
 
 /// How many nodes may be without a pod during an update; `None` for OnDelete.
@@ -310,7 +330,8 @@ mod tests {
     ) {
         let eligible: Vec<Arc<str>> = nodes.split_whitespace().map(Into::into).collect();
         let plan = plan(&eligible, &daemons(pods), unavailable, 0, Timestamp::now());
-        let deleted: Vec<_> = plan.delete.iter().map(|pod| pod.key.name.to_string()).collect();
+        let ended = plan.ended.iter().map(|(_, pod)| pod);
+        let deleted: Vec<_> = ended.chain(&plan.delete).map(|pod| pod.key.name.to_string()).collect();
         assert_eq!((plan.create.join(" "), deleted.join(" ")), (create.to_owned(), delete.to_owned()));
     }
 }

@@ -71,6 +71,10 @@ pub struct Plan {
     /// Ordinals to create, and whether with the new revision.
     pub create: Vec<(i32, bool)>,
     pub delete: Vec<Arc<PodState>>,
+    /// Ended pods that are deleted to be created again.
+    pub recreate: Vec<Arc<PodState>>,
+    /// When the next ended pod may be created again.
+    pub again: Option<Duration>,
 }
 
 /// Decides what may happen now: creations from the lowest ordinal, deletions and updates from the highest.
@@ -79,13 +83,17 @@ pub fn plan(wishes: &Wishes, members: &[Member], now: Timestamp) -> Plan {
     let by_ordinal: BTreeMap<i32, &Member> = members.iter().map(|member| (member.ordinal, member)).collect();
     let healthy = |member: &Member| member.pod.is_active() && member.pod.is_available(wishes.min_ready_seconds, now);
     let wanted = wishes.first..wishes.first + wishes.replicas;
+    let unhealthy = |member: &&&Member| !(member.pod.is_ready() && member.pod.is_active());
+    let first_unhealthy = by_ordinal.values().find(unhealthy).map(|member| member.ordinal);
     for ordinal in wanted.clone() {
         match by_ordinal.get(&ordinal) {
-            None => {
-                plan.create.push((ordinal, ordinal >= wishes.partition || members.iter().all(|member| member.updated)))
-            }
+            // Pods below the partition come back as they were.
+            None => plan.create.push((ordinal, wishes.on_delete || ordinal >= wishes.first + wishes.partition)),
             Some(member) if member.pod.phase.is_terminal() && member.pod.deletion.is_none() => {
-                plan.delete.push(member.pod.clone());
+                match pods::replaceable_in(&member.pod, now) {
+                    None => plan.recreate.push(member.pod.clone()),
+                    Some(wait) => plan.again = Some(plan.again.map_or(wait, |again: Duration| again.min(wait))),
+                }
             }
             Some(member) if healthy(member) => continue,
             Some(_) => {}
@@ -98,6 +106,11 @@ pub fn plan(wishes: &Wishes, members: &[Member], now: Timestamp) -> Plan {
         if wanted.contains(ordinal) {
             continue;
         }
+        // In order, a pod is not taken away while one below it is unhealthy.
+        let is_healthy = member.pod.is_ready() && member.pod.is_active();
+        if !wishes.parallel && member.pod.deletion.is_none() && !is_healthy && first_unhealthy != Some(*ordinal) {
+            return plan;
+        }
         if member.pod.deletion.is_none() {
             plan.delete.push(member.pod.clone());
         }
@@ -108,7 +121,7 @@ pub fn plan(wishes: &Wishes, members: &[Member], now: Timestamp) -> Plan {
     if wishes.on_delete || !plan.create.is_empty() {
         return plan;
     }
-    for ordinal in wanted.rev().filter(|ordinal| *ordinal >= wishes.partition) {
+    for ordinal in wanted.rev().filter(|ordinal| *ordinal >= wishes.first + wishes.partition) {
         let Some(member) = by_ordinal.get(&ordinal) else { break };
         if !member.updated && member.pod.deletion.is_none() {
             plan.delete.push(member.pod.clone());
@@ -150,6 +163,11 @@ async fn reconcile(world: &World, key: &Key) -> Result<Option<Duration>> {
         let pod = new_pod(&parent, spec, &template, *ordinal, name);
         pods::create(world, &parent, vec![pod]).await?;
     }
+    for pod in &step.recreate {
+        let message = format!("StatefulSet {key} is recreating failed Pod {}", pod.key.name);
+        parent.record(world, true, "RecreatingFailedPod", message);
+    }
+    pods::delete(world, &parent, &step.recreate).await?;
     pods::delete(world, &parent, &step.delete).await?;
 
     let held = world.pods.owned(&parent.subject.uid);
@@ -160,7 +178,8 @@ async fn reconcile(world: &World, key: &Key) -> Result<Option<Duration>> {
             || held.iter().any(|pod| pod.labels.get(HASH_LABEL).is_some_and(|hash| hash == name))
     };
     revisions.trim(world, spec.revision_history_limit.unwrap_or(10), in_use).await?;
-    Ok(replicaset::next_available(&held, spec.min_ready_seconds.unwrap_or_default(), now))
+    let available = replicaset::next_available(&held, spec.min_ready_seconds.unwrap_or_default(), now);
+    Ok(step.again.into_iter().chain(available).min())
 }
 
 fn members(parent: &Parent, pods: &[Arc<PodState>], update: &str) -> Vec<Member> {
@@ -253,7 +272,7 @@ fn status(
     let updated = with(update);
     let done =
         !wishes.on_delete && updated == wishes.replicas && ready == wishes.replicas && replicas == wishes.replicas;
-    let current = if done && wishes.partition <= wishes.first { update } else { current };
+    let current = if done { update } else { current };
     StatefulSetStatus {
         replicas,
         ready_replicas: nonzero(ready),
@@ -306,6 +325,12 @@ mod tests {
     #[case("", 3, "0r 1r 2r*", "", "1r")]
     #[case("", 3, "0r 1r 2*", "", "")]
     #[case("partition", 3, "0r 1r 2r*", "", "")]
+    #[case("partition", 3, "2r*", "0", "")]
+    // Nothing is taken away while a pod below is unhealthy.
+    #[case("", 0, "0 1 2", "", "")]
+    #[case("", 0, "0r 1 2r", "", "2r")]
+    #[case("", 0, "0r 1r 2", "", "2")]
+    #[case("parallel", 0, "0 1 2", "", "2 1 0")]
     #[case("ondelete", 3, "0r 1r 2r", "", "")]
     fn moves(
         #[case] mode: &str,
@@ -324,7 +349,21 @@ mod tests {
         };
         let plan = plan(&wishes, &members(pods), Timestamp::now());
         let created: Vec<_> = plan.create.iter().map(|(ordinal, _)| ordinal.to_string()).collect();
-        let deleted: Vec<_> = plan.delete.iter().map(|pod| pod.key.name.to_string()).collect();
+        let deleted: Vec<_> = plan.recreate.iter().chain(&plan.delete).map(|pod| pod.key.name.to_string()).collect();
         assert_eq!((created.join(" "), deleted.join(" ")), (create.to_owned(), delete.to_owned()));
+    }
+
+    #[rstest::rstest]
+    #[case(0, "", &[(0, true), (1, true), (2, true)])]
+    #[case(2, "", &[(0, false), (1, false), (2, true)])]
+    #[case(3, "1r", &[(0, false), (2, false)])]
+    fn pods_below_the_partition_keep_their_revision(
+        #[case] partition: i32,
+        #[case] has: &str,
+        #[case] expected: &[(i32, bool)],
+    ) {
+        let wishes =
+            Wishes { first: 0, replicas: 3, parallel: true, on_delete: false, partition, min_ready_seconds: 0 };
+        assert_eq!(plan(&wishes, &members(has), Timestamp::now()).create, expected);
     }
 }
