@@ -1,11 +1,11 @@
 //! PodDisruptionBudgets: how many pods may be disrupted now.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
 use crowsnest_apimachinery::selector::Selector;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -13,10 +13,16 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use crate::error::Result;
 
 use super::pod::PodState;
+use super::recorder::{Source, Subject};
 use super::store::{Index, Key, Stored};
 use super::workload::rollout::resolve;
 use super::workload::{count, keys_of, spawn};
 use super::world::World;
+
+/// An evicted pod that is not being deleted after this time counts again.
+const DELETION_TIMEOUT: SignedDuration = SignedDuration::from_mins(2);
+
+const SOURCE: Source = Source { component: "controllermanager", host: None };
 
 pub fn start(world: &Arc<World>) {
     let keys = keys_of(&world.budgets);
@@ -42,9 +48,27 @@ async fn reconcile(world: &World, key: &Key) -> Result<Option<Duration>> {
         .filter(|pod| !pod.phase.is_terminal() && selected(pod))
         .collect();
     let scale = expected(world, &pods);
-    let status = status(&budget, spec, &pods, scale, Timestamp::now());
+    let now = Timestamp::now();
+    let (status, recheck) = status(&budget, spec, &pods, scale, now);
+    for pod in overdue(&budget, &pods, now) {
+        let subject = Subject::pod(&pod.key, &pod.uid);
+        let message = format!("Pod was expected by PDB {key} to be deleted but it wasn't");
+        world.recorder.record(subject, SOURCE, true, "NotDeleted", message);
+    }
     world.set_status(&world.budgets, &budget, budget.status.as_ref(), &status).await?;
-    Ok(None)
+    Ok(recheck.map(|at| Duration::try_from(at.duration_since(now)).unwrap_or_default() + Duration::from_millis(1)))
+}
+
+/// When an evicted pod must be gone.
+fn deadline(budget: &PodDisruptionBudget, pod: &PodState) -> Option<Timestamp> {
+    let evicted = budget.status.as_ref()?.disrupted_pods.as_ref()?.get(&*pod.key.name)?;
+    evicted.0.checked_add(DELETION_TIMEOUT).ok()
+}
+
+/// Evicted pods that should have been deleted by now.
+fn overdue<'a>(budget: &PodDisruptionBudget, pods: &'a [Arc<PodState>], now: Timestamp) -> Vec<&'a Arc<PodState>> {
+    let is_late = |pod: &PodState| pod.deletion.is_none() && deadline(budget, pod).is_some_and(|at| at < now);
+    pods.iter().filter(|pod| is_late(pod)).collect()
 }
 
 /// Replicas wanted by the controllers of these pods.
@@ -65,6 +89,11 @@ fn expected(world: &World, pods: &[Arc<PodState>]) -> i32 {
                     None => (set.uid().to_owned(), set.spec.replicas.unwrap_or(1)),
                 }
             }
+            "ReplicationController" => {
+                let Some(controller) = world.replication_controllers.get(&key) else { continue };
+                let spec = controller.spec.as_ref();
+                (controller.uid().to_owned(), spec.and_then(|spec| spec.replicas).unwrap_or(1))
+            }
             "StatefulSet" => {
                 let Some(set) = world.stateful_sets.get(&key) else { continue };
                 (set.uid().to_owned(), set.spec.replicas.unwrap_or(1))
@@ -76,15 +105,28 @@ fn expected(world: &World, pods: &[Arc<PodState>]) -> i32 {
     wanted.values().sum()
 }
 
-/// The status for the selected pods, of which their controllers want `scale`.
+/// The status for the selected pods, of which their controllers want `scale`, and when to look again.
+///
+/// Pods that were evicted count as gone already, until they are or until they should have been for two minutes.
 fn status(
     budget: &PodDisruptionBudget,
     spec: &PodDisruptionBudgetSpec,
     pods: &[Arc<PodState>],
     scale: i32,
     now: Timestamp,
-) -> PodDisruptionBudgetStatus {
-    let healthy = count(pods.iter().filter(|pod| pod.is_ready() && pod.deletion.is_none()));
+) -> (PodDisruptionBudgetStatus, Option<Timestamp>) {
+    let disrupted: BTreeMap<String, Timestamp> = pods
+        .iter()
+        .filter(|pod| pod.deletion.is_none())
+        .filter_map(|pod| Some((pod.key.name.to_string(), deadline(budget, pod)?)))
+        .filter(|(_, deadline)| *deadline >= now)
+        .collect();
+    let recheck = disrupted.values().min().copied();
+    let disrupted: BTreeMap<String, Time> =
+        disrupted.into_iter().map(|(name, deadline)| (name, Time(deadline - DELETION_TIMEOUT))).collect();
+    let is_healthy =
+        |pod: &&Arc<PodState>| pod.is_ready() && pod.deletion.is_none() && !disrupted.contains_key(&*pod.key.name);
+    let healthy = count(pods.iter().filter(is_healthy));
     let present = count(pods);
     let (expected, desired) = match (&spec.max_unavailable, &spec.min_available) {
         (Some(unavailable), _) => (scale, (scale - resolve(unavailable, scale, true)).max(0)),
@@ -114,13 +156,67 @@ fn status(
             }
         }
     }
-    PodDisruptionBudgetStatus {
+    let status = PodDisruptionBudgetStatus {
         current_healthy: Some(healthy),
         desired_healthy: Some(desired),
         disruptions_allowed: Some(allowed),
         expected_pods: Some(expected),
         observed_generation: generation,
-        disrupted_pods: None,
+        disrupted_pods: (!disrupted.is_empty()).then_some(disrupted),
         conditions: Some(conditions),
+    };
+    (status, recheck)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::member::interner::Interner;
+
+    /// `r` ready, `t` terminating.
+    fn pods(text: &str) -> Vec<Arc<PodState>> {
+        let pod = |word: &str| {
+            let (name, flags) = word.split_once(':').unwrap();
+            let ready = if flags.contains('r') { "True" } else { "False" };
+            let pod = json!({
+                "metadata": {"name": name, "uid": name, "deletionTimestamp": flags.contains('t').then_some("2026-01-01T00:00:00Z")},
+                "spec": {"nodeName": "n", "containers": []},
+                "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": ready}]},
+            });
+            Arc::new(Interner::default().pod(serde_json::from_value(pod).unwrap()))
+        };
+        text.split_whitespace().map(pod).collect()
+    }
+
+    #[rstest::rstest]
+    #[case(json!({"minAvailable": 1}), json!({}), "a:r b:r", (2, 1, 1), "", None)]
+    // An evicted pod counts as gone at once, and for two minutes.
+    #[case(json!({"minAvailable": 1}), json!({"a": "2026-01-01T00:00:00Z"}), "a:r b:r", (1, 1, 0), "a", Some(90))]
+    #[case(json!({"minAvailable": 1}), json!({"a": "2025-12-31T23:58:00Z"}), "a:r b:r", (2, 1, 1), "", None)]
+    #[case(json!({"minAvailable": 1}), json!({"a": "2026-01-01T00:00:00Z"}), "a:rt b:r", (1, 1, 0), "", None)]
+    #[case(json!({"minAvailable": 1}), json!({"gone": "2026-01-01T00:00:00Z"}), "a:r b:r", (2, 1, 1), "", None)]
+    #[case(json!({"maxUnavailable": 1}), json!({}), "a:r b:r c:", (2, 2, 0), "", None)]
+    fn evictions_are_counted(
+        #[case] spec: Value,
+        #[case] disrupted: Value,
+        #[case] has: &str,
+        #[case] expected: (i32, i32, i32),
+        #[case] left: &str,
+        #[case] recheck: Option<i64>,
+    ) {
+        let budget: PodDisruptionBudget = serde_json::from_value(
+            json!({"metadata": {"name": "b"}, "spec": spec, "status": {"disruptedPods": disrupted}}),
+        )
+        .unwrap();
+        let now: Timestamp = "2026-01-01T00:00:30Z".parse().unwrap();
+        let pods = pods(has);
+        let (status, again) = status(&budget, budget.spec.as_ref().unwrap(), &pods, count(&pods), now);
+        let counts = [status.current_healthy, status.desired_healthy, status.disruptions_allowed].map(Option::unwrap);
+        assert_eq!((counts[0], counts[1], counts[2]), expected);
+        let names: Vec<String> = status.disrupted_pods.unwrap_or_default().into_keys().collect();
+        assert_eq!(names.join(" "), left);
+        assert_eq!(again.map(|at| at.duration_since(now).as_secs()), recheck);
     }
 }

@@ -5,7 +5,7 @@
 //! their tolerations say, and, as with a real lost node, they stay Terminating until it is back.
 
 use crate::member::world::{MANAGER, creation};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use futures::{StreamExt, TryStreamExt};
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Taint};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
@@ -164,6 +165,11 @@ async fn judge(world: &World, name: Arc<str>) -> Result<Option<Duration>> {
         let subject = Subject::new("v1", "Node", Key::new("", &name), &name);
         world.recorder.record(subject, SOURCE, false, reason, format!("Node {name} status is now: {message}"));
     }
+    if let Some(allocatable) = extended_resources(&node) {
+        let patch = json!({"status": {"allocatable": allocatable}});
+        let node = api.patch_status(&name, &PatchParams::apply(MANAGER), &Patch::Merge(&patch)).await;
+        world.nodes.apply(node.map_err(Error::api(format!("write status of node {name}")))?.into());
+    }
     if tainted != failed {
         let mut taints: Vec<Taint> = taints.into_iter().filter(|taint| taint.key != UNREACHABLE).collect();
         if failed {
@@ -184,6 +190,25 @@ async fn judge(world: &World, name: Arc<str>) -> Result<Option<Duration>> {
         }
     }
     Ok(None)
+}
+
+/// A merge patch of a node's allocatable resources that makes its extended ones those of its capacity, as a kubelet does after
+/// somebody wrote the capacity; `None` where they are.
+fn extended_resources(node: &Node) -> Option<BTreeMap<String, Option<Quantity>>> {
+    let status = node.status.as_ref()?;
+    let extended = |list: &Option<BTreeMap<String, Quantity>>| -> BTreeMap<String, Quantity> {
+        let entries = list.iter().flatten();
+        let own = entries.filter(|(name, _)| name.split_once('/').is_some_and(|(domain, _)| domain != "kubernetes.io"));
+        own.map(|(name, quantity)| (name.clone(), quantity.clone())).collect()
+    };
+    let (capacity, allocatable) = (extended(&status.capacity), extended(&status.allocatable));
+    let written = capacity.iter().filter(|(name, quantity)| allocatable.get(*name) != Some(quantity));
+    let removed = allocatable.keys().filter(|name| !capacity.contains_key(*name));
+    let patch: BTreeMap<String, Option<Quantity>> = written
+        .map(|(name, quantity)| (name.clone(), Some(quantity.clone())))
+        .chain(removed.map(|name| (name.clone(), None)))
+        .collect();
+    (!patch.is_empty()).then_some(patch)
 }
 
 fn node_version(world: &World, name: &str) -> Option<String> {
@@ -328,4 +353,24 @@ pub async fn remove(world: &World, name: &str) -> Result<()> {
     let api: Api<Node> = Api::all(world.client.clone());
     api.delete(name, &DeleteParams::default()).await.map_err(Error::api(format!("delete node {name}")))?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[rstest::rstest]
+    #[case(json!({"cpu": "2"}), json!({"cpu": "1900m"}), json!(null))]
+    #[case(json!({"cpu": "2", "example.com/foo": "5"}), json!({"cpu": "2"}), json!({"example.com/foo": "5"}))]
+    #[case(json!({"example.com/foo": "5"}), json!({"example.com/foo": "5"}), json!(null))]
+    #[case(json!({}), json!({"example.com/foo": "5"}), json!({"example.com/foo": null}))]
+    fn extended_resources_follow_the_capacity(
+        #[case] capacity: Value,
+        #[case] allocatable: Value,
+        #[case] expected: Value,
+    ) {
+        let node = json!({"metadata": {"name": "n"}, "status": {"capacity": capacity, "allocatable": allocatable}});
+        let patch = extended_resources(&serde_json::from_value(node).unwrap());
+        assert_eq!(serde_json::to_value(patch).unwrap(), expected);
+    }
 }

@@ -13,7 +13,7 @@ use k8s_openapi::api::core::v1::{PodAffinityTerm, TopologySpreadConstraint};
 use crate::member::Labels;
 use crate::member::pod::PodState;
 
-use super::fit::{NodeView, Unfit, fits, lacking, placeable, term_matches};
+use super::fit::{NodeView, Unfit, fits, placeable, term_matches};
 
 /// Where a pod goes, or why nowhere.
 #[derive(Debug, Clone)]
@@ -23,8 +23,26 @@ pub enum Decision {
         /// As in the `PodScheduled` condition and the FailedScheduling event.
         message: String,
         /// A node where the pod would fit without these pods of lower priority.
-        preempt: Option<(Arc<str>, Vec<Arc<PodState>>)>,
+        preempt: Option<Victims>,
     },
+}
+
+/// A node, and the pods to remove from it.
+type Victims = (Arc<str>, Vec<Arc<PodState>>);
+
+/// A disruption budget, as preemption heeds it.
+#[derive(Debug, Clone)]
+pub struct Guard {
+    pub namespace: Arc<str>,
+    pub selector: Selector,
+    /// Disruptions it allows now.
+    pub allowed: i32,
+}
+
+impl Guard {
+    fn covers(&self, pod: &PodState) -> bool {
+        self.namespace == pod.key.namespace && self.selector.matches(&pod.labels)
+    }
 }
 
 /// Nodes and the pods placed on them.
@@ -110,8 +128,8 @@ impl Planner {
         }
     }
 
-    /// Decides where a pod goes and takes the place.
-    pub fn place(&mut self, pod: &Arc<PodState>) -> Decision {
+    /// Decides where a pod goes and takes the place. `guards` are the budgets to heed where it goes nowhere.
+    pub fn place(&mut self, pod: &Arc<PodState>, guards: impl FnOnce() -> Vec<Guard>) -> Decision {
         let mut unfit = Vec::new();
         let mut best: Option<(i64, Arc<str>)> = None;
         for (name, node) in &self.nodes {
@@ -129,7 +147,7 @@ impl Planner {
             self.occupy(&name, pod);
             return Decision::Node(name);
         }
-        let preempt = if pod.spec.never_preempts { None } else { self.victims(pod, &unfit) };
+        let preempt = if pod.spec.never_preempts { None } else { self.victims(pod, &unfit, &guards()) };
         Decision::Nowhere { message: explain(self.nodes.len(), &unfit), preempt }
     }
 
@@ -228,32 +246,61 @@ impl Planner {
         in_domain.flat_map(|node| node.pods.values()).any(|other| selects(term, pod, other))
     }
 
-    /// The node whose victims matter least, with the fewest lowest-priority victims that make room.
-    fn victims(&self, pod: &PodState, unfit: &[(Arc<str>, Unfit)]) -> Option<(Arc<str>, Vec<Arc<PodState>>)> {
+    /// The node whose victims matter least: the fewest protected ones, then the least important, then the fewest.
+    fn victims(&self, pod: &PodState, unfit: &[(Arc<str>, Unfit)], guards: &[Guard]) -> Option<Victims> {
         let candidates = unfit.iter().filter(|(_, why)| why.preemptible).filter_map(|(name, _)| {
             let node = self.nodes.get(name)?;
             placeable(&pod.spec, node).ok()?;
-            let mut lower: Vec<&Arc<PodState>> = node
-                .pods
-                .values()
-                .filter(|other| other.spec.priority < pod.spec.priority && other.deletion.is_none())
-                .collect();
-            lower.sort_by(|a, b| (a.spec.priority, b.created, &a.key).cmp(&(b.spec.priority, a.created, &b.key)));
-            let mut emptied = node.clone();
-            let mut victims = Vec::new();
-            for victim in lower {
-                if lacking(&pod.spec, &emptied).is_empty() {
-                    break;
-                }
-                emptied.used.subtract(&victim.spec.requests);
-                emptied.pods.remove(&victim.uid);
-                victims.push(victim.clone());
-            }
-            let fits_then = fits(&pod.spec, &emptied).is_ok() && self.neighbours(pod, &emptied).is_ok();
-            let worst = victims.last().map(|victim| victim.spec.priority)?;
-            fits_then.then_some((worst, victims.len(), name.clone(), victims))
+            let (violations, victims) = self.victims_on(pod, node, guards)?;
+            let highest = victims.iter().map(|victim| victim.spec.priority).max()?;
+            let sum: i64 = victims.iter().map(|victim| i64::from(victim.spec.priority)).sum();
+            Some(((violations, highest, sum, victims.len(), name.clone()), victims))
         });
-        candidates.min_by(|a, b| (a.0, a.1, &a.2).cmp(&(b.0, b.1, &b.2))).map(|(_, _, name, victims)| (name, victims))
+        candidates.min_by(|a, b| a.0.cmp(&b.0)).map(|(rank, victims)| (rank.4, victims))
+    }
+
+    /// Pods of lower priority to remove from a node, and how many of them a budget protects. All are taken away, then as many as
+    /// there is room for are put back, protected and important ones first.
+    fn victims_on(&self, pod: &PodState, node: &NodeView, guards: &[Guard]) -> Option<(usize, Vec<Arc<PodState>>)> {
+        let mut lower: Vec<&Arc<PodState>> = node
+            .pods
+            .values()
+            .filter(|other| other.spec.priority < pod.spec.priority && other.deletion.is_none())
+            .collect();
+        lower.sort_by(|a, b| (b.spec.priority, a.created, &a.key).cmp(&(a.spec.priority, b.created, &b.key)));
+        let mut emptied = node.clone();
+        let remove = |from: &mut NodeView, victim: &PodState| {
+            from.used.subtract(&victim.spec.requests);
+            from.pods.remove(&victim.uid);
+        };
+        lower.iter().for_each(|victim| remove(&mut emptied, victim));
+        let fits_on = |node: &NodeView| fits(&pod.spec, node).is_ok() && self.neighbours(pod, node).is_ok();
+        if !fits_on(&emptied) {
+            return None;
+        }
+        let mut left: Vec<i32> = guards.iter().map(|guard| guard.allowed).collect();
+        let mut is_protected = |victim: &PodState| {
+            let mut broken = false;
+            for (_, left) in guards.iter().zip(&mut left).filter(|(guard, _)| guard.covers(victim)) {
+                *left -= 1;
+                broken |= *left < 0;
+            }
+            broken
+        };
+        let (protected, others): (Vec<_>, Vec<_>) = lower.into_iter().partition(|victim| is_protected(victim));
+        let mut put_back = |victim: &Arc<PodState>| {
+            emptied.used.add(&victim.spec.requests);
+            emptied.pods.insert(victim.uid.clone(), victim.clone());
+            let stays = fits_on(&emptied);
+            if !stays {
+                remove(&mut emptied, victim);
+            }
+            stays
+        };
+        let mut victims: Vec<Arc<PodState>> = protected.into_iter().filter(|pod| !put_back(pod)).cloned().collect();
+        let violations = victims.len();
+        victims.extend(others.into_iter().filter(|pod| !put_back(pod)).cloned());
+        (!victims.is_empty()).then_some((violations, victims))
     }
 }
 
@@ -352,7 +399,7 @@ mod tests {
     }
 
     fn outcome(planner: &mut Planner, pod: &Arc<PodState>) -> String {
-        match planner.place(pod) {
+        match planner.place(pod, Vec::new) {
             Decision::Node(name) => name.to_string(),
             Decision::Nowhere { message, .. } => message,
         }
@@ -416,11 +463,41 @@ mod tests {
             assert_eq!(outcome(&mut planner, &pod(name, json!({"cpu": "1", "priority": priority}))), "a");
         }
         let Decision::Nowhere { preempt: Some((node, victims)), .. } =
-            planner.place(&pod("vip", json!({"cpu": "1", "priority": 9})))
+            planner.place(&pod("vip", json!({"cpu": "1", "priority": 9})), Vec::new)
         else {
             panic!("no preemption")
         };
         assert_eq!((&*node, victims.len(), &*victims[0].key.name), ("a", 1, "low"));
+    }
+
+    #[rstest::rstest]
+    // Without a budget the least important goes; with one, the pod of the node that no budget protects.
+    #[case(&[], "a low")]
+    #[case(&[("low", 0)], "b mid")]
+    #[case(&[("low", 1)], "a low")]
+    #[case(&[("low", 0), ("mid", 0)], "a low")]
+    fn preemption_heeds_budgets(#[case] budgets: &[(&str, i32)], #[case] expected: &str) {
+        let mut planner = planner(vec![node("a", "1", "110", json!({})), node("b", "1", "110", json!({}))]);
+        for (name, node, priority) in [("low", "a", 1), ("mid", "b", 5)] {
+            let mut pod = PodState::clone(&pod(name, json!({"cpu": "1", "priority": priority})));
+            pod.labels = Arc::new([("name".to_owned(), name.to_owned())].into());
+            planner.occupy(&node.into(), &Arc::new(pod));
+        }
+        let guards = || {
+            let guard = |(name, allowed): &(&str, i32)| Guard {
+                namespace: "ns".into(),
+                selector: Selector::from_json(Some(&json!({"matchLabels": {"name": name}}))).unwrap(),
+                allowed: *allowed,
+            };
+            budgets.iter().map(guard).collect()
+        };
+        let Decision::Nowhere { preempt: Some((node, victims)), .. } =
+            planner.place(&pod("vip", json!({"cpu": "1", "priority": 9})), guards)
+        else {
+            panic!("no preemption")
+        };
+        let names: Vec<&str> = victims.iter().map(|victim| &*victim.key.name).collect();
+        assert_eq!(format!("{node} {}", names.join(" ")), expected);
     }
 
     proptest! {
@@ -430,7 +507,7 @@ mod tests {
             let mut planner = planner(vec![node("a", "4", "20", json!({})), node("b", "2", "20", json!({}))]);
             let pods: Vec<_> = cpus.iter().enumerate().map(|(i, cpu)| pod(&format!("p{i}"), json!({"cpu": format!("{cpu}m")}))).collect();
             for pod in &pods {
-                planner.place(pod);
+                planner.place(pod, Vec::new);
             }
             for node in planner.nodes.values() {
                 prop_assert!(node.used.cpu_milli <= node.allocatable.cpu_milli && node.pods.len() <= 20);

@@ -6,9 +6,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crowsnest_apimachinery::selector::Selector;
 use futures::StreamExt;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Binding, ObjectReference, Pod};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{Api, ObjectMeta};
 use parking_lot::Mutex;
 use serde_json::json;
@@ -19,10 +21,10 @@ use crate::member::pod::PodState;
 use crate::member::podlife::time;
 use crate::member::recorder::{Source, Subject};
 use crate::member::store::{Key, Stored};
-use crate::member::world::World;
+use crate::member::world::{Held, World};
 
 use super::fit::NodeView;
-use super::plan::{Decision, Planner};
+use super::plan::{Decision, Guard, Planner};
 
 /// Decisions taken before they are written.
 const BATCH: usize = 512;
@@ -185,7 +187,7 @@ impl Scheduler {
         {
             let decision = match self.claims_missing(&pod) {
                 Some(message) => Decision::Nowhere { message, preempt: None },
-                None => board.planner.place(&pod),
+                None => board.planner.place(&pod, || self.guards()),
             };
             if matches!(decision, Decision::Nowhere { .. }) {
                 board.stuck.insert(pod.key.clone(), pod.clone());
@@ -193,6 +195,15 @@ impl Scheduler {
             decisions.push((pod, decision));
         }
         decisions
+    }
+
+    fn guards(&self) -> Vec<Guard> {
+        let guard = |budget: &Held<PodDisruptionBudget>| {
+            let selector = Selector::valid_or_nothing(budget.spec.as_ref()?.selector.as_ref()?);
+            let allowed = budget.status.as_ref().and_then(|status| status.disruptions_allowed).unwrap_or_default();
+            Some(Guard { namespace: budget.key().namespace, selector, allowed })
+        };
+        self.world.budgets.all().iter().filter_map(guard).collect()
     }
 
     /// Why a pod has to wait for its volumes.
@@ -273,8 +284,20 @@ impl Scheduler {
         for victim in victims {
             let message = format!("Preempted by pod {} on node {node}", pod.uid);
             self.world.recorder.record(Subject::pod(&victim.key, &victim.uid), SOURCE, false, "Preempted", message);
+            let mut conditions = self.world.conditions(&victim).await?;
+            conditions.retain(|condition| condition["type"] != "DisruptionTarget");
+            conditions.push(json!({
+                "type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler",
+                "message": "default-scheduler: preempting to accommodate a higher priority pod",
+                "lastProbeTime": null, "lastTransitionTime": time(Timestamp::now()), "observedGeneration": victim.generation,
+            }));
+            match self.world.patch_pod_status(&victim, json!({"status": {"conditions": conditions}})).await {
+                Err(error) if !error.is_not_found() => return Err(error),
+                _ => {}
+            }
             self.world.delete_pod(&victim.key, &victim.uid, None).await?;
         }
+        self.world.patch_pod_status(pod, json!({"status": {"nominatedNodeName": node}})).await?;
         Ok(())
     }
 
