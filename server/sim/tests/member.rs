@@ -13,7 +13,7 @@ use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet}
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{
-    ConfigMap, Endpoints, Event, Node, PersistentVolumeClaim, Pod, ResourceQuota, Service,
+    ConfigMap, Endpoints, Event, Node, PersistentVolumeClaim, Pod, ReplicationController, ResourceQuota, Service,
 };
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -244,6 +244,94 @@ async fn other_workloads_reach_their_states() {
     .await;
     until::<ConfigMap>(&client, "kube-root-ca.crt", "the certificate", |map| {
         map.data.as_ref().is_some_and(|data| data.contains_key("ca.crt"))
+    })
+    .await;
+    member.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn commands_decide_how_jobs_end() {
+    let (member, client) = member("m3", Profile::Default).await;
+    let job = |name: &str, spec: Value, pod: Value| {
+        let mut job = json!({"metadata": {"name": name}, "spec": spec});
+        job["spec"]["template"] = json!({"spec": pod});
+        job
+    };
+    let script = |script: &str| {
+        json!([{"name": "c", "image": "busybox", "command": ["/bin/sh", "-c", script],
+        "volumeMounts": [{"name": "data", "mountPath": "/data"}]}])
+    };
+    let volumes = json!([{"name": "data", "emptyDir": {}}]);
+    let again = script("if [[ -r /data/f ]]\nthen\n exit 0\nelse\n touch /data/f\n exit 1\nfi");
+    let once = json!({"restartPolicy": "OnFailure", "containers": again, "volumes": volumes});
+    create::<Job>(&client, job("once", json!({"completions": 2, "parallelism": 2}), once)).await;
+    let odd = json!({"restartPolicy": "Never", "volumes": volumes,
+        "containers": script("if [ $(expr ${JOB_COMPLETION_INDEX} % 2) -ne 0 ]; then exit 1; else exit 0; fi")});
+    let indexed = json!({"completions": 4, "parallelism": 2, "completionMode": "Indexed", "backoffLimitPerIndex": 0});
+    create::<Job>(&client, job("odd", indexed, odd.clone())).await;
+    let enough = json!({"completions": 5, "parallelism": 2, "completionMode": "Indexed",
+        "successPolicy": {"rules": [{"succeededIndexes": "0"}]}});
+    create::<Job>(&client, job("enough", enough, odd)).await;
+    let pause = json!({"restartPolicy": "Never", "containers": [{"name": "c", "image": "registry.k8s.io/pause:3.10"}]});
+    create::<Job>(&client, job("pause", json!({}), pause)).await;
+    let ended = |status: &k8s_openapi::api::batch::v1::JobStatus| {
+        let of = |kind: &str| {
+            let found = status.conditions.iter().flatten().find(|condition| condition.type_ == kind)?;
+            Some(format!("{kind} {}", found.reason.clone().unwrap_or_default()))
+        };
+        of("Complete").or_else(|| of("Failed"))
+    };
+    for (name, expected, counts) in [
+        ("once", "Complete CompletionsReached", (Some(2), None, None, None)),
+        ("odd", "Failed FailedIndexes", (Some(2), Some(2), Some("0,2"), Some("1,3"))),
+        ("enough", "Complete SuccessPolicy", (Some(1), None, Some("0"), None)),
+    ] {
+        let done = until::<Job>(&client, name, "an end", |job| job.status.as_ref().and_then(ended).is_some()).await;
+        let status = done.status.unwrap();
+        assert_eq!(ended(&status).unwrap(), expected, "{name}");
+        let failed = if name == "enough" { None } else { status.failed };
+        let indexes = (status.completed_indexes.as_deref(), status.failed_indexes.as_deref());
+        assert_eq!((status.succeeded, failed, indexes.0, indexes.1), counts, "{name}");
+    }
+    let running = until::<Job>(&client, "pause", "a ready pod", |job| {
+        job.status.as_ref().is_some_and(|status| status.ready == Some(1))
+    })
+    .await;
+    assert_eq!(running.status.unwrap().conditions, None);
+    let jobs: Api<Job> = Api::namespaced(client.clone(), "default");
+    jobs.delete("pause", &kube::api::DeleteParams::background()).await.unwrap();
+    until_all::<Pod>(&client, "pods that nothing holds any more", |pods| {
+        let of_pause = |pod: &&Pod| pod.metadata.name.as_deref().is_some_and(|name| name.starts_with("pause-"));
+        pods.iter().filter(of_pause).count() == 0 && pods.iter().all(|pod| pod.metadata.finalizers.is_none())
+    })
+    .await;
+    member.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_pod_that_its_node_refuses_is_made_again() {
+    let (member, client) = member("m4", Profile::Default).await;
+    let replicated = json!({"metadata": {"name": "rc"}, "spec": {"replicas": 2, "selector": {"app": "rc"}, "template": {
+        "metadata": {"labels": {"app": "rc"}}, "spec": {"containers": [{"name": "c", "image": "nginx"}]}}}});
+    create::<ReplicationController>(&client, replicated).await;
+    let taken = json!({"nodeName": "m4-node-1", "containers": [
+        {"name": "c", "image": "nginx", "ports": [{"containerPort": 4000, "hostPort": 4000}]}]});
+    create::<Pod>(&client, json!({"metadata": {"name": "holder"}, "spec": taken})).await;
+    let phase = |pod: &Pod| pod.status.as_ref().and_then(|status| status.phase.clone()).unwrap_or_default();
+    until::<Pod>(&client, "holder", "a start", |pod| phase(pod) == "Running").await;
+    let set = json!({"metadata": {"name": "db"}, "spec": {"replicas": 1, "serviceName": "db", "selector": {"matchLabels": {"app": "db"}},
+        "template": {"metadata": {"labels": {"app": "db"}}, "spec": taken}}});
+    create::<StatefulSet>(&client, set).await;
+    let refused = until::<Pod>(&client, "db-0", "a refusal", |pod| phase(pod) == "Failed").await;
+    assert_eq!(refused.status.unwrap().reason.as_deref(), Some("NodePorts"));
+    let pods: Api<Pod> = Api::namespaced(client.clone(), "default");
+    pods.delete("holder", &kube::api::DeleteParams::default()).await.unwrap();
+    let replaced = until::<Pod>(&client, "db-0", "a start", |pod| phase(pod) == "Running").await;
+    assert_ne!(replaced.metadata.uid, refused.metadata.uid);
+    until::<ReplicationController>(&client, "rc", "two replicas", |rc| {
+        rc.status
+            .as_ref()
+            .is_some_and(|status| status.available_replicas == Some(2) && status.observed_generation == Some(1))
     })
     .await;
     member.stop().await.unwrap();
