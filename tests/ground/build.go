@@ -36,6 +36,8 @@ type product struct {
 	folder string
 	// programs by the name of their file
 	programs map[string]string
+	// suite is a package whose tests become the program suiteProgram; empty if there is none.
+	suite string
 	// flags for the linker
 	linker string
 	// finish completes the folder of the build.
@@ -66,6 +68,20 @@ func (b *builder) kubernetesProduct(minor string) (product, error) {
 		programs[command[strings.LastIndex(command, "/")+1:]] = command
 	}
 	return product{name: "kubernetes-" + version, folder: folder, programs: programs, linker: versionFlags(version)}, nil
+}
+
+// suiteProduct is Kubernetes' own e2e suite, as one program.
+func (b *builder) suiteProduct(minor string) (product, error) {
+	folder := filepath.Join("e2e", minor)
+	text, err := os.ReadFile(filepath.Join(b.source, folder, "go.mod"))
+	if err != nil {
+		return product{}, fmt.Errorf("no module builds the e2e suite of Kubernetes %q; add one by `.ci/ground pin --e2e`", minor)
+	}
+	version, err := requiredVersion(string(text), "k8s.io/kubernetes")
+	if err != nil {
+		return product{}, err
+	}
+	return product{name: "e2e-" + version, folder: folder, suite: suitePackage, linker: versionFlags(version), finish: writeSpecs}, nil
 }
 
 // requiredVersion returns the version of a module that the text of a go.mod requires.
@@ -169,8 +185,12 @@ func (b *builder) build(ctx context.Context, p product) (string, error) {
 // commands are the arguments of `go` that build the programs of a product into a folder. Programs whose files are named as their
 // packages are built by one command, so that their common packages are compiled in parallel.
 func (p product) commands(folder string) [][]string {
-	common := []string{"build", "-mod=readonly", "-trimpath", "-buildvcs=false", "-ldflags", strings.TrimSpace("-s -w " + p.linker)}
+	flags := []string{"-mod=readonly", "-trimpath", "-buildvcs=false", "-ldflags", strings.TrimSpace("-s -w " + p.linker)}
+	common := append([]string{"build"}, flags...)
 	var commands [][]string
+	if p.suite != "" {
+		commands = append(commands, append(append([]string{"test", "-c"}, flags...), "-o", filepath.Join(folder, suiteProgram), p.suite))
+	}
 	together := append(append([]string{}, common...), "-o", folder+string(os.PathSeparator))
 	size := len(together)
 	for _, file := range slices.Sorted(maps.Keys(p.programs)) {
@@ -198,6 +218,9 @@ func (b *builder) target(p product) (string, error) {
 		digest.Write(text)
 	}
 	fmt.Fprintln(digest, p.programs, p.linker, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	if p.suite != "" {
+		fmt.Fprintln(digest, p.suite)
+	}
 	return filepath.Join(b.cache, fmt.Sprintf("%s-%x", p.name, digest.Sum(nil)[:8])), nil
 }
 
@@ -230,8 +253,28 @@ func writeStages(ctx context.Context, module, target string) error {
 	return os.WriteFile(filepath.Join(target, stagesFile), bytes.Join(documents, []byte("\n---\n")), 0o644)
 }
 
-// pin writes the module that builds a Kubernetes version, in place of the one that builds another patch release of that version.
-func (b *builder) pin(ctx context.Context, version string) error {
+// writeSpecs puts the names of the suite's specs beside its program.
+func writeSpecs(ctx context.Context, _, target string) error {
+	command := exec.CommandContext(ctx, filepath.Join(target, suiteProgram), "--list-tests", "--provider=skeleton")
+	command.Dir = target
+	output, err := command.Output()
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(target, specsFile), output, 0o644)
+}
+
+// pin writes the module that builds the servers of a Kubernetes version, or its e2e suite, in place of the one that builds another patch
+// release of that version.
+func (b *builder) pin(ctx context.Context, args []string) error {
+	kind, args := serversModule, args
+	if len(args) > 0 && args[0] == "--e2e" {
+		kind, args = suiteModule, args[1:]
+	}
+	if len(args) != 1 {
+		return errors.New("usage: .ci/ground pin [--e2e] VERSION")
+	}
+	version := args[0]
 	download := interruptible(ctx, "mod", "download", "-json", "k8s.io/kubernetes@"+version)
 	download.Dir = os.TempDir()
 	output, err := download.Output()
@@ -246,11 +289,11 @@ func (b *builder) pin(ctx context.Context, version string) error {
 	if err != nil {
 		return err
 	}
-	text, err := kubernetesModule(version, string(upstream))
+	text, err := kind.text(version, string(upstream))
 	if err != nil {
 		return err
 	}
-	folder := filepath.Join(b.source, "kubernetes", strings.Join(strings.Split(strings.TrimPrefix(version, "v"), ".")[:2], "."))
+	folder := filepath.Join(b.source, kind.folder, strings.Join(strings.Split(strings.TrimPrefix(version, "v"), ".")[:2], "."))
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return err
 	}
@@ -265,7 +308,7 @@ func (b *builder) pin(ctx context.Context, version string) error {
 	if output, err := tidy.CombinedOutput(); err != nil {
 		return fmt.Errorf("cannot tidy %s: %w\n%s", folder, err, lastLines(output, 20))
 	}
-	fmt.Printf("%s builds Kubernetes %s\n", folder, version)
+	fmt.Printf("%s builds %s of Kubernetes %s\n", folder, kind.name, version)
 	return nil
 }
 

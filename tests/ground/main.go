@@ -21,10 +21,11 @@ const usageText = `usage: .ci/ground COMMAND
   build [VERSION...]                  build the servers of these Kubernetes versions; by default of 1.36
   up [FLAGS] [-- COMMAND [ARG...]]    start a fleet; remove it at SIGINT or SIGTERM, or when COMMAND ends
   down DIR                            remove the fleet of DIR, which "up --detach" started
+  e2e [FLAGS]                         run Kubernetes' own conformance specs against clusters
   versions                            print the Kubernetes versions that can be built
-  pin VERSION                         write the module that builds a version, such as v1.36.3
+  pin [--e2e] VERSION                 write the module that builds a version, such as v1.36.3, or its e2e suite
 
-"up -h" prints its flags.
+"up -h" and "e2e -h" print their flags.
 `
 
 func main() {
@@ -68,6 +69,12 @@ func run(ctx context.Context, command string, args []string) error {
 			return err
 		}
 		return up(ctx, builder, options)
+	case command == "e2e":
+		options, err := parseE2EOptions(args)
+		if err != nil {
+			return err
+		}
+		return runE2E(ctx, builder, options)
 	case command == "versions" && len(args) == 0:
 		versions, err := builder.versions()
 		if err != nil {
@@ -75,8 +82,8 @@ func run(ctx context.Context, command string, args []string) error {
 		}
 		fmt.Println(strings.Join(versions, "\n"))
 		return nil
-	case command == "pin" && len(args) == 1:
-		return builder.pin(ctx, args[0])
+	case command == "pin":
+		return builder.pin(ctx, args)
 	}
 	fmt.Fprint(os.Stderr, usageText)
 	return flag.ErrHelp

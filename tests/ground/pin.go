@@ -13,11 +13,29 @@ var serverCommands = []string{
 	"k8s.io/kubernetes/cmd/kubectl",
 }
 
-// kubernetesModule returns the go.mod of a module that builds the servers of a Kubernetes version, such as v1.36.3.
+// suitePackage is Kubernetes' own e2e suite.
+const suitePackage = "k8s.io/kubernetes/test/e2e"
+
+// moduleKind is a module that `.ci/ground pin` writes for each Kubernetes version.
+type moduleKind struct {
+	// name of what the module builds
+	name   string
+	folder string
+	// pin is the command that writes the module, without the version.
+	pin      string
+	packages []string
+}
+
+var (
+	serversModule = moduleKind{name: "the servers", folder: "kubernetes", pin: "pin", packages: serverCommands}
+	suiteModule   = moduleKind{name: "the e2e suite", folder: "e2e", pin: "pin --e2e", packages: []string{suitePackage}}
+)
+
+// text returns the go.mod of a module of this kind for a Kubernetes version, such as v1.36.3.
 //
 // upstream is the go.mod of k8s.io/kubernetes at that version. It replaces its staging modules by folders of its own repository;
 // they are published as v0.36.3.
-func kubernetesModule(version, upstream string) (string, error) {
+func (k moduleKind) text(version, upstream string) (string, error) {
 	minor, ok := strings.CutPrefix(version, "v1.")
 	if !ok || strings.Count(minor, ".") != 1 {
 		return "", fmt.Errorf("version %q is not of the form v1.MINOR.PATCH", version)
@@ -37,9 +55,9 @@ func kubernetesModule(version, upstream string) (string, error) {
 		return "", fmt.Errorf("the go.mod of k8s.io/kubernetes %s names no Go version or no staging modules", version)
 	}
 	var text strings.Builder
-	fmt.Fprintf(&text, "// Written by `.ci/ground pin %s`.\n", version)
-	fmt.Fprintf(&text, "module crowsnest/ground/kubernetes\n\ngo %s\n\ntool (\n", language)
-	for _, command := range serverCommands {
+	fmt.Fprintf(&text, "// Written by `.ci/ground %s %s`.\n", k.pin, version)
+	fmt.Fprintf(&text, "module crowsnest/ground/%s\n\ngo %s\n\ntool (\n", k.folder, language)
+	for _, command := range k.packages {
 		fmt.Fprintf(&text, "\t%s\n", command)
 	}
 	fmt.Fprintf(&text, ")\n\nrequire k8s.io/kubernetes %s\n\nreplace (\n", version)

@@ -21,7 +21,7 @@ replace (
 `
 
 func TestKubernetesModule(t *testing.T) {
-	text, err := kubernetesModule("v1.36.3", upstreamModule)
+	text, err := serversModule.text("v1.36.3", upstreamModule)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,6 +44,26 @@ func TestKubernetesModule(t *testing.T) {
 	}
 }
 
+func TestSuiteModule(t *testing.T) {
+	text, err := suiteModule.text("v1.36.3", upstreamModule)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{
+		"// Written by `.ci/ground pin --e2e v1.36.3`.\n",
+		"module crowsnest/ground/e2e\n",
+		"\tk8s.io/kubernetes/test/e2e\n",
+		"require k8s.io/kubernetes v1.36.3\n",
+	} {
+		if !strings.Contains(text, line) {
+			t.Errorf("no line %q in\n%s", line, text)
+		}
+	}
+	if strings.Contains(text, "kube-apiserver") {
+		t.Errorf("the suite's module builds servers:\n%s", text)
+	}
+}
+
 func TestKubernetesModuleRefuses(t *testing.T) {
 	for _, c := range []struct{ version, upstream string }{
 		{"1.36.3", upstreamModule},
@@ -52,7 +72,7 @@ func TestKubernetesModuleRefuses(t *testing.T) {
 		{"v1.36.3", "module k8s.io/kubernetes\n\ngo 1.26.0\n"},
 		{"v1.36.3", "replace k8s.io/api => ./staging/src/k8s.io/api\n"},
 	} {
-		if text, err := kubernetesModule(c.version, c.upstream); err == nil {
+		if text, err := serversModule.text(c.version, c.upstream); err == nil {
 			t.Errorf("%s: no error, but\n%s", c.version, text)
 		}
 	}
@@ -74,6 +94,7 @@ func TestCommandsNamePrograms(t *testing.T) {
 	}{
 		{etcdProduct(), []string{"/out/etcd"}},
 		{product{programs: map[string]string{"a": "example.com/a", "b": "example.com/b"}}, []string{"/out/"}},
+		{product{suite: "example.com/suite"}, []string{"/out/e2e.test"}},
 	} {
 		var outputs []string
 		for _, arguments := range c.product.commands("/out") {

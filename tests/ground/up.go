@@ -63,6 +63,30 @@ func up(ctx context.Context, b *builder, o options) (failure error) {
 	}
 }
 
+// withRealMember starts one member, passes the member's kubeconfig to a function, and removes the fleet afterwards.
+func (b *builder) withRealMember(ctx context.Context, version string, use func(kubeconfig string) error) (failure error) {
+	o, err := parseOptions([]string{"--control-plane=false", "--members=1", "--kubernetes=" + version})
+	if err != nil {
+		return err
+	}
+	if err := b.buildAll(ctx, o.versions); err != nil {
+		return err
+	}
+	directory, err := makeDirectory("")
+	if err != nil {
+		return err
+	}
+	f, err := newFleet(ctx, b, o, directory)
+	if err != nil {
+		return errors.Join(err, os.RemoveAll(directory))
+	}
+	defer func() { failure = errors.Join(failure, f.remove()) }()
+	if err := f.start(ctx); err != nil {
+		return err
+	}
+	return use(f.kubeconfig(f.clusters[0]))
+}
+
 // makeDirectory makes the folder of a fleet. Servers need an absolute path; etcd wants it private.
 func makeDirectory(path string) (string, error) {
 	if path == "" {
