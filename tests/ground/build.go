@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"os/exec"
@@ -38,6 +39,8 @@ type product struct {
 	programs map[string]string
 	// suite is a package whose tests become the program suiteProgram; empty if there is none.
 	suite string
+	// own says that the module has source files beside go.mod and go.sum.
+	own bool
 	// flags for the linker
 	linker string
 	// finish completes the folder of the build.
@@ -82,6 +85,11 @@ func (b *builder) suiteProduct(minor string) (product, error) {
 		return product{}, err
 	}
 	return product{name: "e2e-" + version, folder: folder, suite: suitePackage, linker: versionFlags(version), finish: writeSpecs}, nil
+}
+
+// clientsProduct is our program that checks an API with Go clients.
+func clientsProduct() product {
+	return product{name: "clients", folder: "clients", programs: map[string]string{"clients": "crowsnest/ground/clients"}, own: true}
 }
 
 // requiredVersion returns the version of a module that the text of a go.mod requires.
@@ -207,13 +215,23 @@ func (p product) commands(folder string) [][]string {
 	return commands
 }
 
-// target is the folder of a build, named by what it is made from: the pinned modules, the flags and the toolchain.
+// target is the folder of a build, named by what it is made from: the pinned modules, the sources, the flags and the toolchain.
 func (b *builder) target(p product) (string, error) {
 	digest := sha256.New()
-	for _, file := range []string{"go.mod", "go.sum"} {
+	files := []string{"go.mod", "go.sum"}
+	if p.own {
+		var err error
+		if files, err = filesBelow(filepath.Join(b.source, p.folder)); err != nil {
+			return "", err
+		}
+	}
+	for _, file := range files {
 		text, err := os.ReadFile(filepath.Join(b.source, p.folder, file))
 		if err != nil {
 			return "", err
+		}
+		if p.own {
+			fmt.Fprintln(digest, file, len(text))
 		}
 		digest.Write(text)
 	}
@@ -222,6 +240,18 @@ func (b *builder) target(p product) (string, error) {
 		fmt.Fprintln(digest, p.suite)
 	}
 	return filepath.Join(b.cache, fmt.Sprintf("%s-%x", p.name, digest.Sum(nil)[:8])), nil
+}
+
+// filesBelow returns the paths of the files in a folder and its subfolders, in order.
+func filesBelow(folder string) ([]string, error) {
+	var files []string
+	err := fs.WalkDir(os.DirFS(folder), ".", func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && !entry.IsDir() {
+			files = append(files, path)
+		}
+		return err
+	})
+	return files, err
 }
 
 // writeStages puts kwok's own stages for nodes and pods, which its module has but its program does not contain, beside the program.

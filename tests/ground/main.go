@@ -22,10 +22,11 @@ const usageText = `usage: .ci/ground COMMAND
   up [FLAGS] [-- COMMAND [ARG...]]    start a fleet; remove it at SIGINT or SIGTERM, or when COMMAND ends
   down DIR                            remove the fleet of DIR, which "up --detach" started
   e2e [FLAGS]                         run Kubernetes' own conformance specs against clusters
+  clients [FLAGS]                     check an API with client-go's informers, a controller-runtime manager and Helm
   versions                            print the Kubernetes versions that can be built
   pin [--e2e] VERSION                 write the module that builds a version, such as v1.36.3, or its e2e suite
 
-"up -h" and "e2e -h" print their flags.
+"up -h", "e2e -h" and "clients -h" print their flags.
 `
 
 func main() {
@@ -75,6 +76,8 @@ func run(ctx context.Context, command string, args []string) error {
 			return err
 		}
 		return runE2E(ctx, builder, options)
+	case command == "clients":
+		return runClients(ctx, builder, args)
 	case command == "versions" && len(args) == 0:
 		versions, err := builder.versions()
 		if err != nil {
@@ -87,6 +90,16 @@ func run(ctx context.Context, command string, args []string) error {
 	}
 	fmt.Fprint(os.Stderr, usageText)
 	return flag.ErrHelp
+}
+
+// runClients replaces this process by the program that checks an API with Go clients.
+func runClients(ctx context.Context, b *builder, args []string) error {
+	folder, err := b.build(ctx, clientsProduct())
+	if err != nil {
+		return err
+	}
+	program := filepath.Join(folder, "clients")
+	return syscall.Exec(program, append([]string{program}, args...), foreignVariables(os.Environ()))
 }
 
 // newBuilder reads the folders from the environment; without it they are the module's own folder and the user's cache.

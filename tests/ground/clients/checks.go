@@ -1,0 +1,271 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"crowsnest/ground/clients/options"
+	"crowsnest/ground/clients/record"
+)
+
+const (
+	// syncTimeout is how long an informer may take to have the objects, or to catch up with the last write.
+	syncTimeout = 30 * time.Second
+	// startTimeout is how long `crowsnest up` may take to be usable.
+	startTimeout = 5 * time.Minute
+)
+
+// longWatch is the shortest time after which client-go lets a watch end and begins another.
+const longWatch = 5 * time.Minute
+
+// observed is an address with its informers and the writes that they should see.
+type observed struct {
+	address
+	churn     *churn
+	client    kubernetes.Interface
+	origin    kubernetes.Interface
+	informers []*informer
+}
+
+// checkInformers runs informers at all addresses while objects are written, and once more while crowsnest is restarted, if it is ours.
+func checkInformers(ctx context.Context, o options.Options, config *rest.Config, addresses []address, fleet *crowsnest, r *results) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if o.Member != "" {
+		if err := registerConfigMaps(ctx, config, o.Member); err != nil {
+			return err
+		}
+		if err := awaitFleet(ctx, addresses); err != nil {
+			return err
+		}
+	}
+	targets, churns, err := observe(ctx, o, addresses)
+	if err != nil {
+		return err
+	}
+	undisturbed, over := context.WithTimeout(ctx, o.Duration)
+	defer over()
+	if err := errors.Join(runChurns(undisturbed, churns, o.Seed), ctx.Err()); err != nil {
+		return err
+	}
+	before := map[*informer]record.Requests{}
+	for _, target := range targets {
+		for _, i := range target.informers {
+			r.add(target.name, i.title(), i.summary(record.Requests{}), target.judge(ctx, i))
+			before[i] = i.requests.Total()
+		}
+	}
+	if fleet == nil {
+		return nil
+	}
+	for _, churn := range churns {
+		churn.tolerant = true
+	}
+	// The writes go on while crowsnest ends and starts, and as long as before once it is back.
+	disturbed, finish := context.WithCancel(ctx)
+	defer finish()
+	restarted := make(chan error, 1)
+	go func() {
+		err := fleet.restart(ctx, o.Member)
+		if err != nil {
+			finish()
+		}
+		time.AfterFunc(o.Duration, finish)
+		restarted <- err
+	}()
+	err = runChurns(disturbed, churns, o.Seed+1)
+	if err := errors.Join(<-restarted, err, ctx.Err()); err != nil {
+		return err
+	}
+	for _, target := range targets {
+		for _, i := range target.informers {
+			r.add(target.name, i.title()+" after a restart", i.summary(before[i]), target.judgeRestarted(ctx, i, before[i]))
+		}
+	}
+	return nil
+}
+
+// observe starts all informers. Addresses of one cluster share its writes.
+func observe(ctx context.Context, o options.Options, addresses []address) ([]*observed, []*churn, error) {
+	g := newGates()
+	var targets []*observed
+	churns := map[string]*churn{}
+	var all []*churn
+	for _, a := range addresses {
+		client, err := kubernetes.NewForConfig(a.config)
+		if err != nil {
+			return nil, nil, err
+		}
+		origin, err := kubernetes.NewForConfig(a.origin)
+		if err != nil {
+			return nil, nil, err
+		}
+		if churns[a.namespace] == nil {
+			churns[a.namespace] = newChurn(origin.CoreV1().ConfigMaps(a.namespace), o.Rate)
+			all = append(all, churns[a.namespace])
+		}
+		target := &observed{address: a, churn: churns[a.namespace], client: client, origin: origin}
+		for _, streams := range []bool{false, true} {
+			informers, err := startInformers(ctx, g, a.config, a.namespace, streams)
+			if err != nil {
+				return nil, nil, fmt.Errorf("%s: %w", a.name, err)
+			}
+			target.informers = append(target.informers, informers...)
+		}
+		targets = append(targets, target)
+	}
+	return targets, all, nil
+}
+
+// runChurns writes to all clusters at once until the context is done.
+func runChurns(ctx context.Context, churns []*churn, seed uint64) error {
+	failures := make([]error, len(churns))
+	var running sync.WaitGroup
+	for index, churn := range churns {
+		running.Go(func() { failures[index] = churn.run(ctx, seed) })
+	}
+	running.Wait()
+	return errors.Join(failures...)
+}
+
+// title names an informer in the output.
+func (i *informer) title() string {
+	if i.streams {
+		return i.name + " informer, WatchList"
+	}
+	return i.name + " informer"
+}
+
+// summary says how many events and, since an earlier count, requests there were.
+func (i *informer) summary(since record.Requests) string {
+	return fmt.Sprintf("%d events, %v", i.history.Count(), i.requests.Total().Since(since))
+}
+
+// judge returns what is wrong with an informer that ran without disturbance.
+func (t *observed) judge(ctx context.Context, i *informer) []string {
+	problems := t.judgeStore(ctx, i)
+	err := eventually(ctx, syncTimeout, func() string {
+		if differences := i.history.Differences(t.churn.writes); len(differences) > 0 {
+			return differences[0]
+		}
+		return ""
+	})
+	if err != nil {
+		problems = append(problems, i.history.Differences(t.churn.writes)...)
+	}
+	contradictions, replayed := i.history.Contradictions()
+	problems = append(problems, contradictions...)
+	if replayed > 0 {
+		problems = append(problems, fmt.Sprintf("%d events show an object again that had not changed", replayed))
+	}
+	want := record.Requests{Lists: 1, Watches: i.requests.Total().Watches}
+	if i.streams {
+		want.Lists, want.Streams = 0, 1
+	}
+	if got := i.requests.Total(); got != want {
+		problems = append(problems, fmt.Sprintf("%v, not %v", got, want))
+	}
+	if most := 1 + int(time.Since(t.churn.begun)/longWatch); want.Watches > most {
+		problems = append(problems, fmt.Sprintf("%d watches, not %d", want.Watches, most))
+	}
+	return problems
+}
+
+// judgeRestarted returns what is wrong with an informer after its server was restarted. It may have listed once more.
+func (t *observed) judgeRestarted(ctx context.Context, i *informer, before record.Requests) []string {
+	problems := t.judgeStore(ctx, i)
+	contradictions, _ := i.history.Contradictions()
+	problems = append(problems, contradictions...)
+	if got := i.requests.Total().Since(before); got.Lists+got.Streams > 1 {
+		problems = append(problems, fmt.Sprintf("%d lists and %d streams for one restart", got.Lists, got.Streams))
+	}
+	return problems
+}
+
+// judgeStore compares an informer's store with a list from the same address, and with one from the cluster itself.
+func (t *observed) judgeStore(ctx context.Context, i *informer) []string {
+	var differences []string
+	err := eventually(ctx, syncTimeout, func() string {
+		listed, err := list(ctx, t.client, t.namespace)
+		if err != nil {
+			return fmt.Sprintf("cannot list: %v", err)
+		}
+		origin, err := list(ctx, t.origin, t.namespace)
+		if err != nil {
+			return fmt.Sprintf("cannot list in the cluster: %v", err)
+		}
+		store := i.store()
+		differences = slices.Concat(record.StoreDifferences(store, listed), record.StoreDifferences(withoutVersions(store), withoutVersions(origin)))
+		if len(differences) > 0 {
+			return differences[0]
+		}
+		return ""
+	})
+	if err != nil && len(differences) == 0 {
+		return []string{err.Error()}
+	}
+	return differences
+}
+
+var resourceRegistries = schema.GroupVersionResource{Group: "search.karmada.io", Version: "v1alpha1", Resource: "resourceregistries"}
+
+// registerConfigMaps brings a member's ConfigMaps into the view of the fleet-wide proxy.
+func registerConfigMaps(ctx context.Context, config *rest.Config, member string) error {
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	registry := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "search.karmada.io/v1alpha1", "kind": "ResourceRegistry",
+		"metadata": map[string]any{"name": "ground-clients"},
+		"spec": map[string]any{
+			"targetCluster":     map[string]any{"clusterNames": []any{member}},
+			"resourceSelectors": []any{map[string]any{"apiVersion": "v1", "kind": "ConfigMap"}},
+		},
+	}}
+	_, err = client.Resource(resourceRegistries).Apply(ctx, registry.GetName(), registry, metav1.ApplyOptions{FieldManager: "ground-clients", Force: true})
+	return err
+}
+
+// awaitFleet waits until the fleet-wide proxy shows a ConfigMap of the member.
+func awaitFleet(ctx context.Context, addresses []address) error {
+	for _, a := range addresses {
+		if a.name != fleetAddress {
+			continue
+		}
+		origin, err := kubernetes.NewForConfig(a.origin)
+		if err != nil {
+			return err
+		}
+		client, err := kubernetes.NewForConfig(a.config)
+		if err != nil {
+			return err
+		}
+		// Without a sequence, so that no informer records it.
+		sign := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "sign"}}
+		if _, err := origin.CoreV1().ConfigMaps(a.namespace).Create(ctx, sign, metav1.CreateOptions{}); err != nil {
+			return err
+		}
+		if err := eventually(ctx, syncTimeout, func() string {
+			if _, err := client.CoreV1().ConfigMaps(a.namespace).Get(ctx, sign.Name, metav1.GetOptions{}); err != nil {
+				return fmt.Sprintf("the fleet's proxy does not show the member's ConfigMaps: %v", err)
+			}
+			return ""
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,165 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// stopTimeout is how long `crowsnest up` may take to end in good order.
+const stopTimeout = 30 * time.Second
+
+// crowsnest is a running `crowsnest up` with one simulated member.
+type crowsnest struct {
+	program, folder string
+	// arguments are the same at each start, so that clients find it again.
+	arguments []string
+	command   *exec.Cmd
+	ended     chan error
+}
+
+// newCrowsnest prepares a fleet whose data is below a folder.
+func newCrowsnest(program, folder, member string) (*crowsnest, error) {
+	api, err := freeAddress()
+	if err != nil {
+		return nil, err
+	}
+	ui, err := freeAddress()
+	if err != nil {
+		return nil, err
+	}
+	arguments := []string{"up", "--data-dir", filepath.Join(folder, "data"), "--members", member, "--listen", api, "--ui-listen", ui}
+	return &crowsnest{program: program, folder: folder, arguments: arguments}, nil
+}
+
+// freeAddress is a loopback address that no process listens on.
+func freeAddress() (string, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	defer listener.Close()
+	return listener.Addr().String(), nil
+}
+
+func (c *crowsnest) kubeconfig() string {
+	return filepath.Join(c.folder, "data", "kubeconfigs", "cp.kubeconfig")
+}
+
+func (c *crowsnest) log() string { return filepath.Join(c.folder, "crowsnest.log") }
+
+// start starts the process and waits until its member can be used through it.
+func (c *crowsnest) start(ctx context.Context, member string) error {
+	log, err := os.OpenFile(c.log(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	c.command = exec.Command(c.program, c.arguments...)
+	c.command.Stdout, c.command.Stderr = log, log
+	// A Ctrl-C of the terminal reaches this program alone, which then ends the process.
+	c.command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := c.command.Start(); err != nil {
+		return err
+	}
+	command := c.command
+	ended := make(chan error, 1)
+	c.ended = ended
+	go func() { ended <- command.Wait() }()
+	err = eventually(ctx, startTimeout, func() string {
+		select {
+		case err := <-ended:
+			ended <- err
+			return fmt.Sprintf("crowsnest ended: %v", err)
+		default:
+		}
+		return c.unready(ctx, member)
+	})
+	if err != nil {
+		return fmt.Errorf("crowsnest is not ready: %w; its log is %s", err, c.log())
+	}
+	return nil
+}
+
+// unready says why the fleet cannot be used yet; it returns nothing once it can be.
+func (c *crowsnest) unready(ctx context.Context, member string) string {
+	config, err := clientcmd.BuildConfigFromFlags("", c.kubeconfig())
+	if err != nil {
+		return err.Error()
+	}
+	for _, at := range []*rest.Config{config, below(config, memberProxy(member))} {
+		if err := answersReady(ctx, at); err != nil {
+			return fmt.Sprintf("%s is not ready: %v", at.Host, err)
+		}
+	}
+	return ""
+}
+
+func answersReady(ctx context.Context, config *rest.Config) error {
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return err
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimRight(config.Host, "/")+"/readyz", nil)
+	if err != nil {
+		return err
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return errors.New(response.Status)
+	}
+	return nil
+}
+
+// stop ends the process in good order.
+func (c *crowsnest) stop() error {
+	if c.command == nil {
+		return nil
+	}
+	if err := c.command.Process.Signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	select {
+	case err := <-c.ended:
+		return err
+	case <-time.After(stopTimeout):
+		_ = c.command.Process.Kill()
+		return fmt.Errorf("crowsnest did not end within %v", stopTimeout)
+	}
+}
+
+// restart ends the process and starts it again with its data.
+func (c *crowsnest) restart(ctx context.Context, member string) error {
+	if err := c.stop(); err != nil {
+		return err
+	}
+	return c.start(ctx, member)
+}
+
+// below is the configuration of a client of what a server has below a path.
+func below(config *rest.Config, path string) *rest.Config {
+	copied := rest.CopyConfig(config)
+	copied.Host = strings.TrimRight(copied.Host, "/") + path
+	return copied
+}
+
+func memberProxy(member string) string {
+	return "/apis/cluster.karmada.io/v1alpha1/clusters/" + member + "/proxy"
+}
+
+const fleetProxy = "/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy"

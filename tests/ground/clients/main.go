@@ -1,0 +1,155 @@
+// Clients checks Crowsnest's API with what Go programs use: client-go's informers, a controller-runtime manager and Helm.
+//
+// It is run by `.ci/ground clients`. CONTRIBUTING.md has examples.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"slices"
+	"syscall"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
+	controllerruntime "sigs.k8s.io/controller-runtime"
+
+	"github.com/go-logr/logr"
+
+	"crowsnest/ground/clients/options"
+)
+
+func main() {
+	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer cancel()
+	o, err := options.Parse(os.Args[1:])
+	if err == nil {
+		err = run(ctx, o)
+	}
+	switch {
+	case err == nil:
+	case errors.Is(err, flag.ErrHelp):
+		os.Exit(2)
+	default:
+		fmt.Fprintf(os.Stderr, "clients: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+// address is one way to the objects of a cluster.
+type address struct {
+	name   string
+	config *rest.Config
+	// origin is the address of the cluster itself, where its objects are written.
+	origin *rest.Config
+	// namespace of the objects. Those of the control plane and of the member have different names, since Karmada makes the control
+	// plane's namespaces in members.
+	namespace string
+	// workloads says that pods are run there.
+	workloads bool
+}
+
+func run(ctx context.Context, o options.Options) (failure error) {
+	// Clients log each of their retries, which are expected while crowsnest restarts.
+	controllerruntime.SetLogger(logr.Discard())
+	klog.SetLogger(logr.Discard())
+	var fleet *crowsnest
+	if o.Crowsnest != "" {
+		folder, err := os.MkdirTemp("", "crowsnest-clients-")
+		if err != nil {
+			return err
+		}
+		defer func() {
+			// The log is kept for those who look for the cause of a failure.
+			if failure == nil {
+				failure = os.RemoveAll(folder)
+			} else {
+				fmt.Fprintf(os.Stderr, "the log of crowsnest is %s\n", fleet.log())
+			}
+		}()
+		if fleet, err = newCrowsnest(o.Crowsnest, folder, o.Member); err != nil {
+			return err
+		}
+		defer func() { failure = errors.Join(failure, fleet.stop()) }()
+		if err := fleet.start(ctx, o.Member); err != nil {
+			return err
+		}
+		o.Kubeconfig = fleet.kubeconfig()
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", o.Kubeconfig)
+	if err != nil {
+		return err
+	}
+	// The checks count requests; a limit of the client would slow the writes down.
+	config.QPS = -1
+	addresses := addressesOf(config, o.Member, fmt.Sprintf("ground-clients-%d", os.Getpid()))
+	for _, a := range addresses {
+		remove, err := makeNamespace(ctx, a)
+		if err != nil {
+			return err
+		}
+		defer func() { failure = errors.Join(failure, remove()) }()
+	}
+	r := &results{out: os.Stdout}
+	for _, a := range addresses {
+		if a.name == fleetAddress {
+			// Managers and Helm create objects, which the fleet's proxy leaves to policies.
+			continue
+		}
+		if slices.Contains(o.Checks, "manager") {
+			r.check(a.name, "manager", func() (string, error) { return checkManager(ctx, a) })
+		}
+		if slices.Contains(o.Checks, "helm") {
+			r.check(a.name, "helm", func() (string, error) { return checkHelm(ctx, a) })
+		}
+	}
+	if slices.Contains(o.Checks, "informers") {
+		if err := checkInformers(ctx, o, config, addresses, fleet, r); err != nil {
+			return err
+		}
+	}
+	if r.failures > 0 {
+		return fmt.Errorf("%d checks failed", r.failures)
+	}
+	return nil
+}
+
+// fleetAddress is the name of the fleet-wide proxy.
+const fleetAddress = "fleet-proxy"
+
+// addressesOf are the addresses that a control plane offers; only its own if there is no member.
+func addressesOf(config *rest.Config, member, namespace string) []address {
+	addresses := []address{{name: "control-plane", config: config, origin: config, namespace: namespace}}
+	if member == "" {
+		return addresses
+	}
+	origin := below(config, memberProxy(member))
+	return append(addresses,
+		address{name: "member-proxy", config: origin, origin: origin, namespace: namespace + "-member", workloads: true},
+		address{name: fleetAddress, config: below(config, fleetProxy), origin: origin, namespace: namespace + "-member"},
+	)
+}
+
+// makeNamespace creates the namespace of an address, unless another address of the same cluster has it, and returns what removes it.
+func makeNamespace(ctx context.Context, a address) (remove func() error, failure error) {
+	client, err := kubernetes.NewForConfig(a.origin)
+	if err != nil {
+		return nil, err
+	}
+	namespaces := client.CoreV1().Namespaces()
+	_, err = namespaces.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: a.namespace}}, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		return func() error { return nil }, nil
+	}
+	return func() error {
+		return namespaces.Delete(context.WithoutCancel(ctx), a.namespace, metav1.DeleteOptions{})
+	}, err
+}

@@ -1,0 +1,164 @@
+package record
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+)
+
+// State is what the checks need of an object: which object it is, and the number of the write that made it so.
+type State struct {
+	UID string
+	// Sequence counts the writes to objects of this name.
+	Sequence int
+	// Version is the resource version.
+	Version string
+}
+
+// History is the order of an informer's events for each object.
+type History struct {
+	lock sync.Mutex
+	// events by the name of the object, as written by the functions Added, Updated and Deleted
+	events map[string][]string
+	// last state of the objects that exist
+	last map[string]State
+	// problems are events that contradict those before.
+	problems []string
+	// replayed are updates to the version that the object already had: objects of a list after the first.
+	replayed int
+}
+
+// NewHistory has no events.
+func NewHistory() *History {
+	return &History{events: map[string][]string{}, last: map[string]State{}}
+}
+
+// Added is the event, or the write, that creates an object.
+func Added(sequence int) string { return fmt.Sprintf("added %d", sequence) }
+
+// Updated is the event, or the write, that changes an object.
+func Updated(sequence int) string { return fmt.Sprintf("updated %d", sequence) }
+
+// Deleted is the event, or the write, that deletes an object.
+func Deleted(sequence int) string { return fmt.Sprintf("deleted %d", sequence) }
+
+// Add records that an object appeared.
+func (h *History) Add(name string, object State) {
+	h.lock.Lock()
+	defer h.lock.Unlock()
+	if last, found := h.last[name]; found {
+		h.contradiction(name, "added at %d, though it was there at %d", object.Sequence, last.Sequence)
+	}
+	h.record(name, Added(object.Sequence), object)
+}
+
+// Update records that an object changed.
+func (h *History) Update(name string, object State) {
+	h.lock.Lock()
+	defer h.lock.Unlock()
+	last, found := h.last[name]
+	switch {
+	case !found:
+		h.contradiction(name, "updated to %d, though it was not there", object.Sequence)
+	case last.Version == object.Version && last.UID == object.UID:
+		h.replayed++
+		return
+	case object.Sequence <= last.Sequence:
+		h.contradiction(name, "updated to %d after %d", object.Sequence, last.Sequence)
+	}
+	h.record(name, Updated(object.Sequence), object)
+}
+
+// Delete records that an object disappeared. Its state is the last one that the informer knows.
+func (h *History) Delete(name string, object State) {
+	h.lock.Lock()
+	defer h.lock.Unlock()
+	last, found := h.last[name]
+	if !found {
+		h.contradiction(name, "deleted at %d, though it was not there", object.Sequence)
+	} else if object.Sequence < last.Sequence {
+		h.contradiction(name, "deleted at %d after %d", object.Sequence, last.Sequence)
+	}
+	h.events[name] = append(h.events[name], Deleted(object.Sequence))
+	delete(h.last, name)
+}
+
+func (h *History) record(name, event string, object State) {
+	h.events[name] = append(h.events[name], event)
+	h.last[name] = object
+}
+
+func (h *History) contradiction(name, format string, values ...any) {
+	h.problems = append(h.problems, name+" was "+fmt.Sprintf(format, values...))
+}
+
+// Count is the number of events so far.
+func (h *History) Count() int {
+	h.lock.Lock()
+	defer h.lock.Unlock()
+	count := 0
+	for _, events := range h.events {
+		count += len(events)
+	}
+	return count
+}
+
+// Differences compares the events with the writes that caused them: none may be missing, and none may come twice or in another order.
+func (h *History) Differences(writes map[string][]string) []string {
+	h.lock.Lock()
+	defer h.lock.Unlock()
+	var differences []string
+	for _, name := range slices.Sorted(maps.Keys(writes)) {
+		if difference := firstDifference(writes[name], h.events[name]); difference != "" {
+			differences = append(differences, name+": "+difference)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(h.events)) {
+		if _, found := writes[name]; !found {
+			differences = append(differences, name+": events without a write")
+		}
+	}
+	return differences
+}
+
+// Contradictions returns what the events say that cannot be, and the number of replayed objects.
+func (h *History) Contradictions() ([]string, int) {
+	h.lock.Lock()
+	defer h.lock.Unlock()
+	return slices.Clone(h.problems), h.replayed
+}
+
+func firstDifference(writes, events []string) string {
+	for index := range max(len(writes), len(events)) {
+		switch {
+		case index >= len(events):
+			return fmt.Sprintf("no event for the write %q and %d after it", writes[index], len(writes)-index-1)
+		case index >= len(writes):
+			return fmt.Sprintf("the event %q has no write", events[index])
+		case writes[index] != events[index]:
+			return fmt.Sprintf("event %d is %q, the write was %q", index+1, events[index], writes[index])
+		}
+	}
+	return ""
+}
+
+// StoreDifferences compares an informer's store with a direct list, by name.
+func StoreDifferences(store, list map[string]State) []string {
+	var differences []string
+	for _, name := range slices.Sorted(maps.Keys(list)) {
+		stored, found := store[name]
+		switch {
+		case !found:
+			differences = append(differences, name+" is missing from the store")
+		case stored != list[name]:
+			differences = append(differences, fmt.Sprintf("%s is %+v in the store, %+v in the list", name, stored, list[name]))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(store)) {
+		if _, found := list[name]; !found {
+			differences = append(differences, name+" is in the store, but not in the list")
+		}
+	}
+	return differences
+}
