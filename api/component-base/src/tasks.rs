@@ -36,10 +36,11 @@ impl Tasks {
     }
 
     fn spawn(&self, what: &'static str, ends: Ends, task: impl Future<Output = ()> + Send + 'static) {
-        let end = End { what, ends, of: self.clone() };
+        let mut end = End { what, ends, has_returned: false, of: self.clone() };
         self.tracker.spawn(async move {
-            let _end = end;
             task.await;
+            end.has_returned = true;
+            drop(end);
         });
     }
 
@@ -86,17 +87,18 @@ fn death(what: &str) -> String {
     format!("{what}: the task has died")
 }
 
-/// Dropped when the task returns, and when it panics.
+/// Dropped when the task returns, when it panics, and when its runtime ends.
 struct End {
     what: &'static str,
     ends: Ends,
+    has_returned: bool,
     of: Tasks,
 }
 
 impl Drop for End {
     fn drop(&mut self) {
-        let is_expected = self.ends == Ends::Returning && !std::thread::panicking();
-        if !is_expected && !self.of.stopping.is_cancelled() {
+        let has_died = std::thread::panicking() || self.has_returned && self.ends == Ends::WithOwner;
+        if has_died && !self.of.stopping.is_cancelled() {
             tracing::error!(what = self.what, "a task has died");
             self.of.dead.send_modify(|dead| dead.push(self.what));
         }

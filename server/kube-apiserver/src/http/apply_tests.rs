@@ -177,7 +177,7 @@ async fn until_served(server: &ApiServer, group: &str, versions: &Value) {
         let served = server.registry().catalog.served();
         let own: Vec<_> = served.iter().filter(|resource| *resource.gvr.group == *group).collect();
         let is_there = |version: &Value| {
-            let of_it = own.iter().find(|resource| version["name"] == &*resource.gvr.version);
+            let of_it = own.iter().find(|resource| version["name"] == *resource.gvr.version);
             let schema = of_it.and_then(|resource| resource.strategy.open_api());
             schema.is_some_and(|schema| {
                 schema["properties"]["spec"] == version["schema"]["openAPIV3Schema"]["properties"]["spec"]

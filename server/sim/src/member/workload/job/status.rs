@@ -73,13 +73,13 @@ pub fn written_down(
             conditions.set("Suspended", true, "JobSuspended", "Job suspended");
             start_time = None;
         }
-        None if conditions.list.iter().any(|known| known.type_ == "Suspended") => {
-            if conditions.set("Suspended", false, "JobResumed", "Job resumed") {
+        None => {
+            let was_suspended = conditions.list.iter().any(|known| known.type_ == "Suspended");
+            if was_suspended && conditions.set("Suspended", false, "JobResumed", "Job resumed") {
                 // The deadline counts from here.
                 start_time = Some(Time(now));
             }
         }
-        None => {}
     }
     let mut status = JobStatus {
         start_time,
