@@ -136,7 +136,7 @@ async fn a_suspended_cluster_loses_nothing_until_it_is_resumed_or_the_template_i
     let is_bound_to = |clusters: Value| move |object: &Value| object["spec"]["clusters"] == clusters;
     let of_m1 = work_name("ConfigMap", "app", "default");
 
-    // It leaves m1 at the moment that m1 is suspended. The object in m1 stays as it is, even if somebody changes it there.
+    // One update suspends m1 and removes it from the placement. The object in m1 stays unchanged.
     merge(&control_plane, &propagation_policy(), "p", place(&["m2"], &["m1"])).await;
     home.when(&control_plane, &binding(), "default", "app-configmap", is_bound_to(json!([{"name": "m2"}]))).await;
     let is_suspended = |work: &Value| work["spec"]["suspendDispatching"] == true;

@@ -89,7 +89,7 @@ impl Composite {
         Self { positions: wire.into_iter().map(|(cluster, value)| (cluster, Position::decode(value))).collect() }
     }
 
-    /// Whether a text is a resourceVersion of some list.
+    /// True if a text has the form of a composite resourceVersion.
     pub fn is_valid(text: &str) -> bool {
         wire(text).is_some()
     }
@@ -176,7 +176,7 @@ fn wire(text: &str) -> Option<BTreeMap<String, String>> {
     serde_json::from_slice(&URL_SAFE_NO_PAD.decode(text).ok()?).ok()
 }
 
-/// What a list asks for. A continue token is for the list that handed it out.
+/// Identity of a list: its resource, namespace, cluster and selectors. A continue token is valid for one list only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ListId(u64);
 
@@ -186,7 +186,7 @@ impl ListId {
     }
 }
 
-/// The same in all replicas of a release.
+/// Hash that is equal in all replicas of a release.
 fn digest(value: &impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
     value.hash(&mut hasher);
@@ -198,7 +198,7 @@ fn digest(value: &impl Hash) -> u64 {
 #[error("invalid continue token: continue key is not valid")]
 pub struct InvalidToken;
 
-/// No token has fewer bytes than this by far.
+/// Length in bytes below which a text cannot be part of a token.
 const SHORTEST_TOKEN: usize = 16;
 
 /// Where a list goes on.
@@ -214,8 +214,8 @@ pub struct Continue {
 }
 
 impl Continue {
-    /// The token of this list in a text. None in an empty one, and in one that is too short to be what is left of a token: Karmada
-    /// begins again there.
+    /// Parses a continue parameter of this list. None if it is empty, or too short to be part of a token: as in Karmada, the list starts
+    /// over then.
     ///
     /// # Errors
     ///
@@ -236,7 +236,7 @@ impl Continue {
         URL_SAFE_NO_PAD.encode(serde_json::to_vec(self).unwrap_or_default())
     }
 
-    /// `after`: none at a cluster's start.
+    /// Token that continues in `cluster` after an object, or at the start of the cluster.
     pub fn at(rv: &str, cluster: &str, after: Option<&(String, String)>, list: ListId) -> Self {
         let key = after.map(|(namespace, name)| format!("{namespace}/{name}")).unwrap_or_default();
         let digest = digest(&(list, rv, cluster, &key));

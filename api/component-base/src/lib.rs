@@ -1,4 +1,4 @@
-//! Mechanisms that every component needs, whatever it serves: retries, kubeconfig files, TLS of outgoing requests, bodies of
+//! Mechanisms that all components share: retries, kubeconfig files, TLS of outgoing requests, bodies of
 //! bounded size, owned tasks, client metrics and spans.
 //!
 //! This crate knows no kind of Karmada.

@@ -71,7 +71,7 @@ impl Tasks {
         self.dead.borrow().iter().map(|what| death(what)).collect()
     }
 
-    /// Waits until a task has ended too early, and returns that as a problem. Pends for ever if none does.
+    /// Waits until a task has ended too early, and returns a message about it. Never completes otherwise.
     pub async fn death(&self) -> String {
         let mut dead = self.dead.subscribe();
         let first = dead.wait_for(|dead| !dead.is_empty()).await.ok().and_then(|dead| dead.first().copied());

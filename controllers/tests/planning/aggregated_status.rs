@@ -1,4 +1,4 @@
-//! Aggregated statuses are ones that the API server accepts, whatever members report and in whatever order.
+//! Property: the API server's validation accepts each aggregated status, for all sequences of reports of members.
 
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_builtin::BuiltinStrategy;
@@ -138,7 +138,7 @@ proptest! {
             updated["status"] = native.aggregate(&template, &members, &now).expect("an aggregated kind");
             let errors = server.validate_update(&context, &template, &updated);
             prop_assert!(errors.is_empty(), "{errors:?}\n{report:?}\n{template}\n{updated}");
-            // Nothing new is reported: nothing is written.
+            // Aggregating the same reports again changes nothing.
             let later = native.aggregate(&updated, &members, "2026-01-02T00:00:00Z").expect("an aggregated kind");
             prop_assert_eq!(&later, &updated["status"]);
             template = updated;

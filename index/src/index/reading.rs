@@ -17,13 +17,13 @@ use tokio_util::task::AbortOnDropHandle;
 const LIST_CHUNK: usize = 250;
 /// Maximum number of objects of one page of a list that have changed or gone since its first page.
 const MAX_LOST: usize = 500;
+/// Bodies unpacked by one task.
+const BODIES: usize = 64;
+
 /// The key by which lists are ordered.
 fn key_of(record: &Record) -> (String, String) {
     (record.key.namespace.to_string(), record.key.name.to_string())
 }
-
-/// Bodies unpacked by one task.
-const BODIES: usize = 64;
 
 impl Index {
     /// One object.
@@ -52,7 +52,7 @@ impl Index {
         self.inner.shared.store.versions(key, limit).await
     }
 
-    /// An object as it was until a change; none if that is not kept.
+    /// Last state of an object before a change; none if history does not have it.
     pub async fn before(&self, change: Seq) -> Result<Option<Object>, Error> {
         let mut versions = self.inner.shared.store.ended(&[change]).await?;
         Ok(versions.pop().map(|version| version.object))
@@ -113,13 +113,14 @@ impl Index {
         Ok(Page { objects, next: page.next })
     }
 
-    /// The same with what has gone since, and what no longer matches: a page of the list as it was.
+    /// A page of the list as it was after a change, including objects that have been deleted since or no longer match.
     pub async fn page_of_snapshot(&self, query: &ListQuery, limit: usize, seq: Seq) -> Result<Page, Error> {
         let mut page = self.page_as_of(query, limit, seq).await?;
         let store = &self.inner.shared.store;
-        let lost = store.lost_since(seq, &query.collection, query.after.as_ref(), MAX_LOST).await?;
+        let most = limit.clamp(1, MAX_LOST);
+        let lost = store.lost_since(seq, &query.collection, query.after.as_ref(), most).await?;
         // The page ends where either list does.
-        let ends = [page.next, lost.get(MAX_LOST - 1).map(|last| key_of(&last.object.record))];
+        let ends = [page.next, lost.get(most - 1).map(|last| key_of(&last.object.record))];
         page.next = ends.into_iter().flatten().min();
         let is_within = |record: &Record| page.next.as_ref().is_none_or(|last| key_of(record) <= *last);
         page.objects.retain(|object| is_within(&object.record));
@@ -138,7 +139,7 @@ impl Index {
         Ok(page)
     }
 
-    /// Whether everything that was deleted after a change is still known.
+    /// True if no deletion after this change has been pruned.
     pub async fn knows_deletions_since(&self, seq: Seq) -> Result<bool, Error> {
         Ok(self.inner.shared.store.pruned().await? <= seq)
     }

@@ -61,7 +61,7 @@ pub(super) fn as_of(which: &str) -> String {
     format!("SELECT {} FROM versions WHERE ended > $1 AND +seq <= $1 AND id {which}", columns())
 }
 
-/// Those of a collection ($2) behind a key ($3, $4) that were there after a change ($1) and ended since, by key, at most $5.
+/// Versions in a collection ($2) with keys greater than ($3, $4) that existed after a change ($1) and ended later; at most $5, in key order.
 pub(super) fn lost_since() -> String {
     format!(
         "SELECT {} FROM versions WHERE ended > $1 AND +seq <= $1 AND collection = $2 AND (namespace, name) > ($3, $4) \

@@ -297,8 +297,8 @@ pub trait Store: Send + Sync + 'static {
     /// kept any more is left out.
     async fn as_of(&self, seq: Seq, ids: &[u64]) -> Result<Vec<Version>, Error>;
 
-    /// What objects of a collection were after a change, of those behind a key that have changed or gone since: in key order, at most
-    /// `limit`. What is not kept any more is left out.
+    /// State after a change of those objects of a collection that have changed or been deleted since, in key order from behind `after`,
+    /// at most `limit`. Pruned versions are missing.
     async fn lost_since(
         &self,
         seq: Seq,

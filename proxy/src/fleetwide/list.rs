@@ -44,7 +44,7 @@ struct Listing {
     /// Where the first of them goes on.
     after: Option<(String, String)>,
     list: ListId,
-    /// Whether it continues an earlier page, of whose moment it has to be.
+    /// True for a page after the first one, which shows the snapshot of the first one.
     is_continued: bool,
     /// Pages already being read while the client takes the one before: what is left of the first cluster, then the
     /// beginnings of those behind it.
@@ -78,7 +78,7 @@ impl Proxy {
         if !matches!(version, "" | "0") && !Composite::is_valid(version) {
             return Err(Error::BadRequest(format!("invalid resource version {version:?}")));
         }
-        if let Some(seq) = Composite::decode(query.get("resourceVersion").unwrap_or_default()).seq(index.id()) {
+        if let Some(seq) = Composite::decode(version).seq(index.id()) {
             // Nobody goes back in time, whichever replica answers.
             reached(index, seq).await?;
         }
@@ -91,7 +91,7 @@ impl Proxy {
         if let Some(token) = &token {
             let first = Composite::decode(&token.rv);
             let labels: Vec<String> = clusters.iter().map(|cluster| view.label(index, cluster)).collect();
-            // What was listed of a cluster before it left was complete then.
+            // A cluster that left after all its pages were sent does not matter.
             let has_left = |label: &str| label >= token.cluster.as_str() && !labels.iter().any(|known| known == label);
             let is_kept = match first.seq(index.id()) {
                 Some(seq) => index.knows_deletions_since(seq).await?,
@@ -102,7 +102,7 @@ impl Proxy {
                 return Err(Error::ExpiredContinue(now.encode()));
             }
             clusters.retain(|cluster| cluster.as_str() >= token.cluster.as_str());
-            // Those that came since are the watch's to tell.
+            // The snapshot lacks clusters that joined later. A watch from its version sends their objects.
             clusters.retain(|cluster| first.knows(&view.label(index, cluster)));
             position = first;
         }

@@ -89,7 +89,7 @@ impl View {
         self
     }
 
-    /// What a list with these parameters asks for.
+    /// Identity of a list with these parameters.
     pub fn list_id(&self, query: &Query) -> ListId {
         let selectors = ["labelSelector", "fieldSelector"].map(|name| query.get(name).unwrap_or_default());
         ListId::of(&(&self.resource, &self.namespace, &self.only, selectors))

@@ -343,7 +343,7 @@ impl Watch {
             (Happened::Added | Happened::Modified, true, false) => "DELETED",
             _ => return Ok(()),
         };
-        // Of an object that leaves the selection, the last state that was selected, with the version of the change (as in kube-apiserver).
+        // As in kube-apiserver, DELETED for an object that no longer matches has its last matching state and the version of the change.
         let selected = match change.happened {
             Happened::Added | Happened::Modified if !is => self.index.before(change.seq).await?,
             _ => None,
@@ -352,7 +352,7 @@ impl Watch {
         self.object(kind, selected.as_ref().unwrap_or(&change.object), out)
     }
 
-    /// What follows is of this version of the object's cluster. Where a cluster that left stands, nobody has to know.
+    /// Sets the position of the object's cluster to this change, unless the cluster has left the view.
     fn move_to(&mut self, record: &Record, seq: Seq) {
         if self.view.query(record.key.cluster()).is_some() {
             let place = self.place(seq);

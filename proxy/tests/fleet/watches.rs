@@ -104,9 +104,9 @@ async fn what_changes_while_it_is_listed_is_told_once() {
     world.stop().await;
 }
 
-/// An object that leaves the selection is told as it was selected last, with the version of the change.
+/// DELETED for an object that no longer matches has its last matching state and the version of the change.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_leaves_a_selection_is_told_as_it_was_in_it() {
+async fn deleted_events_have_the_last_matching_state() {
     let world = world().await;
     let position = position(&world).await;
     let of_m2: Api<ConfigMap> = Api::namespaced(world.members["m2"].admin(), "default");
@@ -133,7 +133,7 @@ async fn what_leaves_a_selection_is_told_as_it_was_in_it() {
     let versions = base64::engine::general_purpose::URL_SAFE_NO_PAD.decode(left).unwrap();
     let versions: Value = serde_json::from_slice(&versions).unwrap();
     assert!(versions["m2"].as_str().unwrap().starts_with(&format!("{version}.")), "{versions} {version}");
-    // A watch that goes on from there tells the rest.
+    // A watch from that version sends the events after it.
     let mut resumed = world.watch(CONFIG_MAPS, &from(left)).await;
     assert_eq!(shown(&next(&mut resumed, 1).await), [json!(["ADDED", "x", "4"])]);
     world.stop().await;
@@ -161,7 +161,7 @@ async fn continue_tokens_are_of_one_list_and_its_clusters() {
         let (code, status) = world.fleet_wide(Method::GET, path, &query, None).await;
         assert_eq!((code, &status["reason"], &status["message"]), (400, &json!("BadRequest"), &json!(why)), "{query}");
     }
-    // The rest of a cluster that leaves is not skipped.
+    // If a cluster leaves between two pages, its remaining objects are not skipped silently.
     register(&mut world, &["m1"]);
     let rest = format!("{LABELLED}&continue={token}");
     let (code, status) = world.fleet_wide(Method::GET, CONFIG_MAPS, &rest, None).await;

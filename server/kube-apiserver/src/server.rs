@@ -117,7 +117,7 @@ struct Inner {
 }
 
 impl Drop for Inner {
-    /// Tasks of a server that nobody stops end with its last user.
+    /// Cancels the tasks of a server that was dropped without a stop. Tasks that hold the server, such as controllers, keep it alive.
     fn drop(&mut self) {
         self.tasks.stopping().cancel();
     }

@@ -26,12 +26,12 @@ pub struct ProcessClock {
 }
 
 impl ProcessClock {
-    /// A clock that stands at the start of a process.
+    /// A clock set to the start of a process.
     pub fn new(started: Timestamp, runtime: Arc<dyn PodRuntime>) -> Self {
         Self { at: Mutex::new(started), runtime, steps: AtomicU64::new(0) }
     }
 
-    /// Lets time pass; returns the time it shows then.
+    /// Advances the clock and returns its new time.
     pub fn advance(&self, duration: Duration) -> Timestamp {
         let duration = SignedDuration::try_from(duration).unwrap_or(SignedDuration::MAX);
         let mut at = self.at.lock();
@@ -39,7 +39,7 @@ impl ProcessClock {
         *at
     }
 
-    /// Lets the time of one command pass; returns the time it shows then.
+    /// Advances the clock by the duration of one command and returns its new time.
     pub fn advance_step(&self) -> Timestamp {
         if self.steps.fetch_add(1, Ordering::Relaxed) == REPLAY_STEPS {
             let now = self.runtime.now();

@@ -1,4 +1,4 @@
-//! What the simulation knows of images: programs that its shell runs, and the files of web servers.
+//! Simulated behaviour of images: their default commands, the pages of web servers, and failing pulls.
 
 use super::shell::is_program;
 
@@ -9,7 +9,7 @@ const DOCUMENT_ROOTS: &[(&str, &str)] = &[("httpd", "/usr/local/apache2/htdocs")
 /// Kubernetes' image for tests, and its program that writes lines.
 const AGNHOST: &str = "agnhost";
 const LOGS_GENERATOR: &str = "logs-generator";
-/// Tags that nobody gives to an image which exists.
+/// Tags for which pulls fail.
 const MISSING_TAGS: &[&str] = &["404", "does-not-exist", "doesnotexist", "non-existent", "nonexistent"];
 /// The page that a web server's image brings along.
 pub const DEFAULT_PAGE: &str = "index.html";
@@ -44,7 +44,7 @@ pub struct Invocation<'a> {
     pub args: &'a [String],
     /// The container waits for input (`stdin: true`).
     pub interactive: bool,
-    /// The pod restarts containers that succeed.
+    /// The container is restarted after it has succeeded.
     pub restarts_always: bool,
 }
 
@@ -99,7 +99,7 @@ pub fn pull_error(image: &str) -> Option<String> {
     MISSING_TAGS.contains(&tag).then(|| format!("{reference}: {image}: not found"))
 }
 
-/// Where a web server's image has its pages; `None` for other images.
+/// Document root of a web server's image; `None` for other images.
 pub fn document_root(image: &str) -> Option<&'static str> {
     let name = repository(image);
     DOCUMENT_ROOTS.iter().find(|(server, _)| *server == name).map(|(_, root)| *root)

@@ -102,7 +102,7 @@ pub struct LogLine {
     pub text: Bytes,
 }
 
-/// What exec wrote into a container's log; followers are woken.
+/// Lines of a process, and lines that exec wrote into the log; followers are woken.
 pub struct Written {
     lines: Mutex<VecDeque<LogLine>>,
     total: watch::Sender<u64>,
@@ -196,7 +196,7 @@ impl LogSource {
         if self.has_process {
             return Box::pin(async move {
                 if events.send(Event::CaughtUp).await.is_err() {
-                    tracing::trace!("nobody reads the log");
+                    tracing::trace!("the log reader disconnected");
                 }
             });
         }
@@ -409,7 +409,7 @@ async fn replay(
     // Its exit code is the simulation's business: the pod's status says how the container ended.
     shell.start(&command, Stdio::new(Input::empty(), lines.clone(), lines.clone())).await;
     if let Err(error) = lines.finish().await {
-        tracing::trace!(%error, "nobody reads the log");
+        tracing::trace!(%error, "the log reader disconnected");
     }
 }
 
@@ -427,7 +427,7 @@ impl ReplayClock {
         let now = self.runtime.now();
         let present = self.end.map_or(now, |end| end.min(now));
         if at > present {
-            // Nobody reads: the select around this run ends it.
+            // The reader has disconnected: the surrounding select ends this future.
             if self.events.send(Event::CaughtUp).await.is_err() || !self.follow || self.end.is_some() {
                 return std::future::pending().await;
             }
@@ -451,7 +451,7 @@ impl Clock for ReplayClock {
     }
 }
 
-/// Where the lines of a process go.
+/// Destination of a process' output lines.
 enum Lines {
     Events(mpsc::Sender<Event>),
     Written(Arc<Written>),

@@ -282,6 +282,14 @@ impl Container {
         [self.words("/command"), self.words("/args")].concat()
     }
 
+    /// True if the container is restarted after it has succeeded: sidecars, and main containers of pods with `restartPolicy: Always`.
+    fn restarts_always(&self) -> bool {
+        match self.pod.names("initContainers").contains(&self.name.as_str()) {
+            true => text(&self.spec, "/restartPolicy") == "Always",
+            false => self.pod.restarts_always(),
+        }
+    }
+
     /// The command line that the simulated shell runs in the container, if it can.
     pub fn process(&self) -> Option<Vec<String>> {
         let invocation = Invocation {
@@ -289,7 +297,7 @@ impl Container {
             command: &self.words("/command"),
             args: &self.words("/args"),
             interactive: self.wants_stdin(),
-            restarts_always: self.pod.restarts_always(),
+            restarts_always: self.restarts_always(),
         };
         invocation.command_line()
     }

@@ -1,6 +1,6 @@
 //! Probes of containers whose outcome the simulation can know: commands of its shell, and the pages of web servers.
 //!
-//! All other probes are taken to succeed, which takes no task: whoever reports the container's status waits for their initial delay.
+//! All other probes are assumed to succeed. They run no task; `server/sim` waits for their initial delay.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,7 +41,7 @@ impl Kind {
     }
 }
 
-/// What a probe does.
+/// Simulated action of a probe.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Action {
     Exec(Vec<String>),
@@ -145,7 +145,7 @@ async fn exec(shell: Shell, command: &[String]) -> Outcome {
     let started = shell.start(command, Stdio::new(Input::empty(), both.clone(), both)).await;
     match started {
         Started::Code(0) => Ok(()),
-        // A script that needs programs which are not here says nothing about the container.
+        // The result of a script with unsupported programs is ignored.
         _ if unknown.was_met() => Ok(()),
         _ => Err(String::from_utf8_lossy(&output.take()).into_owned()),
     }

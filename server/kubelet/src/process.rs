@@ -1,13 +1,14 @@
-//! What containers do while they run: the processes of commands that the shell knows, and their probes.
+//! Processes of running containers: commands that the simulated shell can run, and probes.
 //!
-//! Whoever reports the status of a pod (`server/sim`) asks what is [`Kubelet::observe`]d of each running container, which starts
-//! its process, and is notified of changes. A process starts at its container's start: after a restart of the member it is
-//! repeated up to the present, as a log is.
+//! `server/sim` calls [`Kubelet::observe`] for each running container and is notified of changes. The first call starts the process.
+//! Its clock begins at the container's start: after a restart of the member it is replayed up to the present, as a log is.
 
 use std::collections::HashMap;
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, OnceLock};
 
 use crowsnest_apimachinery::status::ApiResult;
+use futures::FutureExt;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
@@ -24,18 +25,18 @@ use super::stream::Input;
 /// How a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Exit {
-    /// `None` where the command needs what the simulation does not have, so that its exit code says nothing.
+    /// `None` if the command uses a program or syntax that the simulation does not support, so that its exit code is meaningless.
     pub code: Option<i32>,
     pub at: Timestamp,
 }
 
-/// What is known of one run of a container.
+/// Observed state of one run of a container.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Observation {
     pub exit: Option<Exit>,
     /// The verdict of the readiness probe, after that of the startup probe; true without probes.
     pub ready: bool,
-    /// The last failure of a probe that changed a verdict.
+    /// Last failure of the readiness probe, or the failure that ended the container.
     pub failure: Option<Failure>,
 }
 
@@ -61,7 +62,7 @@ impl ContainerRun {
     }
 }
 
-/// Is called with the pod of which something new was observed.
+/// Called with a pod whose observed state has changed.
 type Observer = Box<dyn Fn(&PodRef) + Send + Sync>;
 
 /// The processes of one member.
@@ -72,13 +73,13 @@ pub struct Processes {
 }
 
 struct Process {
-    /// Kept here as long as the pod is there, however many other containers are used meanwhile.
+    /// Kept until the pod is deleted; unlike `Runs`, there is no limit.
     state: OnceLock<Arc<RunState>>,
     observation: Mutex<Observation>,
     stop: CancellationToken,
 }
 
-/// A run with what its process and its probes need.
+/// Inputs of the process and the probes of a run.
 struct Target<'a> {
     run: &'a ContainerRun,
     process: &'a Arc<Process>,
@@ -121,14 +122,14 @@ impl Processes {
 }
 
 impl Kubelet {
-    /// Has `observer` called with every pod of which something new was observed. Only the first observer counts.
+    /// Registers the observer of changed pods. Later calls are ignored with an error log.
     pub fn on_observation(&self, observer: impl Fn(&PodRef) + Send + Sync + 'static) {
         if self.processes.observer.set(Box::new(observer)).is_err() {
             tracing::error!("the kubelet has an observer already");
         }
     }
 
-    /// What is known of a run; starts its process and probes the first time.
+    /// Returns the observed state of a run. The first call starts its process and probes.
     pub fn observe(self: &Arc<Self>, run: ContainerRun) -> Observation {
         let key = run.key();
         let mut runs = self.processes.runs.lock();
@@ -137,7 +138,7 @@ impl Kubelet {
         }
         let stop = self.stopping.child_token();
         let process = Arc::new(Process { state: OnceLock::new(), observation: Mutex::default(), stop: stop.clone() });
-        // The log of the run before may still be read; what came before that has no reader.
+        // Only the log of the previous run can still be requested.
         runs.retain(|known, process| {
             let same = known.pod_uid == key.pod_uid && known.container == key.container;
             if same && known.restarts < key.restarts {
@@ -149,9 +150,11 @@ impl Kubelet {
         drop(runs);
         let kubelet = self.clone();
         self.sessions.spawn(async move {
-            tokio::select! {
-                () = stop.cancelled() => {}
-                () = kubelet.live(&run, &process) => {}
+            let running = AssertUnwindSafe(kubelet.run_container(&run, &process)).catch_unwind();
+            if let Some(Err(_)) = stop.run_until_cancelled(running).await {
+                tracing::error!(pod = %run.pod.name, container = %run.container, "the process of a container panicked");
+                let exit = Exit { code: None, at: kubelet.runtime.now() };
+                kubelet.processes.change(&run.pod, &process, |observation| observation.exit = Some(exit));
             }
         });
         Observation::default()
@@ -169,19 +172,19 @@ impl Kubelet {
         self.volumes.forget(uid);
     }
 
-    async fn live(self: &Arc<Self>, run: &ContainerRun, process: &Arc<Process>) {
+    async fn run_container(self: &Arc<Self>, run: &ContainerRun, process: &Arc<Process>) {
         match self.begin(run, process).await {
             Ok(Some((container, shell, started))) => {
                 let target = Target { run, process, container: &container, shell };
                 let command = self.run_command_of(&target, started);
                 let probes = self.probe(&target);
                 tokio::select! {
-                    // Nothing is probed once the process ended.
+                    // Probes end with the process.
                     () = command => {}
                     () = probes => {}
                 }
             }
-            // The pod is gone, or the container runs again already.
+            // The pod was deleted, or the container has been restarted.
             Ok(None) => {}
             Err(error) => {
                 tracing::warn!(pod = %run.pod.name, container = %run.container, %error, "the process of a container cannot start");
@@ -228,7 +231,7 @@ impl Kubelet {
         let exit = Exit { code, at: super::shell::Clock::now(&*clock) };
         self.processes.change(&run.pod, process, |observation| observation.exit = observation.exit.or(Some(exit)));
         if code.is_none() {
-            // It runs on, so that it is probed on.
+            // The container is taken to run on, so its probes continue.
             std::future::pending::<()>().await;
         }
     }
@@ -267,7 +270,7 @@ impl Kubelet {
         }
     }
 
-    /// Repeats a probe. Ends with true as soon as `done` says so, with false when a startup or liveness probe has failed for good.
+    /// Repeats a probe. Returns true once `done` does, and false when a startup or liveness probe reaches its failure threshold.
     async fn repeat(
         &self,
         probe: &Probe,
@@ -290,7 +293,7 @@ impl Kubelet {
                 return false;
             }
             if !probe.is_known() {
-                // It succeeds for ever.
+                // Its outcome never changes.
                 return std::future::pending().await;
             }
             tokio::time::sleep(probe.period).await;

@@ -24,7 +24,7 @@ impl RunKey {
         Self { pod_uid: container.pod.uid().to_owned(), container: container.name.clone(), restarts: run.restarts }
     }
 
-    /// A number of the run's own, the same whenever it is needed.
+    /// Deterministic seed of the run.
     pub fn seed(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         self.hash(&mut hasher);
@@ -54,7 +54,7 @@ impl Runs {
         Some(state.clone())
     }
 
-    /// Drops the states of a pod that is gone.
+    /// Drops the states of a deleted pod.
     pub fn forget(&mut self, uid: &str) {
         self.states.retain(|key, _| key.pod_uid != uid);
     }

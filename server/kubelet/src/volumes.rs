@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use super::filesystem::FileSystem;
 
-/// Which volume is meant.
+/// Identity of a volume.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum VolumeKey {
     /// `emptyDir`, by the pod's uid and the volume's name.
@@ -42,7 +42,7 @@ impl Volumes {
         self.trees.lock().entry(key).or_insert_with(|| Arc::new(FileSystem::new(now))).clone()
     }
 
-    /// Drops the volumes of a pod that is gone.
+    /// Drops the `emptyDir` volumes of a deleted pod.
     pub fn forget(&self, uid: &str) {
         self.trees.lock().retain(|key, _| !matches!(key, VolumeKey::Pod(pod, _) if pod == uid));
     }

@@ -186,7 +186,7 @@ impl Running {
             self.show(listener, own.filter(|_| secure), &mut reloader).await?;
         }
         let stop = self.servers.stopping();
-        self.servers.keep("files that are read again", reloader.run(stop.clone()));
+        self.servers.keep("reload of files", reloader.run(stop.clone()));
         let (client, tell, sessions) = (self.control_plane.clone(), self.contact.clone(), self.sessions.clone());
         self.servers.keep("contact with the control plane", contact::follow(client, tell, sessions, stop.clone()));
         if self.config.has_cache() {
@@ -229,7 +229,7 @@ impl Running {
         let trust = Arc::new(Trust::new(tls.clone(), told));
         self.config.api.watch(reloader, &trust, vec![own]).await?;
         let (follower, stop) = (client.clone(), self.servers.stopping().clone());
-        self.servers.keep("whom the listener believes", async move { trust.follow(follower, stop).await });
+        self.servers.keep("client authorities of the listener", async move { trust.follow(follower, stop).await });
         let mut routes = axum::Router::new();
         if self.config.has_role(Role::Webhook) {
             let settings = (&self.config.controllers, self.config.allow_local_endpoints);

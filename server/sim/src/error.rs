@@ -1,5 +1,7 @@
 //! Errors of the simulation.
 
+use crowsnest_component_base::client_errors::reason;
+
 /// Errors while a control plane or a simulated member starts, runs or gets a fault. Sources are kept.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -56,10 +58,10 @@ impl Error {
         }
     }
 
-    /// What the server said, for a refused request; else the error's own text.
+    /// The API server's message for a refused request; otherwise the causes of the error.
     pub fn message(&self) -> String {
         match self {
-            Error::Api { source, .. } => refusal(source),
+            Error::Api { source, .. } => reason(source),
             other => other.to_string(),
         }
     }
@@ -72,13 +74,5 @@ impl Error {
     /// Someone else was quicker: already there, or changed since it was read.
     pub fn is_conflict(&self) -> bool {
         self.code() == Some(409)
-    }
-}
-
-/// What the server said, for a refused request; else the error's own text.
-pub fn refusal(error: &kube::Error) -> String {
-    match error {
-        kube::Error::Api(status) => status.message.clone(),
-        other => other.to_string(),
     }
 }

@@ -141,7 +141,7 @@ impl ControlPlane {
         config.watch(reloader, &trust, vec![Arc::clone(&own), Arc::clone(self.server.serving())]).await?;
         let stopping = servers.stopping();
         let (follower, stop) = (client.clone(), stopping.clone());
-        servers.keep("whom the listener believes", async move { trust.follow(follower, stop).await });
+        servers.keep("client authorities of the listener", async move { trust.follow(follower, stop).await });
         let (renewed, stop) = (Arc::clone(&own), stopping.clone());
         servers.keep("renewal of the listener's certificate", async move {
             authority.renew(&renewed, &names, &stop).await;

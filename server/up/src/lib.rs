@@ -179,7 +179,7 @@ impl Fleet {
             crowsnest_install::apply_all(&control_plane.client(), &[crowsnest_install::proxy_admin("admin")]).await?;
         }
         let seal = config.ui.seal(dir, &mut reloader).await?;
-        servers.keep("files that are read again", reloader.run(serving.clone()));
+        servers.keep("reload of files", reloader.run(serving.clone()));
         progress.done("aggregated APIs, webhooks");
 
         let upstream = crowsnest_component_base::kubeconfig::config_of(own).await?;

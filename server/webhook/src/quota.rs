@@ -70,7 +70,7 @@ impl Stored {
 }
 
 impl Reservation {
-    /// What an admitted write uses in addition to the version that it replaces; `None` if its object is not a binding.
+    /// Usage of an admitted write in addition to the version that it replaces; `None` if its object is not a binding.
     fn of(request: &crowsnest_admission::Request, until: Instant) -> Option<Self> {
         let new = ResourceBinding::deserialize(&request.object).ok()?;
         let old = ResourceBinding::deserialize(&request.old_object).ok();

@@ -66,14 +66,15 @@ func (c *crowsnest) start(ctx context.Context, member string) error {
 		return err
 	}
 	defer log.Close()
-	c.command = exec.Command(c.program, c.arguments...)
-	c.command.Stdout, c.command.Stderr = log, log
-	// A Ctrl-C of the terminal reaches this program alone, which then ends the process.
-	c.command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := c.command.Start(); err != nil {
+	c.command = nil
+	command := exec.Command(c.program, c.arguments...)
+	command.Stdout, command.Stderr = log, log
+	// Only this program receives SIGINT from the terminal; it then stops the process.
+	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := command.Start(); err != nil {
 		return err
 	}
-	command := c.command
+	c.command = command
 	ended := make(chan error, 1)
 	c.ended = ended
 	go func() { ended <- command.Wait() }()

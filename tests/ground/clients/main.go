@@ -71,7 +71,7 @@ func run(ctx context.Context, o options.Options) (failure error) {
 			// The log is kept for those who look for the cause of a failure.
 			if failure == nil {
 				failure = os.RemoveAll(folder)
-			} else {
+			} else if fleet != nil {
 				fmt.Fprintf(os.Stderr, "the log of crowsnest is %s\n", fleet.log())
 			}
 		}()

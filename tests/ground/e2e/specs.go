@@ -1,4 +1,4 @@
-// Package e2e runs conformance specs of Kubernetes' own e2e suite, each in a process of its own, and compares their outcomes in several
+// Package e2e runs conformance specs of Kubernetes' own e2e suite, a few in each process, and compares their outcomes in several
 // clusters.
 package e2e
 
@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// SIGs are the special interest groups whose conformance specs are run: those that do not need programs inside of containers.
+// SIGs are the special interest groups whose conformance specs are run: those whose specs mostly need no program inside a container.
 var SIGs = []string{"api-machinery", "apps", "architecture", "auth", "cli", "instrumentation", "scheduling"}
 
 // location precedes a spec's name in the output of `e2e.test --list-tests`, such as "test/e2e/apps/job.go:12: ".

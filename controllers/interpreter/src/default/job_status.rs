@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::status::{MemberStatus, count, pick, times};
 
-/// Where the Job of a template stands.
+/// Progress of the Job of a template.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Progress {
     Running,
@@ -20,7 +20,7 @@ enum Progress {
 }
 
 /// Counters and times of all members. The Job ends when it has ended in every member: `Failed` if it failed anywhere, else `Complete`.
-/// `now` stamps new conditions, and stands for times that members do not report.
+/// `now` is the time of new conditions, and replaces times that members do not report.
 pub fn aggregate(template: &Value, members: &[MemberStatus<'_>], now: &str) -> Value {
     let old = template.get("status").cloned().unwrap_or_else(|| json!({}));
     if is_finished(&old) {
@@ -50,12 +50,12 @@ pub fn aggregate(template: &Value, members: &[MemberStatus<'_>], now: &str) -> V
     Value::Object(status)
 }
 
-/// Whether a Job has ended.
+/// True if a Job is `Complete` or `Failed`.
 fn is_finished(status: &Value) -> bool {
     condition(status, "Complete").or(condition(status, "Failed")).is_some()
 }
 
-/// Whether a Job has failed or is about to.
+/// True if a Job is `Failed` or has `FailureTarget`.
 fn has_failed(status: &Value) -> bool {
     condition(status, "Failed").or(condition(status, "FailureTarget")).is_some()
 }

@@ -105,7 +105,7 @@ pub fn is_expected_in(spec: &ResourceBindingSpec, cluster: &str) -> bool {
     spec.targets(cluster) || required || evicting
 }
 
-/// What the binding controller does with an existing Work.
+/// Action of the binding controller for an existing Work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Disposition {
     Keep,
@@ -114,7 +114,7 @@ pub enum Disposition {
     Delete,
 }
 
-/// What becomes of the Work in `cluster` while the template exists. The deletion of the template deletes all Works, suspended or not.
+/// Action for the Work in `cluster` while the template exists. Deletion of the template deletes all Works, suspended or not.
 pub fn disposition(spec: &ResourceBindingSpec, cluster: &str) -> Disposition {
     if is_expected_in(spec, cluster) {
         Disposition::Keep

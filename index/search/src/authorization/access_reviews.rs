@@ -68,7 +68,7 @@ pub(super) struct Reviewed {
 struct Asked {
     began: Instant,
     allowed: Mutex<Arc<HashSet<Scope>>>,
-    /// Written by the task that asks; closed when it has ended.
+    /// Sent by the task that requests the reviews; closed when that task has ended.
     progress: watch::Receiver<Progress>,
 }
 

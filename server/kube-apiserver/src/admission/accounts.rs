@@ -117,7 +117,7 @@ impl Admission for ServiceAccounts {
     }
 }
 
-/// Gives a pod what its account has for it. `volume_name` is called at most once.
+/// Adds the token volume and image pull secrets of an account to a pod. `volume_name` is called at most once.
 fn give(pod: &mut Value, account: &Value, volume_name: impl FnOnce() -> String) {
     let declines = |object: &Value| object["automountServiceAccountToken"].as_bool().map(|mounts| !mounts);
     if !declines(&pod["spec"]).or_else(|| declines(account)).unwrap_or(false) {

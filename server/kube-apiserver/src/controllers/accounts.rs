@@ -26,7 +26,7 @@ const RETRY: Duration = Duration::from_secs(1);
 pub struct Published {
     name: &'static str,
     key: &'static str,
-    /// Annotation that says what the certificate is for.
+    /// Annotation that describes what the certificate is for.
     annotation: Option<(&'static str, &'static str)>,
 }
 

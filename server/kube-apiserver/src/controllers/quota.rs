@@ -98,7 +98,7 @@ impl Pending {
             // Admission charges a quota before it stores the object: counting waits until charges have settled.
             self.due.insert(namespace.to_owned(), at);
         } else if change.kind != ChangeKind::Modified
-            // Other kinds use the same whatever they contain.
+            // The usage of other kinds does not depend on their content.
             || matches!(table.as_str(), "/pods" | "/services" | "/persistentvolumeclaims")
         {
             self.retry(&change.key, at);
@@ -166,7 +166,7 @@ fn status(registry: &Registry, quota: &Value, namespace: &str) -> Value {
     json!({"hard": hard, "used": used})
 }
 
-/// What the objects of a namespace use of what a quota limits.
+/// Usage of the resources that a quota limits, by the objects of a namespace.
 fn count(registry: &Registry, quota: &Value, namespace: &str) -> Amounts {
     let hard = amounts(quota.pointer("/spec/hard"));
     let mut total = Amounts::new();

@@ -52,7 +52,7 @@ fn run(restarts: i64) -> ContainerRun {
     ContainerRun { pod, uid: "u".into(), container: "main".into(), restarts }
 }
 
-/// What is observed of a run once it is as wanted.
+/// Waits until the observed state of a run meets a condition, and returns it.
 async fn until(
     kubelet: &Arc<Kubelet>,
     changed: &tokio::sync::Notify,

@@ -52,7 +52,7 @@ pub struct Identity {
     pub seed: u64,
 }
 
-/// What a shell and its subshells share.
+/// State shared by a shell and its subshells.
 #[derive(Debug, Default)]
 struct Shared {
     random: AtomicU64,
@@ -114,7 +114,7 @@ impl Stdio {
     }
 }
 
-/// Tells whether a script met what the simulation does not know.
+/// Reports whether a script used a program or syntax that the simulation does not support.
 pub struct Unknown(Arc<Shared>);
 
 impl Unknown {
@@ -201,7 +201,7 @@ impl Shell {
         match parse::parse(script) {
             Ok(command) => self.run(&command, io).await,
             Err(error) => {
-                // Another shell may well read what this one cannot.
+                // A real shell may support this syntax.
                 self.meet_unknown();
                 io.error(&format!("{}: {error}", self.name)).await;
                 self.status = 2;

@@ -354,7 +354,7 @@ impl Apply<'_> {
             Some(last) => prune(versions, schema, merged, (&entries, &own, last))?,
             None => merged,
         };
-        // As it was applied: a false that Go leaves out is a change of somebody else's true.
+        // As it was applied: a false that Go leaves out is a change of another manager's true.
         let mut changed = other_changes(versions, schema, (&before, &merged), &entries, manager)?;
         let (taken, removed) = changes(schema, &before, &merged, manager);
         changed.push((manager.api_version.to_owned(), taken, removed));

@@ -105,7 +105,7 @@ fn expected(world: &World, pods: &[Arc<PodState>]) -> i32 {
     wanted.values().sum()
 }
 
-/// The status for the selected pods, of which their controllers want `scale`, and when to look again.
+/// The status for the selected pods, of which their controllers want `scale`, and the time of the next check.
 ///
 /// Pods that were evicted count as gone already, until they are or until they should have been for two minutes.
 fn status(

@@ -257,7 +257,7 @@ impl Tables {
     }
 }
 
-/// Whether a probe's outcome can change, and the seconds until a container can be ready.
+/// True if the outcome of a probe can change, and the seconds until the container can be ready.
 fn probes(container: &Container) -> (bool, i64) {
     let probes = [&container.startup_probe, &container.readiness_probe, &container.liveness_probe];
     if probes.iter().all(|probe| probe.is_none()) {

@@ -102,13 +102,13 @@ pub struct ContainerSpec {
 }
 
 impl ContainerSpec {
-    /// The kubelet knows something of the container that its spec does not tell.
+    /// True if the kubelet observes the container: it has a process or probes.
     pub fn is_observed(&self) -> bool {
         self.probed || self.process == Process::Command
     }
 }
 
-/// What the simulation knows of a container's process.
+/// Kind of a container's process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Process {
     /// The program of its image, which runs on.

@@ -66,7 +66,7 @@ fn empty_tables_mean_what_stood_there() {
     assert_eq!(retain(script, &desired, &observed).expect("an object"), expected);
 }
 
-/// What a script leaves as it is, moves or copies keeps its type, its exact number and its nulls.
+/// Values that a script leaves unchanged, moves or copies keep their type, exact number and nulls.
 #[rstest]
 #[case::inserted("table.insert(desired.steps, 2, {weight = 20})",
     json!({"steps": [{"weight": 5}, {"weight": 20}, {"pause": {}}, {"templates": []}, null], "seed": 9_007_199_254_740_993_i64}))]
@@ -93,7 +93,7 @@ fn values_pass_unchanged(#[case] change: &str, #[case] expected: Json) {
     assert_eq!(retain(&script, &desired, &observed).expect("an object"), expected);
 }
 
-/// Of two numbers with one double, that of the same field is meant.
+/// If two numbers have the same double, the result has the number of the same field.
 #[test]
 fn numbers_with_one_double_are_told_apart() {
     let object = json!({"a": 9_007_199_254_740_993_i64, "b": 9_007_199_254_740_992_i64, "c": u64::MAX, "d": 0.1});

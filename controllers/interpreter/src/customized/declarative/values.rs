@@ -1,8 +1,7 @@
 //! Kubernetes' JSON in Lua and back.
 //!
-//! Lua has doubles for all numbers, one type for lists and objects, and no null. So the tables that a script is given are remembered with
-//! the values that they were made from, and a result is read by them: what a script leaves as it is, moves or copies keeps its type, its
-//! exact number and its nulls.
+//! Lua has doubles for all numbers, one type for lists and objects, and no null. Tables passed to a script are therefore registered with
+//! the values that they were made from. Values that a script leaves unchanged, moves or copies keep their type, exact number and nulls.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
@@ -29,7 +28,7 @@ pub(super) struct Exchange<'a> {
     /// Table → index of its value in `sources`. It keeps the tables alive, so that no new one is taken for an old one.
     identities: Table,
     sources: Vec<&'a Json>,
-    /// Whole numbers too large for each to have a double of its own, by the bits of the double that stands for them.
+    /// Integers that share their double with others, by the bits of the double.
     large: HashMap<u64, Vec<&'a Number>>,
 }
 
@@ -177,7 +176,7 @@ impl Reading<'_> {
         }))
     }
 
-    /// The number of the arguments that a double stands for: that of its place, or the only one with this double.
+    /// Number of the arguments that was passed as this double: the one in the same field, or the only one with this double.
     fn original(&self, double: f64, source: Option<&Json>) -> Option<Json> {
         let same = |json: &&Json| json.as_number().and_then(Number::as_f64).is_some_and(|number| number == double);
         if let Some(original) = source.filter(same) {

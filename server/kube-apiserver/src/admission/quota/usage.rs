@@ -1,4 +1,4 @@
-//! What objects use of a quota, and which quotas they are counted in. Pure; read by admission and by the quota controller.
+//! Usage of quotas by objects, and the scopes of quotas. Pure; read by admission and by the quota controller.
 
 use std::collections::BTreeMap;
 

@@ -4,22 +4,26 @@
 mod conditions;
 mod content;
 
-use std::collections::HashSet;
+use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crowsnest_apimachinery::status::{ApiResult, Reason};
 use crowsnest_component_base::retry::Backoff;
+use crowsnest_registry::Registry;
 use crowsnest_registry::error::Error;
 use crowsnest_registry::object::Object;
 use crowsnest_registry::resource::ResourceRef;
 use crowsnest_registry::storage::ResourceKey;
 use serde_json::Value;
-use tokio::task::JoinSet;
+use tokio::task::{self, JoinSet};
 
 use self::content::Content;
 use super::core;
 use crate::ApiServer;
 
+/// Pause after a failed list.
+const RETRY_LIST: Duration = Duration::from_secs(1);
 const RETRY: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
 
 /// Follows namespaces until the server stops; one task per namespace that is being deleted.
@@ -27,36 +31,63 @@ pub async fn run(server: ApiServer) {
     let (registry, stopped) = (server.registry().clone(), server.stopped());
     let content = Content::new(&server);
     let table = ResourceKey::new("", "namespaces");
-    let mut leaving: JoinSet<String> = JoinSet::new();
-    let mut known: HashSet<String> = HashSet::new();
+    let mut leaving: JoinSet<()> = JoinSet::new();
+    let mut known: HashMap<String, task::Id> = HashMap::new();
     loop {
-        let Ok(namespaces) = core(&registry, "namespaces") else { return };
         let since = registry.store.revision();
-        for namespace in registry.list_all(&namespaces).await.unwrap_or_default() {
-            let name = namespace.name().to_owned();
-            if namespace.is_deleting() && known.insert(name.clone()) {
-                leaving.spawn(finish(content.clone(), namespaces.clone(), name));
+        match deleted(&registry).await {
+            Ok((resource, names)) => {
+                for name in names.into_iter().filter(|name| !known.contains_key(name)).collect::<Vec<_>>() {
+                    let task = leaving.spawn(finish(content.clone(), resource.clone(), name.clone()));
+                    known.insert(name, task.id());
+                }
+            }
+            Err(error) => {
+                tracing::warn!(%error, "cannot list namespaces that are being deleted");
+                tokio::select! {
+                    () = tokio::time::sleep(RETRY_LIST) => continue,
+                    () = stopped.cancelled() => return,
+                }
             }
         }
         let Ok(mut watcher) = registry.store.watch(&table, since) else { continue };
         tokio::select! {
             changes = watcher.next() => if matches!(changes, Err(Error::Closed)) { return },
-            Some(Ok(name)) = leaving.join_next(), if !leaving.is_empty() => { known.remove(&name); },
+            Some(ended) = leaving.join_next_with_id(), if !leaving.is_empty() => {
+                let id = match ended {
+                    Ok((id, ())) => id,
+                    Err(error) => {
+                        tracing::error!(%error, "the task that deletes a namespace died");
+                        error.id()
+                    }
+                };
+                known.retain(|_, task| *task != id);
+            }
             () = stopped.cancelled() => return,
         }
     }
 }
 
-/// Works on one namespace until it is gone.
-async fn finish(content: Content, namespaces: ResourceRef, name: String) -> String {
+/// Names of namespaces that are being deleted.
+async fn deleted(registry: &Arc<Registry>) -> ApiResult<(ResourceRef, Vec<String>)> {
+    let resource = core(registry, "namespaces")?;
+    let namespaces = registry.list_all(&resource).await?;
+    let names =
+        namespaces.iter().filter(|namespace| namespace.is_deleting()).map(|namespace| namespace.name().to_owned());
+    let names = names.collect();
+    Ok((resource, names))
+}
+
+/// Deletes the content of one namespace and then the namespace.
+async fn finish(content: Content, namespaces: ResourceRef, name: String) {
     let mut delays = RETRY.delays();
     loop {
         match pass(&content, &namespaces, &name).await {
-            Ok(true) => return name,
+            Ok(true) => return,
             Ok(false) => {}
-            Err(error) if error.is(Reason::NotFound) => return name,
-            Err(error) if error.is(Reason::ServiceUnavailable) => return name,
-            Err(error) => tracing::warn!(namespace = name, %error, "emptying a namespace"),
+            Err(error) if error.is(Reason::NotFound) => return,
+            Err(error) if error.is(Reason::ServiceUnavailable) => return,
+            Err(error) => tracing::warn!(namespace = name, %error, "cannot delete the content of a namespace"),
         }
         tokio::time::sleep(delays.next_delay()).await;
     }

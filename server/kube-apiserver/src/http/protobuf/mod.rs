@@ -1,6 +1,6 @@
 //! Request bodies in `application/vnd.kubernetes.protobuf`, which Go clients (and `kubectl create`) send for built-in kinds.
 //!
-//! Decoding follows the typed schemas; `fields.txt` (written by `fields.py`) adds the one thing they lack, field numbers: per
+//! Decoding follows the typed schemas; `fields.txt` (written by `fields.py`) adds field numbers: per
 //! package in brackets, a message per line, its JSON names in the order of their numbers (`-` for gaps). `+Type` is a message of
 //! the same package whose fields JSON holds inline. Answers are never protobuf: clients take JSON as well.
 

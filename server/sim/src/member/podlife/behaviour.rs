@@ -1,4 +1,4 @@
-//! What annotations and owners ask of pods.
+//! Behaviour of pods as set by their annotations and owners.
 
 use jiff::SignedDuration;
 
@@ -11,7 +11,7 @@ use super::PREFIX;
 /// How long commands run of which the simulation knows only that they end.
 pub const MOMENT: SignedDuration = SignedDuration::from_secs(1);
 
-/// A state asked for by `fleet.test/phase`.
+/// A state forced by `fleet.test/phase`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Forced {
     NotReady,
@@ -19,7 +19,7 @@ pub enum Forced {
     Pending,
 }
 
-/// What a pod's annotations and owner ask of it.
+/// Behaviour of a pod as set by its annotations and owner.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Behaviour {
     pub forced: Option<Forced>,
@@ -39,7 +39,7 @@ pub struct Behaviour {
 }
 
 impl Behaviour {
-    /// Reads a pod's annotations. What cannot be understood is as good as absent: a pod is never refused for it.
+    /// Reads a pod's annotations. Invalid values are ignored.
     pub fn of(pod: &PodState) -> Self {
         let annotations = &*pod.annotations;
         let get = |name: &str| annotations.get(&format!("{PREFIX}{name}")).map(String::as_str);
@@ -83,7 +83,7 @@ impl Behaviour {
     }
 }
 
-/// Usage asked for by annotations: thousandths of a cpu, bytes.
+/// Usage set by annotations: thousandths of a cpu, bytes.
 pub fn usage(annotations: &Labels) -> (Option<i64>, Option<i64>) {
     let quantity = |name: &str| {
         annotations

@@ -22,7 +22,7 @@ const BACKOFF_LAST: i64 = 300;
 /// A run that lasted so long ends the back-off.
 const BACKOFF_RESET: SignedDuration = SignedDuration::from_mins(10);
 
-/// What the kubelet observes of the runs of a pod's containers, by container and restarts.
+/// Observed states of a pod's containers, by container and restarts.
 pub type Observations = HashMap<(Arc<str>, i32), Observation>;
 
 /// Place of a container in its pod.
@@ -71,7 +71,7 @@ impl Container<'_> {
         view
     }
 
-    /// What the annotations ask concerns this container. They mean init containers only by name.
+    /// True if the annotations apply to this container. They apply to init containers only if they name them.
     fn is_concerned(&self) -> bool {
         self.behaviour.concerns(&self.spec.name) && (self.role == Role::Main || self.behaviour.container.is_some())
     }

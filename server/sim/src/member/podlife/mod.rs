@@ -20,7 +20,7 @@
 //! | `sim.crowsnest.io/container` | name | the above concern this container only |
 //! | `sim.crowsnest.io/cpu`, `/memory` | quantity | usage reported to metrics.k8s.io, per pod |
 //!
-//! State lives in the pod's status alone, so a restarted member goes on where it was.
+//! State is kept in the pod's status. After a restart of the member, processes are replayed and files are lost.
 
 mod admission;
 mod behaviour;

@@ -77,19 +77,15 @@ fn works(node: &Node) -> bool {
     is_own(node) && !is_failed(node)
 }
 
-/// What the kubelet knows of the containers of a pod whose processes it runs or probes.
-fn observe(kubelet: &Arc<Kubelet>, pod: &PodState, behaviour: &Behaviour) -> Observations {
+/// Observed states of the running containers of a pod that have a process or probes.
+fn observe(kubelet: &Arc<Kubelet>, pod: &PodState) -> Observations {
     let containers = || pod.spec.containers.iter().chain(&pod.spec.init);
     if pod.deletion.is_some() || !containers().any(ContainerSpec::is_observed) {
         return Observations::new();
     }
     let views = pod.containers.iter().chain(&pod.init).filter(|view| matches!(view.doing, Doing::Running { .. }));
     let observed = views.filter_map(|view| {
-        let spec = containers().find(|spec| spec.name == view.name).filter(|spec| spec.is_observed())?;
-        // The annotations decide how it ends.
-        if !spec.probed && behaviour.concerns(&view.name) && behaviour.run_for(view).is_some() {
-            return None;
-        }
+        containers().find(|spec| spec.name == view.name).filter(|spec| spec.is_observed())?;
         let run = ContainerRun {
             pod: PodRef { namespace: pod.key.namespace.to_string(), name: pod.key.name.to_string() },
             uid: pod.uid.to_string(),
@@ -121,7 +117,7 @@ async fn live(world: &World, kubelet: &Arc<Kubelet>, key: Key) -> Result<Option<
         return reject(world, &pod, name, rejection, now).await;
     }
     let behaviour = Behaviour::of(&pod);
-    let seen = observe(kubelet, &pod, &behaviour);
+    let seen = observe(kubelet, &pod);
     let Step { status, notes, wake, delete } = step(&pod, &behaviour, &seen, now);
     for note in notes {
         let mut subject = Subject::pod(&key, &pod.uid);

@@ -1,4 +1,4 @@
-//! What a pod's kubelet does next, as a pure function of the pod, of what is observed of its processes, and of the time.
+//! The next step of a pod's kubelet: a pure function of the pod, its observed processes and the time.
 
 use std::sync::Arc;
 

@@ -32,7 +32,7 @@ pub fn start(world: &Arc<World>) {
     start_release(world);
 }
 
-/// Starts what frees pods that are tracked for a Job which does not count them any more.
+/// Starts the controller that removes the tracking finalizer from pods whose Job has ended or was deleted.
 fn start_release(world: &Arc<World>) {
     let keys = Keys::default();
     let wanted = keys.clone();

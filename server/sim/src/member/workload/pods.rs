@@ -13,12 +13,13 @@ use kube::Resource;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
-use crate::error::{Error, Result, refusal};
+use crate::error::{Error, Result};
 use crate::member::informer::Object;
 use crate::member::pod::PodState;
 use crate::member::recorder::{Source, Subject};
 use crate::member::store::{Index, Stored};
 use crate::member::world::World;
+use crowsnest_component_base::client_errors::reason;
 
 /// Pods written at the same time for one workload.
 const AT_ONCE: usize = 16;
@@ -97,7 +98,7 @@ pub async fn create(world: &World, parent: &Parent, pods: Vec<Pod>) -> Result<()
     }
     let Some(error) = failure else { return Ok(()) };
     if !matches!(&error, kube::Error::Api(status) if status.code == 404) {
-        parent.record(world, true, "FailedCreate", format!("Error creating: {}", refusal(&error)));
+        parent.record(world, true, "FailedCreate", format!("Error creating: {}", reason(&error)));
     }
     Err(Error::api(format!("create pods of {}", parent.subject.key))(error))
 }
@@ -167,7 +168,7 @@ pub async fn set_finalizers(world: &World, pod: &PodState, finalizers: &[&str]) 
         Err(error) => {
             let error = Error::api(format!("change finalizers of pod {}", pod.key))(error);
             if error.is_not_found() || error.is_conflict() {
-                // It is gone; another one may have its name.
+                // The pod was deleted; another one may have its name.
                 world.pods.remove(&pod.key, &pod.uid);
                 return Ok(());
             }

@@ -87,7 +87,7 @@ pub fn plan(wishes: &Wishes, members: &[Member], now: Timestamp) -> Plan {
     let first_unhealthy = by_ordinal.values().find(unhealthy).map(|member| member.ordinal);
     for ordinal in wanted.clone() {
         match by_ordinal.get(&ordinal) {
-            // Pods below the partition come back as they were.
+            // Pods below the partition are created at the old revision.
             None => plan.create.push((ordinal, wishes.on_delete || ordinal >= wishes.first + wishes.partition)),
             Some(member) if member.pod.phase.is_terminal() && member.pod.deletion.is_none() => {
                 match pods::replaceable_in(&member.pod, now) {
@@ -326,7 +326,7 @@ mod tests {
     #[case("", 3, "0r 1r 2*", "", "")]
     #[case("partition", 3, "0r 1r 2r*", "", "")]
     #[case("partition", 3, "2r*", "0", "")]
-    // Nothing is taken away while a pod below is unhealthy.
+    // No pod is deleted while one with a lower ordinal is unhealthy.
     #[case("", 0, "0 1 2", "", "")]
     #[case("", 0, "0r 1 2r", "", "2r")]
     #[case("", 0, "0r 1r 2", "", "2")]

@@ -1,4 +1,4 @@
-//! What a Job does next, decided from its status and its pods.
+//! The next actions of the Job controller, decided from a Job's status and pods.
 //!
 //! A pod carries a finalizer until its end is counted, so that every end is counted once. Counting takes two writes of the status,
 //! as in kube: the uids of ended pods go into `uncountedTerminatedPods`, then their finalizers go, then the counters change.
@@ -27,7 +27,7 @@ const BACKOFF_LAST: i64 = 600;
 /// Pods that are created or counted in one go.
 const BURST: usize = 500;
 
-/// How a Job ends, before its last pods are gone.
+/// Outcome of a Job, decided before its last pods have terminated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verdict {
     pub succeeded: bool,
@@ -43,14 +43,14 @@ pub struct NewPod {
     pub failures: Option<(i32, i32)>,
 }
 
-/// What happened so far and what to do next.
+/// Counts so far and the next actions.
 #[derive(Debug, Clone, Default)]
 pub struct Plan {
     pub create: Vec<NewPod>,
     pub delete: Vec<Arc<PodState>>,
     /// Pods that are deleted without being counted.
     pub discard: Vec<Arc<PodState>>,
-    /// Pods whose finalizers go, once their uids are written down.
+    /// Pods whose finalizers are removed after their uids have been recorded.
     pub counted: Vec<Arc<PodState>>,
     /// uids to count of pods without an index that succeeded, and of pods that failed.
     pub uncounted_succeeded: BTreeSet<String>,
@@ -130,7 +130,7 @@ fn ended(pod: &PodState) -> Timestamp {
     finished.max().or(pod.unready_since).or(deleted).unwrap_or(pod.created)
 }
 
-/// What is left of the delay after so many failures, the last of them at `last`.
+/// Remaining back-off after a number of failures, the last of them at `last`.
 fn backoff_left(failures: usize, last: Timestamp, now: Timestamp) -> Option<SignedDuration> {
     let doubled = u32::try_from(failures).ok()?.checked_sub(1)?.min(10);
     let wait = SignedDuration::from_secs((BACKOFF_FIRST << doubled).min(BACKOFF_LAST));
@@ -363,7 +363,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Pods to take away: those with an index that is not the Job's or not theirs alone, and those that lose the least.
+    /// Pods to delete: those with an invalid or duplicate index, then those that have progressed least.
     fn surplus(&self, at_least: usize) -> Vec<Arc<PodState>> {
         let mut sorted = self.active.clone();
         sorted.sort_by_key(|pod| (pod.created, pod.key.clone()));

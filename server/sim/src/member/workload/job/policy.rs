@@ -8,7 +8,7 @@ use crate::member::pod::{ContainerView, Doing, PodState};
 
 use super::indexes::parse_indexes;
 
-/// What a failed pod means for its Job.
+/// Effect of a failed pod on its Job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Failure {
     /// Counts towards the back-off limit.

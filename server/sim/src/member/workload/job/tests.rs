@@ -1,4 +1,4 @@
-//! What a Job does with its pods, and what its status says.
+//! Plans and statuses of Jobs.
 
 use jiff::SignedDuration;
 use serde_json::{Value, json};
@@ -53,7 +53,7 @@ fn names(pods: &[Arc<PodState>]) -> String {
     pods.iter().map(|pod| &pod.key.name[1..]).collect::<Vec<_>>().join(" ")
 }
 
-/// What a plan does, in a line: creations with index and earlier failures, deletions, pods that are counted, how it ends, a wait.
+/// A plan in one line: creations with index and earlier failures, deletions, pods that are counted, how it ends, a wait.
 fn told(step: &Plan) -> String {
     let mut parts = Vec::new();
     if !step.create.is_empty() {
