@@ -1,12 +1,12 @@
 //! `clusters/<name>/attach`: an agent's connection becomes the tunnel through which its cluster is reached.
 
-use async_trait::async_trait;
 use axum::response::Response;
 use crowsnest_api::cluster::{Cluster, ClusterSyncMode};
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_apimachinery::status::{ApiError, Reason};
 use crowsnest_component_base::client_errors::api_error;
 use crowsnest_members::tunnel::PROTOCOL;
+use futures::future::BoxFuture;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use kube::Api;
 
@@ -17,7 +17,6 @@ use crowsnest_process::reply::Body;
 
 pub(super) struct Attach;
 
-#[async_trait]
 impl Resource for Attach {
     fn definition(&self) -> &Definition {
         const DEFINITION: Definition = Definition {
@@ -33,32 +32,35 @@ impl Resource for Attach {
     }
 
     /// 101, after which the connection is a tunnel, or 204 if the agent has a tunnel to this replica.
-    async fn serve(&self, call: Call<'_>) -> Result<Response, ApiError> {
-        let Call { server, context, mut request } = call;
-        let cluster = context.name();
-        let fleet = &server.running()?.fleet;
-        let (own, mut response) = (Replica::own(), Response::new(Body::empty()));
-        own.tell(response.headers_mut());
-        // Agents poll every few seconds. A tunnel whose end the agent has not noticed is opened again, and a deleted cluster
-        // has none.
-        let open = cluster.parse().is_ok_and(|name: ClusterName| fleet.tunnels().is_open(&name));
-        if own.is_met(request.headers()) && open {
-            *response.status_mut() = StatusCode::NO_CONTENT;
-            return Ok(response);
-        }
-        let name = existing(&fleet.control_plane(), cluster).await?;
-        if !requests_tunnel(request.headers()) {
-            let text =
-                format!("this path takes in agents: the request has to say Connection: Upgrade, Upgrade: {PROTOCOL}");
-            return Err(ApiError::bad_request(text));
-        }
-        let address = context.peer.address.map(tracing::field::display);
-        tracing::info!(cluster = %name, user = context.user.name, address, "an agent opens a tunnel");
-        fleet.tunnels().admit(name, hyper::upgrade::on(&mut request));
-        *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
-        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
-        response.headers_mut().insert(header::UPGRADE, HeaderValue::from_static(PROTOCOL));
-        Ok(response)
+    fn serve<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<Response, ApiError>> {
+        Box::pin(async move {
+            let Call { server, context, mut request } = call;
+            let cluster = context.name();
+            let fleet = &server.running()?.fleet;
+            let (own, mut response) = (Replica::own(), Response::new(Body::empty()));
+            own.tell(response.headers_mut());
+            // Agents poll every few seconds. A tunnel whose end the agent has not noticed is opened again, and a deleted cluster
+            // has none.
+            let open = cluster.parse().is_ok_and(|name: ClusterName| fleet.tunnels().is_open(&name));
+            if own.is_met(request.headers()) && open {
+                *response.status_mut() = StatusCode::NO_CONTENT;
+                return Ok(response);
+            }
+            let name = existing(&fleet.control_plane(), cluster).await?;
+            if !requests_tunnel(request.headers()) {
+                let text = format!(
+                    "this path takes in agents: the request has to say Connection: Upgrade, Upgrade: {PROTOCOL}"
+                );
+                return Err(ApiError::bad_request(text));
+            }
+            let address = context.peer.address.map(tracing::field::display);
+            tracing::info!(cluster = %name, user = context.user.name, address, "an agent opens a tunnel");
+            fleet.tunnels().admit(name, hyper::upgrade::on(&mut request));
+            *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+            response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+            response.headers_mut().insert(header::UPGRADE, HeaderValue::from_static(PROTOCOL));
+            Ok(response)
+        })
     }
 }
 

@@ -1,8 +1,8 @@
 //! `clusters/NAME/proxy`: the API of a member, with the caller's identity there; `*` is the name of all members.
 
-use async_trait::async_trait;
 use axum::response::Response;
 use crowsnest_apimachinery::status::ApiError;
+use futures::future::BoxFuture;
 
 use crate::forwarding::{incoming, outgoing};
 
@@ -10,7 +10,6 @@ use crate::resource::{CONNECT, Call, Definition, Members, Paths, Resource};
 
 pub(super) struct ClusterProxy;
 
-#[async_trait]
 impl Resource for ClusterProxy {
     fn definition(&self) -> &Definition {
         const DEFINITION: Definition = Definition {
@@ -25,9 +24,11 @@ impl Resource for ClusterProxy {
         Members::Named
     }
 
-    async fn serve(&self, call: Call<'_>) -> Result<Response, ApiError> {
-        let Call { server, context, request } = call;
-        let (proxy, path) = (&server.running()?.proxy, context.attributes.below());
-        Ok(incoming(proxy.cluster(context.name(), &context.user, path, outgoing(request)).await))
+    fn serve<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<Response, ApiError>> {
+        Box::pin(async move {
+            let Call { server, context, request } = call;
+            let (proxy, path) = (&server.running()?.proxy, context.attributes.below());
+            Ok(incoming(proxy.cluster(context.name(), &context.user, path, outgoing(request)).await))
+        })
     }
 }

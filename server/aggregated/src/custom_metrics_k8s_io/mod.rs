@@ -3,11 +3,11 @@
 
 mod openapi;
 
-use async_trait::async_trait;
 use axum::response::Response;
 use crowsnest_api::aggregated_groups;
 use crowsnest_apimachinery::status::ApiError;
 use crowsnest_proxy::Metric;
+use futures::future::BoxFuture;
 use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 
@@ -27,7 +27,6 @@ pub const GROUP: Group =
 /// Values of any metric.
 struct MetricValues;
 
-#[async_trait]
 impl Resource for MetricValues {
     fn definition(&self) -> &Definition {
         const DEFINITION: Definition =
@@ -50,22 +49,26 @@ impl Resource for MetricValues {
     }
 
     /// The metrics that members list; none before members are known.
-    async fn discover(&self, server: &Aggregated) -> Vec<Value> {
-        let metrics = match server.running() {
-            Ok(running) => running.proxy.custom_metrics_served().await,
-            Err(_) => Vec::new(),
-        };
-        metrics.iter().map(discovery).collect()
+    fn discover<'a>(&'a self, server: &'a Aggregated) -> BoxFuture<'a, Vec<Value>> {
+        Box::pin(async move {
+            let metrics = match server.running() {
+                Ok(running) => running.proxy.custom_metrics_served().await,
+                Err(_) => Vec::new(),
+            };
+            metrics.iter().map(discovery).collect()
+        })
     }
 
     fn describe(&self, version: &str, document: &mut Document) {
         openapi::describe(version, document);
     }
 
-    async fn serve(&self, call: Call<'_>) -> Result<Response, ApiError> {
-        let Call { server, context, request } = call;
-        let path = &context.attributes.path;
-        Ok(incoming(server.running()?.proxy.custom_metrics(path, outgoing(request)).await))
+    fn serve<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<Response, ApiError>> {
+        Box::pin(async move {
+            let Call { server, context, request } = call;
+            let path = &context.attributes.path;
+            Ok(incoming(server.running()?.proxy.custom_metrics(path, outgoing(request)).await))
+        })
     }
 }
 

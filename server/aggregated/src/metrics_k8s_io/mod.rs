@@ -3,11 +3,11 @@
 
 pub mod openapi;
 
-use async_trait::async_trait;
 use axum::response::Response;
 use crowsnest_api::aggregated_groups;
 use crowsnest_apimachinery::request::is_path_segment;
 use crowsnest_apimachinery::status::ApiError;
+use futures::future::BoxFuture;
 
 use crate::forwarding::{incoming, outgoing};
 
@@ -43,7 +43,6 @@ static PODS: Usage = Usage {
     describe: openapi::describe_pods,
 };
 
-#[async_trait]
 impl Resource for Usage {
     fn definition(&self) -> &Definition {
         &self.definition
@@ -57,9 +56,11 @@ impl Resource for Usage {
         (self.describe)(document);
     }
 
-    async fn serve(&self, Call { server, context, request }: Call<'_>) -> Result<Response, ApiError> {
-        check_names(context)?;
-        Ok(incoming(server.running()?.proxy.usage(&context.attributes.path, outgoing(request)).await))
+    fn serve<'a>(&'a self, Call { server, context, request }: Call<'a>) -> BoxFuture<'a, Result<Response, ApiError>> {
+        Box::pin(async move {
+            check_names(context)?;
+            Ok(incoming(server.running()?.proxy.usage(&context.attributes.path, outgoing(request)).await))
+        })
     }
 }
 

@@ -1,9 +1,9 @@
 //! `explanations` and `clusterexplanations`: why a template is in its clusters, and what it waits for.
 
-use async_trait::async_trait;
 use axum::response::Response;
 use crowsnest_apimachinery::status::{ApiError, Reason};
 use crowsnest_plan::report::Explanation;
+use futures::future::BoxFuture;
 use http::StatusCode;
 use serde_json::{Value, json};
 
@@ -27,7 +27,6 @@ const fn definition(resource: &'static str, singular: &'static str, kind: &'stat
     Definition { singular, route: "explanations", ..Definition::new(resource, kind, GET, Paths::Object) }
 }
 
-#[async_trait]
 impl Resource for Explanations {
     fn definition(&self) -> &Definition {
         &self.0
@@ -37,8 +36,8 @@ impl Resource for Explanations {
         describe(document, &self.0);
     }
 
-    async fn serve(&self, call: Call<'_>) -> Result<Response, ApiError> {
-        explain(call).await
+    fn serve<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<Response, ApiError>> {
+        Box::pin(async move { explain(call).await })
     }
 }
 

@@ -1,9 +1,9 @@
 //! `plans`: the effect that a change of objects would have. Nothing is written.
 
 use crowsnest_apimachinery::status::ApiError;
+use futures::future::BoxFuture;
 use std::collections::BTreeSet;
 
-use async_trait::async_trait;
 use axum::response::Response;
 use crowsnest_apimachinery::field::FieldError;
 use crowsnest_apimachinery::request::is_path_segment;
@@ -31,7 +31,6 @@ const MOST_TEMPLATES: usize = 500;
 
 pub(super) struct Plans;
 
-#[async_trait]
 impl Resource for Plans {
     fn definition(&self) -> &Definition {
         const DEFINITION: Definition =
@@ -48,8 +47,8 @@ impl Resource for Plans {
         document.path(format!("{ROOT}/plans"), json!({"post": post}));
     }
 
-    async fn serve(&self, call: Call<'_>) -> Result<Response, ApiError> {
-        plan(call).await
+    fn serve<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<Response, ApiError>> {
+        Box::pin(async move { plan(call).await })
     }
 }
 

@@ -11,10 +11,10 @@ pub mod table;
 #[cfg(test)]
 mod tests;
 
-use async_trait::async_trait;
 use axum::extract::Request;
 use axum::response::Response;
 use crowsnest_apimachinery::status::ApiError;
+use futures::future::BoxFuture;
 use http::Method;
 use serde_json::Value;
 
@@ -25,7 +25,9 @@ use crate::server::Aggregated;
 use crate::stored::StoredGroup;
 
 /// A resource or subresource that this server serves.
-#[async_trait]
+///
+/// Methods return boxed futures of one lifetime. With `async_trait`, whose bounds on lifetimes keep the compiler from caching proofs, it
+/// would prove again for each implementation that the whole server is `Send`, which took 90 seconds.
 pub trait Resource: Send + Sync {
     fn definition(&self) -> &Definition;
 
@@ -56,8 +58,8 @@ pub trait Resource: Send + Sync {
     }
 
     /// Entries of the discovery document.
-    async fn discover(&self, _server: &Aggregated) -> Vec<Value> {
-        vec![self.definition().discovery()]
+    fn discover<'a>(&'a self, _server: &'a Aggregated) -> BoxFuture<'a, Vec<Value>> {
+        Box::pin(async move { vec![self.definition().discovery()] })
     }
 
     /// Adds paths and schemas to the OpenAPI document of the group in this version. The control plane describes the objects that
@@ -65,7 +67,7 @@ pub trait Resource: Send + Sync {
     fn describe(&self, _version: &str, _document: &mut Document) {}
 
     /// Handles a request whose caller has been authorized for it.
-    async fn serve(&self, call: Call<'_>) -> Result<Response, ApiError>;
+    fn serve<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<Response, ApiError>>;
 }
 
 /// A request for a resource.

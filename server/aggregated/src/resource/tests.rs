@@ -2,10 +2,10 @@
 
 use crowsnest_api::aggregated_groups::{ApiGroup, aggregated_groups};
 use crowsnest_apimachinery::status::ApiError;
+use futures::future::BoxFuture;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use async_trait::async_trait;
 use axum::body::Body;
 use crowsnest_apimachinery::request::{Query, RequestInfo, RequestPath};
 use crowsnest_apimachinery::user::{AUTHENTICATED, UserInfo};
@@ -202,7 +202,6 @@ proptest::proptest! {
 /// A resource with everything that a new one needs: with its line in a group, it is served.
 struct Widgets;
 
-#[async_trait]
 impl Resource for Widgets {
     fn definition(&self) -> &Definition {
         const DEFINITION: Definition = Definition {
@@ -216,9 +215,11 @@ impl Resource for Widgets {
         document.path(format!("/apis/example.io/{version}/widgets"), json!({"get": {"operationId": "listWidgets"}}));
     }
 
-    async fn serve(&self, call: Call<'_>) -> Result<Response, ApiError> {
-        let served = format!("{} {}/{}", call.context.user.name, call.context.namespace(), call.context.name());
-        Ok(json_response(StatusCode::OK, &json!({"served": served})))
+    fn serve<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<Response, ApiError>> {
+        Box::pin(async move {
+            let served = format!("{} {}/{}", call.context.user.name, call.context.namespace(), call.context.name());
+            Ok(json_response(StatusCode::OK, &json!({"served": served})))
+        })
     }
 }
 

@@ -1,9 +1,9 @@
 //! `cache`: state of the cache, and the metrics of a process as OpenMetrics text, for operators. Neither contains data of an object.
 
 use crowsnest_apimachinery::status::ApiError;
+use futures::future::BoxFuture;
 use std::fmt;
 
-use async_trait::async_trait;
 use axum::response::Response;
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_component_base::metrics::{Scrape, Series};
@@ -21,15 +21,16 @@ use crowsnest_runtime::roles::Running;
 
 pub(super) struct Cache;
 
-#[async_trait]
 impl Resource for Cache {
     fn definition(&self) -> &Definition {
         const DEFINITION: Definition = definition("cache", "CacheStatus");
         &DEFINITION
     }
 
-    async fn serve(&self, call: Call<'_>) -> Result<Response, ApiError> {
-        typed("CacheStatus", &call.server.running()?.index.status().await.map_err(ApiError::internal)?)
+    fn serve<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<Response, ApiError>> {
+        Box::pin(async move {
+            typed("CacheStatus", &call.server.running()?.index.status().await.map_err(ApiError::internal)?)
+        })
     }
 }
 

@@ -1,10 +1,10 @@
 //! `index`: the index of text search, for operators. GET returns its state, compared with the store if `verify` is set; POST starts to
 //! fill a new one. Responses contain no data of objects.
 
-use async_trait::async_trait;
 use axum::response::Response;
 use crowsnest_apimachinery::status::ApiError;
 use crowsnest_index::{Error, Index};
+use futures::future::BoxFuture;
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
@@ -17,23 +17,24 @@ const MAX_SAMPLES: usize = 10_000;
 
 pub(super) struct TextIndex;
 
-#[async_trait]
 impl Resource for TextIndex {
     fn definition(&self) -> &Definition {
         const DEFINITION: Definition = Definition { verbs: &["create", "list"], ..definition("index", "SearchIndex") };
         &DEFINITION
     }
 
-    async fn serve(&self, call: Call<'_>) -> Result<Response, ApiError> {
-        let index = &call.server.running()?.index;
-        if call.request.method() == Method::GET {
-            return show(index, call.context.query().first("verify")).await;
-        }
-        match index.searcher().rebuild_text().await {
-            Ok(()) => Ok(reply(StatusCode::ACCEPTED, &state(index).await?)),
-            Err(error @ Error::NotRebuilt) => Err(ApiError::bad_request(error.to_string())),
-            Err(error) => Err(ApiError::unavailable(error.chain())),
-        }
+    fn serve<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<Response, ApiError>> {
+        Box::pin(async move {
+            let index = &call.server.running()?.index;
+            if call.request.method() == Method::GET {
+                return show(index, call.context.query().first("verify")).await;
+            }
+            match index.searcher().rebuild_text().await {
+                Ok(()) => Ok(reply(StatusCode::ACCEPTED, &state(index).await?)),
+                Err(error @ Error::NotRebuilt) => Err(ApiError::bad_request(error.to_string())),
+                Err(error) => Err(ApiError::unavailable(error.chain())),
+            }
+        })
     }
 }
 

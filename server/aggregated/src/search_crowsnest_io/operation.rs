@@ -1,8 +1,8 @@
 //! Operations of the search API: GETs with query parameters.
 
-use async_trait::async_trait;
 use axum::response::Response;
 use crowsnest_apimachinery::status::ApiError;
+use futures::future::BoxFuture;
 
 use super::call::SearchCall;
 use super::openapi::{Answers, Operation, Parameter};
@@ -29,7 +29,6 @@ pub(super) trait SearchOperation: Send + Sync {
     fn answer(call: SearchCall<'_>) -> impl Future<Output = Result<Response, ApiError>> + Send;
 }
 
-#[async_trait]
 impl<O: SearchOperation> Resource for O {
     fn definition(&self) -> &Definition {
         const { &O::DEFINITION }
@@ -45,7 +44,7 @@ impl<O: SearchOperation> Resource for O {
         O::schemas(document);
     }
 
-    async fn serve(&self, call: Call<'_>) -> Result<Response, ApiError> {
-        O::answer(SearchCall::new(call).await?).await
+    fn serve<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<Response, ApiError>> {
+        Box::pin(async move { O::answer(SearchCall::new(call).await?).await })
     }
 }

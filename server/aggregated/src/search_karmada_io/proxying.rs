@@ -1,8 +1,8 @@
 //! `proxying/NAME/proxy`: one API over all members, with the caller's identity in each.
 
-use async_trait::async_trait;
 use axum::response::Response;
 use crowsnest_apimachinery::status::ApiError;
+use futures::future::BoxFuture;
 
 use super::registered;
 use crate::forwarding::{incoming, outgoing};
@@ -13,7 +13,6 @@ use crate::resource::{CONNECT, Call, Definition, Members, Paths, Resource};
 pub(super) struct Proxying;
 pub(super) struct FleetProxy;
 
-#[async_trait]
 impl Resource for Proxying {
     fn definition(&self) -> &Definition {
         const DEFINITION: Definition =
@@ -21,12 +20,11 @@ impl Resource for Proxying {
         &DEFINITION
     }
 
-    async fn serve(&self, _call: Call<'_>) -> Result<Response, ApiError> {
-        Err(ApiError::unknown_resource())
+    fn serve<'a>(&'a self, _call: Call<'a>) -> BoxFuture<'a, Result<Response, ApiError>> {
+        Box::pin(async move { Err(ApiError::unknown_resource()) })
     }
 }
 
-#[async_trait]
 impl Resource for FleetProxy {
     fn definition(&self) -> &Definition {
         const DEFINITION: Definition = Definition {
@@ -41,13 +39,15 @@ impl Resource for FleetProxy {
         Members::All
     }
 
-    async fn serve(&self, call: Call<'_>) -> Result<Response, ApiError> {
-        let Call { server, context, request } = call;
-        let path = context.attributes.below();
-        let running = match crowsnest_proxy::is_in_a_resource(path) {
-            true => registered(server)?,
-            false => server.running()?,
-        };
-        Ok(incoming(running.proxy.fleet_wide(&context.user, path, outgoing(request)).await))
+    fn serve<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<Response, ApiError>> {
+        Box::pin(async move {
+            let Call { server, context, request } = call;
+            let path = context.attributes.below();
+            let running = match crowsnest_proxy::is_in_a_resource(path) {
+                true => registered(server)?,
+                false => server.running()?,
+            };
+            Ok(incoming(running.proxy.fleet_wide(&context.user, path, outgoing(request)).await))
+        })
     }
 }

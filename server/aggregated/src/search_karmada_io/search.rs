@@ -1,8 +1,8 @@
 //! `search/cache` and `search/opensearch`: the objects in the cache and in Karmada's OpenSearch backend.
 
-use async_trait::async_trait;
 use axum::response::Response;
 use crowsnest_apimachinery::status::ApiError;
+use futures::future::BoxFuture;
 use http::Method;
 
 use super::registered;
@@ -18,7 +18,6 @@ const fn definition(object: &'static str, route: &'static str) -> Definition {
     Definition { singular: "search", route, ..Definition::new("search", "Search", GET, paths) }
 }
 
-#[async_trait]
 impl Resource for Cache {
     fn definition(&self) -> &Definition {
         const DEFINITION: Definition = definition("cache", "search/cache");
@@ -29,14 +28,15 @@ impl Resource for Cache {
         Members::All
     }
 
-    async fn serve(&self, call: Call<'_>) -> Result<Response, ApiError> {
-        let Call { server, context, request } = call;
-        let (proxy, path) = (&registered(server)?.proxy, context.attributes.below());
-        Ok(incoming(proxy.search_cache(&context.user, path, outgoing(request)).await))
+    fn serve<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<Response, ApiError>> {
+        Box::pin(async move {
+            let Call { server, context, request } = call;
+            let (proxy, path) = (&registered(server)?.proxy, context.attributes.below());
+            Ok(incoming(proxy.search_cache(&context.user, path, outgoing(request)).await))
+        })
     }
 }
 
-#[async_trait]
 impl Resource for OpenSearch {
     fn definition(&self) -> &Definition {
         const DEFINITION: Definition = definition("opensearch", "search/opensearch");
@@ -44,13 +44,15 @@ impl Resource for OpenSearch {
     }
 
     /// Empty like Karmada's response: objects in an OpenSearch are queried there.
-    async fn serve(&self, call: Call<'_>) -> Result<Response, ApiError> {
-        if call.request.method() != Method::GET {
-            return Err(ApiError::method_not_allowed());
-        }
-        match crowsnest_proxy::names_a_resource(call.context.attributes.below()) {
-            true => Ok(Response::new(Body::empty())),
-            false => Err(ApiError::unknown_resource()),
-        }
+    fn serve<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<Response, ApiError>> {
+        Box::pin(async move {
+            if call.request.method() != Method::GET {
+                return Err(ApiError::method_not_allowed());
+            }
+            match crowsnest_proxy::names_a_resource(call.context.attributes.below()) {
+                true => Ok(Response::new(Body::empty())),
+                false => Err(ApiError::unknown_resource()),
+            }
+        })
     }
 }

@@ -1,8 +1,8 @@
 //! A resource whose objects are kept in the control plane.
 
-use async_trait::async_trait;
 use axum::response::Response;
 use crowsnest_apimachinery::status::ApiError;
+use futures::future::BoxFuture;
 
 use super::writer::Writer;
 use super::{StoredGroup, Target};
@@ -18,7 +18,6 @@ pub struct StoredResource {
     pub describe: fn(&mut Document),
 }
 
-#[async_trait]
 impl Resource for StoredResource {
     fn definition(&self) -> &Definition {
         &self.definition
@@ -32,11 +31,13 @@ impl Resource for StoredResource {
         (self.describe)(document);
     }
 
-    async fn serve(&self, call: Call<'_>) -> Result<Response, ApiError> {
-        let Call { server, context, request } = call;
-        let user = &context.user;
-        let writer = (!user.is_master()).then_some(Writer { delegated: &server.delegated, user });
-        let target = Target { tail: context.attributes.tail(), query: context.query() };
-        self.group.serve(&server.control_plane, target, request, writer).await
+    fn serve<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<Response, ApiError>> {
+        Box::pin(async move {
+            let Call { server, context, request } = call;
+            let user = &context.user;
+            let writer = (!user.is_master()).then_some(Writer { delegated: &server.delegated, user });
+            let target = Target { tail: context.attributes.tail(), query: context.query() };
+            self.group.serve(&server.control_plane, target, request, writer).await
+        })
     }
 }

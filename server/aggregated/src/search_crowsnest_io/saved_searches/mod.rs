@@ -3,9 +3,9 @@
 
 mod body;
 
+use futures::future::BoxFuture;
 use std::collections::BTreeMap;
 
-use async_trait::async_trait;
 use axum::response::Response;
 use crowsnest_api::storage::{SavedSearch, SavedSearchSpec};
 use crowsnest_apimachinery::request::options::{ListOptions, WriteOptions};
@@ -34,7 +34,6 @@ const PLURAL: &str = "savedsearches";
 
 pub(super) struct SavedSearches;
 
-#[async_trait]
 impl Resource for SavedSearches {
     fn definition(&self) -> &Definition {
         const DEFINITION: Definition = Definition {
@@ -63,32 +62,36 @@ impl Resource for SavedSearches {
         document.schema(named("SavedSearchList"), body("SavedSearchList", all, &[]));
     }
 
-    async fn serve(&self, call: Call<'_>) -> Result<Response, ApiError> {
-        let Call { server, context, request } = call;
-        let query = context.query();
-        let saved = Saved { api: Api::all(server.control_plane.clone()), caller: &context.user };
-        let method = request.method().clone();
-        match (&method, context.name()) {
-            _ if context.attributes.here.verb == "watch" => Err(ApiError::method_not_supported(GROUP, PLURAL, "watch")),
-            (&Method::GET, "") => saved.list(&list_options(query)?).await,
-            (&Method::GET, name) => Ok(reply(StatusCode::OK, &shown(&saved.visible(name).await?))),
-            (&Method::POST, "") => {
-                let options = write_options("CreateOptions", query)?;
-                saved.create(Sent::read(request, options.field_validation).await?, &options).await
+    fn serve<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<Response, ApiError>> {
+        Box::pin(async move {
+            let Call { server, context, request } = call;
+            let query = context.query();
+            let saved = Saved { api: Api::all(server.control_plane.clone()), caller: &context.user };
+            let method = request.method().clone();
+            match (&method, context.name()) {
+                _ if context.attributes.here.verb == "watch" => {
+                    Err(ApiError::method_not_supported(GROUP, PLURAL, "watch"))
+                }
+                (&Method::GET, "") => saved.list(&list_options(query)?).await,
+                (&Method::GET, name) => Ok(reply(StatusCode::OK, &shown(&saved.visible(name).await?))),
+                (&Method::POST, "") => {
+                    let options = write_options("CreateOptions", query)?;
+                    saved.create(Sent::read(request, options.field_validation).await?, &options).await
+                }
+                (&Method::PUT, name) if !name.is_empty() => {
+                    let options = write_options("UpdateOptions", query)?;
+                    saved.replace(name, Sent::read(request, options.field_validation).await?, &options).await
+                }
+                (&Method::PATCH, name) if !name.is_empty() => {
+                    let options = write_options("PatchOptions", query)?;
+                    saved.patch(name, &Patch::read(request).await?, &options).await
+                }
+                (&Method::DELETE, name) if !name.is_empty() => {
+                    saved.delete(name, body::deletion(request, query).await?).await
+                }
+                _ => Err(ApiError::method_not_allowed()),
             }
-            (&Method::PUT, name) if !name.is_empty() => {
-                let options = write_options("UpdateOptions", query)?;
-                saved.replace(name, Sent::read(request, options.field_validation).await?, &options).await
-            }
-            (&Method::PATCH, name) if !name.is_empty() => {
-                let options = write_options("PatchOptions", query)?;
-                saved.patch(name, &Patch::read(request).await?, &options).await
-            }
-            (&Method::DELETE, name) if !name.is_empty() => {
-                saved.delete(name, body::deletion(request, query).await?).await
-            }
-            _ => Err(ApiError::method_not_allowed()),
-        }
+        })
     }
 }
 
