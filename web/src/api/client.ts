@@ -1,4 +1,5 @@
 // Every request of the UI goes through here: same origin, the session's cookie, and Kubernetes Status errors as exceptions.
+import { parseJson, readJson } from './json'
 
 /** What is wrong with one field. */
 export interface Cause {
@@ -39,7 +40,7 @@ export async function request(path: string, init: RequestInit = {}): Promise<Res
 
 export async function getJson<T>(path: string, signal?: AbortSignal): Promise<T> {
   const response = await request(path, { headers: { Accept: 'application/json' }, signal: signal ?? null })
-  return (await response.json()) as T
+  return readJson<T>(response)
 }
 
 export async function getText(path: string, accept: string, signal?: AbortSignal): Promise<string> {
@@ -52,7 +53,7 @@ async function toError(response: Response): Promise<ApiError> {
   try {
     // Failures come in the encoding that was asked for, as answers do.
     const inYaml = response.headers.get('Content-Type')?.includes('yaml') ?? false
-    const read: (text: string) => unknown = inYaml ? (await import('yaml')).parse : JSON.parse
+    const read: (text: string) => unknown = inYaml ? (await import('yaml')).parse : parseJson
     const status = (read(text) ?? {}) as { message?: string; reason?: string; details?: { causes?: Cause[] } }
     return new ApiError(response.status, status.reason ?? '', status.message ?? response.statusText, status.details?.causes)
   } catch {
@@ -69,6 +70,12 @@ export function clusterRoot(cluster: string): string {
     ? ''
     : `/apis/cluster.karmada.io/v1alpha1/clusters/${encodeURIComponent(cluster)}/proxy`
 }
+
+/** The API group of an apiVersion; empty for the core group. */
+export const groupOf = (apiVersion: string) => (apiVersion.includes('/') ? (apiVersion.split('/')[0] ?? '') : '')
+
+/** A kind is named by its group and kind: another group may have a kind of the same name. */
+export const isKind = (of: { apiVersion?: string | undefined; kind?: string | undefined }, group: string, kind: string) => of.kind === kind && of.apiVersion !== undefined && groupOf(of.apiVersion) === group
 
 export interface ObjectRef {
   cluster: string

@@ -1,5 +1,6 @@
 // Kubernetes' API as the fleet and steering views use it: objects found by queries, objects written, what a kind is called.
 import { ApiError, CONTROL_PLANE, getJson, objectPath, request, type ObjectRef } from './client'
+import { parseJson, printJson, readJson } from './json'
 import type { Facets, KubeObject, Skipped } from './types'
 import { API } from './useSearch'
 
@@ -13,7 +14,7 @@ const CACHED_FROM = 'resource.karmada.io/cached-from-cluster'
 export async function objectsOf<T extends KubeObject>(q: string, most: number, signal?: AbortSignal): Promise<T[]> {
   const response = await request(`${API}/export?format=jsonl&limit=${most}&q=${encodeURIComponent(q)}`, { signal: signal ?? null })
   const lines = (await response.text()).split('\n')
-  return lines.filter((line) => line !== '').map((line) => JSON.parse(line) as T)
+  return lines.filter((line) => line !== '').map((line) => parseJson(line) as T)
 }
 
 /** Where an object was found. */
@@ -87,7 +88,7 @@ export function send(method: string, path: string, body?: unknown, type = 'appli
   return request(path, {
     method,
     headers: { 'Content-Type': type, Accept: 'application/json' },
-    ...(body !== undefined && { body: JSON.stringify(body) }),
+    ...(body !== undefined && { body: printJson(body) }),
   })
 }
 
@@ -110,7 +111,7 @@ export async function write(object: KubeObject, { dryRun, force = false }: Writi
   const response = replaces
     ? await send('PUT', `${objectPath(ref)}?${options}`, named)
     : await send('PATCH', `${objectPath(ref)}?${options}${force ? '&force=true' : ''}`, named, 'application/apply-patch+yaml')
-  return (await response.json()) as KubeObject
+  return readJson<KubeObject>(response)
 }
 
 /** Changes some fields of an object (a JSON merge patch). */
@@ -121,7 +122,7 @@ export async function patch(ref: ObjectRef, change: unknown): Promise<void> {
 export async function create(apiVersion: string, resource: string, namespace: string | undefined, body: unknown): Promise<unknown> {
   const path = objectPath({ cluster: CONTROL_PLANE, apiVersion, resource, namespace, name: '' }).replace(/\/$/, '')
   const response = await send('POST', `${path}?fieldManager=${MANAGER}`, body)
-  return response.json()
+  return readJson<unknown>(response)
 }
 
 export async function remove(ref: ObjectRef): Promise<void> {

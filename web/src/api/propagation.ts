@@ -1,6 +1,7 @@
 // propagation.crowsnest.io/v1alpha1: why an object is where it is, and what would become of the fleet. docs/EXPLAIN.md.
 import { writeAddress } from './address'
 import { getJson } from './client'
+import { readJson } from './json'
 import type { Named } from './karmada'
 import { send } from './kube'
 import type { KubeObject } from './types'
@@ -140,7 +141,7 @@ export interface Question {
 /** What would become of the fleet. */
 export async function plan(spec: Question): Promise<PlanReport> {
   const response = await send('POST', `${ROOT}/plans`, { apiVersion: 'propagation.crowsnest.io/v1alpha1', kind: 'Plan', spec })
-  return ((await response.json()) as { status: PlanReport }).status
+  return (await readJson<{ status: PlanReport }>(response)).status
 }
 
 /** Pages about one template. Its kind is enough: what the control plane calls it is asked for. */

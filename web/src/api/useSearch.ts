@@ -1,5 +1,6 @@
 import { useCallback, useEffect, useReducer, useRef } from 'react'
 import { getJson } from './client'
+import { parseJson } from './json'
 import { append, change, FIRST, follow, keyOf, letGo, missing, NONE, PAGE, restore, rows, type Changes, type Pages } from './pages'
 import { limited } from './query'
 import { streamEvents } from './sse'
@@ -179,7 +180,7 @@ export function useSearch(q: string | undefined, live: Live, columns = ''): Sear
         }
         if (waiting.current.size > MOST_WAITING) overrun()
       }
-      streamEvents(path(q, FIRST, columns, `&facets=${FACETS.join()}${wanted ? '&watch=true' : ''}`), signal, (event) => heard(event.event, JSON.parse(event.data))).then(
+      streamEvents(path(q, FIRST, columns, `&facets=${FACETS.join()}${wanted ? '&watch=true' : ''}`), signal, (event) => heard(event.event, parseJson(event.data))).then(
         () => {
           // The server ends what was followed for ten minutes, and at once what cannot change.
           if (wanted && !signal.aborted) timer = setTimeout(begin, (pause = Math.min(pause * 2, 10_000)))

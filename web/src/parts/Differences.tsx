@@ -1,4 +1,5 @@
 import type { ReactNode } from 'react'
+import { printJson } from '../api/json'
 import type { Difference } from '../api/propagation'
 import { useTextOf } from '../text'
 import { asking } from '../text/asking'
@@ -10,10 +11,10 @@ const SHORT = 160
 /** A value: on a line when it is short, else in a box of its own. */
 export function Value({ value }: { value: unknown }) {
   if (value === undefined) return <span className="why">—</span>
-  const text = typeof value === 'string' ? value : JSON.stringify(value)
+  const text = typeof value === 'string' ? value : printJson(value)
   if (text.length <= SHORT && !text.includes('\n')) return <code>{text}</code>
   // The box scrolls, also by keyboard.
-  return <pre tabIndex={0}>{typeof value === 'string' ? value : JSON.stringify(value, null, 2)}</pre>
+  return <pre tabIndex={0}>{typeof value === 'string' ? value : printJson(value, 2)}</pre>
 }
 
 interface DifferencesProps {

@@ -22,3 +22,10 @@ it('says where it cannot be read', () => {
   expect(problems[0]).toMatchObject({ from: expect.any(Number), message: expect.stringMatching(/\(\d+:\d+\)$/) })
   expect(parse('a: 1\na: 2\n').problems).toHaveLength(1)
 })
+
+it('keeps integers that a number cannot hold', () => {
+  const text = 'seed: 9007199254740993\nratio: 0.30000000000000004\nversion: "1.10"\nmode: "0755"\nfew: 3\n'
+  const { value } = parse(text)
+  expect(value).toEqual({ seed: 9007199254740993n, ratio: 0.30000000000000004, version: '1.10', mode: '0755', few: 3 })
+  expect(print(value)).toBe(text)
+})

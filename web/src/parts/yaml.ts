@@ -12,7 +12,7 @@ export interface Problem {
 const TEXT = ['tag:yaml.org,2002:timestamp']
 const tags = (known: Tags): Tags => known.filter((tag) => typeof tag === 'string' || !(TEXT.includes(tag.tag) || tag.format === 'TIME'))
 
-const AS_KUBERNETES = { version: '1.1', customTags: tags, prettyErrors: false, uniqueKeys: true } as const
+const AS_KUBERNETES = { version: '1.1', customTags: tags, prettyErrors: false, uniqueKeys: true, intAsBigInt: true } as const
 
 /** What a text says, or where it can't be read. */
 export interface Parsed {
@@ -45,12 +45,15 @@ function said(document: Document.Parsed<ParsedNode>, text: string, lines: LineCo
   // An alias that leads to too much is told when it is followed.
   if (problems.length > 0) return { value: undefined, problems }
   try {
-    return { value: document.toJS({ maxAliasCount: 100 }), problems }
+    return { value: document.toJS({ maxAliasCount: 100, reviver: exact }), problems }
   } catch (error) {
     const [from = 0] = document.range ?? []
     return { value: undefined, problems: [{ message: error instanceof Error ? error.message : String(error), from, to: from }] }
   }
 }
+
+/** Integers are numbers where a number holds them; an int64 beyond 2^53 stays a bigint. */
+const exact = (_: unknown, value: unknown) => (typeof value === 'bigint' && Number.isSafeInteger(Number(value)) ? Number(value) : value)
 
 export function print(value: unknown): string {
   return stringify(value, { version: '1.1', lineWidth: 0, indentSeq: false, aliasDuplicateObjects: false })

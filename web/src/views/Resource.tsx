@@ -2,7 +2,7 @@ import { QueryClient, QueryClientProvider, useQuery } from '@tanstack/react-quer
 import { lazy, Suspense, useEffect, useState } from 'react'
 import { Link, useSearch as useParameters } from 'wouter'
 import { objectAddress, readObject, type ObjectView, type Tab } from '../api/address'
-import { ApiError, getJson, objectPath, type ObjectRef } from '../api/client'
+import { ApiError, getJson, groupOf, objectPath, type ObjectRef } from '../api/client'
 import { aboutOf, isTold } from '../api/journal'
 import { patiently, Silent } from '../api/kube'
 import type { KubeObject } from '../api/types'
@@ -20,7 +20,7 @@ import { explain } from './object/explain'
 import { History } from './object/History'
 import { Journal } from './object/Journal'
 import { Logs, logsOf } from './object/Logs'
-import { groupOf, isSecret, readWithheld } from './object/objects'
+import { isSecret, readWithheld } from './object/objects'
 import { Overview } from './object/Overview'
 import { Related } from './object/Related'
 import { useView } from './object/state'
@@ -90,7 +90,7 @@ function Shown({ view: { tab, ...ref } }: { view: ObjectView }) {
       <p>
         <ClusterName name={cluster} />
         {namespace && <> · {t.namespaceIs(namespace)}</>}
-        {groupOf(ref) && <> · {ref.apiVersion}</>}
+        {groupOf(ref.apiVersion) && <> · {ref.apiVersion}</>}
         {object.data && <> · {t.old(since(object.data.metadata.creationTimestamp))}</>}
       </p>
       <nav className="tabs" aria-label={t.objectViews}>

@@ -2,6 +2,7 @@
 import { useEffect, useState } from 'react'
 import { Link, useLocation, useSearch as useParameters } from 'wouter'
 import { objectAddress, readAddress, searchAddress, writeAddress } from '../../api/address'
+import { isKind } from '../../api/client'
 import { clusterOf, counted, objectsOf } from '../../api/kube'
 import type { KubeEvent } from '../../api/types'
 import { Answer, useAsk } from '../../parts/Asking'
@@ -273,7 +274,7 @@ function EventRow({ event }: { event: KubeEvent }) {
       </th>
       <td>
         {about.kind} {about.namespace ? `${about.namespace}/` : ''}
-        {about.kind === 'Cluster' && about.name ? <ClusterName name={about.name} /> : about.name}
+        {isKind(about, 'cluster.karmada.io', 'Cluster') && about.name ? <ClusterName name={about.name} /> : about.name}
       </td>
       <td>{event.count ?? 1}</td>
       <td>{event.message ?? (event.note as string | undefined)}</td>

@@ -1,6 +1,6 @@
 import { useQueryClient } from '@tanstack/react-query'
 import { useEffect, useState } from 'react'
-import type { ObjectRef } from '../../api/client'
+import { groupOf, type ObjectRef } from '../../api/client'
 import type { KubeObject } from '../../api/types'
 import { useMay } from '../../api/useMay'
 import { ClusterName } from '../../parts/ClusterName'
@@ -9,8 +9,8 @@ import { Modal } from '../../parts/Modal'
 import { useTextOf } from '../../text'
 import { object as texts } from '../../text/object'
 import { explain } from './explain'
-import { RESTARTS, SCALES } from './facts'
-import { groupOf, removeObject, restartObject, scaleObject, type Earnest, type Written } from './objects'
+import { canRestart, canScale } from './facts'
+import { removeObject, restartObject, scaleObject, type Earnest, type Written } from './objects'
 import { isManaged } from './Overview'
 
 type Action = 'scale' | 'restart' | 'delete'
@@ -22,7 +22,7 @@ export function Actions({ refTo, object }: { refTo: ObjectRef; object: KubeObjec
   const [done, setDone] = useState<string>()
   const client = useQueryClient()
   const { cluster, resource, namespace, name } = refTo
-  const wish = { cluster, group: groupOf(refTo), resource, namespace, name }
+  const wish = { cluster, group: groupOf(refTo.apiVersion), resource, namespace, name }
   const mayDelete = useMay({ ...wish, verb: 'delete' })
   const mayPatch = useMay({ ...wish, verb: 'patch' })
   const mayScale = useMay({ ...wish, verb: 'patch', subresource: 'scale' })
@@ -30,12 +30,12 @@ export function Actions({ refTo, object }: { refTo: ObjectRef; object: KubeObjec
   const why = (may: boolean, verb: string, what: string) => (may ? undefined : t.mayNot(verb, what, where, cluster))
   return (
     <>
-      {SCALES.includes(resource) && (
+      {canScale(refTo) && (
         <Control why={why(mayScale, 'patch', `${resource}/scale`)} onClick={() => setDoing('scale')}>
           {t.scale}
         </Control>
       )}
-      {RESTARTS.includes(resource) && (
+      {canRestart(refTo) && (
         <Control why={why(mayPatch, 'patch', resource)} onClick={() => setDoing('restart')}>
           {t.restart}
         </Control>

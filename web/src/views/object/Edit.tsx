@@ -1,6 +1,7 @@
 import { useQuery } from '@tanstack/react-query'
 import { useEffect, useState } from 'react'
 import { ApiError, getText, objectPath, type ObjectRef } from '../../api/client'
+import { printJson } from '../../api/json'
 import { ClusterName } from '../../parts/ClusterName'
 import { Editor } from '../../parts/Editor'
 import { openApiOf, schemaOf } from '../../parts/schema'
@@ -162,7 +163,7 @@ function Conflict({ met, onReapply, onDiscard }: { met: Met; onReapply: (mine: C
   const t = useTextOf(texts)
   const [kept, setKept] = useState<ReadonlySet<Change>>(new Set())
   const contested = new Set(met.conflicts.map(({ mine }) => mine))
-  const show = (value: unknown) => (value === undefined ? <i>{t.absent}</i> : <code>{JSON.stringify(value)}</code>)
+  const show = (value: unknown) => (value === undefined ? <i>{t.absent}</i> : <code>{printJson(value)}</code>)
   return (
     <>
       <h2>{t.changedThere}</h2>

@@ -1,5 +1,6 @@
 import { memo, useCallback, useLayoutEffect, useMemo, useRef, useState } from 'react'
 import { CONTROL_PLANE, type ObjectRef } from '../../api/client'
+import { parseJson, printJson } from '../../api/json'
 import type { KubeObject } from '../../api/types'
 import { ClusterName } from '../../parts/ClusterName'
 import { Control } from '../../parts/Control'
@@ -294,7 +295,7 @@ function Whole({ line, onClose }: { line: LogLine; onClose: () => void }) {
 function readable(text: string): string {
   if (!/^\s*[{[]/.test(text)) return text
   try {
-    return JSON.stringify(JSON.parse(text), null, 2)
+    return printJson(parseJson(text), 2)
   } catch {
     return text
   }

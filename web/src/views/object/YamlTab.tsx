@@ -1,6 +1,6 @@
 import { useQuery, useQueryClient } from '@tanstack/react-query'
 import { lazy, Suspense, useEffect, useState } from 'react'
-import { getText, objectPath, type ObjectRef } from '../../api/client'
+import { getText, groupOf, objectPath, type ObjectRef } from '../../api/client'
 import { patiently } from '../../api/kube'
 import type { KubeObject } from '../../api/types'
 import { useMay } from '../../api/useMay'
@@ -9,7 +9,7 @@ import { useTextOf } from '../../text'
 import { object as texts } from '../../text/object'
 import { explain } from './explain'
 import { withoutManagedFields } from './manifest'
-import { groupOf, isSecret } from './objects'
+import { isSecret } from './objects'
 import { Managed } from './Overview'
 import { useView } from './state'
 
@@ -35,7 +35,7 @@ export function YamlTab({ refTo, object, revealed, onReveal }: YamlTabProps) {
   const secret = isSecret(refTo)
   const hidden = secret && !revealed
   const { cluster, namespace, name, resource } = refTo
-  const may = (verb: string) => ({ cluster, verb, group: groupOf(refTo), resource, namespace, name })
+  const may = (verb: string) => ({ cluster, verb, group: groupOf(refTo.apiVersion), resource, namespace, name })
   const mayUpdate = useMay(may('update'))
   const mayGet = useMay(may('get'))
   const text = useQuery({

@@ -1,8 +1,8 @@
 // What a view shows, as commands for a terminal: kubectl's, and ours where it can say more.
 import type { Tab } from '../../api/address'
-import { clusterRoot, CONTROL_PLANE, type ObjectRef } from '../../api/client'
+import { clusterRoot, CONTROL_PLANE, groupOf, type ObjectRef } from '../../api/client'
 import { API } from '../../api/useSearch'
-import { asked, groupOf } from './objects'
+import { asked } from './objects'
 
 export interface Command {
   tool: 'kubectl' | 'crowsnest'
@@ -31,7 +31,7 @@ const flag = (name: string, value: string | undefined) => (value ? `${name} ${qu
 
 export function commands(ref: ObjectRef, tab: Tab, { kind, uid, view, logs, about }: Said): Command[] {
   const { cluster, resource, namespace, name } = ref
-  const group = groupOf(ref)
+  const group = groupOf(ref.apiVersion)
   const typed = `${resource}${group && `.${ref.apiVersion.split('/')[1]}.${group}`}/${name}`
   const own = cluster === CONTROL_PLANE
   const kubectl = words('kubectl', clusterRoot(cluster) && flag('--context', cluster), flag('-n', namespace))

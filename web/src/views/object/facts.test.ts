@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import type { KubeObject } from '../../api/types'
-import { conditions, containers, facts, podsOf, ports, resourceOf } from './facts'
+import { canRestart, canScale, conditions, containers, facts, podsOf, ports, resourceOf } from './facts'
 
 const object = (fields: Record<string, unknown>): KubeObject => ({ apiVersion: 'v1', kind: 'Pod', metadata: { name: 'a' }, ...fields })
 
@@ -53,6 +53,17 @@ it.each([
   ['v1', 'configmaps', 'm1', undefined],
 ])('pods of %s %s', (apiVersion, resource, cluster, expected) => {
   expect(podsOf({ apiVersion, resource, namespace: 'n', name: 'a' }, cluster)).toBe(expected)
+})
+
+it.each([
+  ['apps/v1', 'deployments', true, true],
+  ['apps/v1', 'replicasets', false, true],
+  ['apps/v1', 'daemonsets', true, false],
+  ['v1', 'replicationcontrollers', false, true],
+  ['platform.example.com/v1', 'deployments', false, false],
+  ['v1', 'deployments', false, false],
+])('what can be done to %s %s', (apiVersion, resource, restart, scale) => {
+  expect([canRestart({ apiVersion, resource }), canScale({ apiVersion, resource })]).toEqual([restart, scale])
 })
 
 it('resources of kinds, where they are known', () => {

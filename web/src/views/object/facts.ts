@@ -1,4 +1,5 @@
 // What matters of an object at a glance. Pure; every field may be missing or of another shape than is usual.
+import { groupOf, isKind } from '../../api/client'
 import type { KubeObject } from '../../api/types'
 
 export interface Condition {
@@ -43,7 +44,7 @@ type Loose = Record<string, unknown>
 
 const loose = (value: unknown): Loose => (typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as Loose) : {})
 const list = (value: unknown): Loose[] => (Array.isArray(value) ? value.map(loose) : [])
-const text = (value: unknown): string => (typeof value === 'string' ? value : typeof value === 'number' || typeof value === 'boolean' ? String(value) : '')
+const text = (value: unknown): string => (typeof value === 'string' ? value : typeof value === 'number' || typeof value === 'bigint' || typeof value === 'boolean' ? String(value) : '')
 
 /** Conditions whose True is bad news. */
 const BAD = /Pressure$|Unavailable$|Failed|Failure|Degraded|Stalled|Terminating|Disrupted|DisruptionTarget|Conflict|CompleteAPIEnablementsUnknown/
@@ -107,7 +108,7 @@ function state(value: unknown): string {
 }
 
 export function ports(object: KubeObject): Port[] {
-  if (object.kind !== 'Service') return []
+  if (!isKind(object, '', 'Service')) return []
   return list(loose(object.spec).ports).map((port) => ({
     name: text(port.name),
     port: `${text(port.port)}/${text(port.protocol) || 'TCP'}${port.nodePort === undefined ? '' : ` (node ${text(port.nodePort)})`}`,
@@ -158,10 +159,17 @@ export function keys(object: KubeObject): string[] {
   return [object.data, object.binaryData].flatMap((data) => Object.keys(loose(data)))
 }
 
-/** Kinds with a template of pods: each change of it is a new one. */
-export const RESTARTS = ['deployments', 'statefulsets', 'daemonsets']
-/** Kinds that have a number of copies. */
-export const SCALES = ['deployments', 'statefulsets', 'replicasets', 'replicationcontrollers']
+/** Resources that create new pods when their template changes, by group. */
+const RESTARTED: Record<string, string[]> = { apps: ['deployments', 'statefulsets', 'daemonsets'] }
+/** Built-in resources with a scale subresource, by group. */
+const SCALED: Record<string, string[]> = { '': ['replicationcontrollers'], apps: ['deployments', 'statefulsets', 'replicasets'] }
+
+type Resource = { apiVersion: string; resource: string }
+const isIn = (of: Record<string, string[]>, { apiVersion, resource }: Resource) => of[groupOf(apiVersion)]?.includes(resource) ?? false
+/** Whether an object can be restarted by a change of its template. */
+export const canRestart = (of: Resource) => isIn(RESTARTED, of)
+/** Whether an object has a number of replicas to set. */
+export const canScale = (of: Resource) => isIn(SCALED, of)
 /** Kinds whose pods are known, with their group and the words of queries. */
 const WITH_PODS: Record<string, [string, string]> = {
   pods: ['', 'pod'],
@@ -177,8 +185,7 @@ const WITH_PODS: Record<string, [string, string]> = {
 /** The query for an object's pods; undefined: it has none that are known. */
 export function podsOf(ref: { apiVersion: string; resource: string; namespace?: string | undefined; name: string }, cluster: string | undefined): string | undefined {
   const known = WITH_PODS[ref.resource]
-  const group = ref.apiVersion.includes('/') ? ref.apiVersion.split('/')[0] : ''
-  if (!known || known[0] !== group) return undefined
+  if (!known || known[0] !== groupOf(ref.apiVersion)) return undefined
   const where = `${ref.namespace ? ` ns:=${ref.namespace}` : ''}${cluster ? ` cluster:=${cluster}` : ''}`
   return `kind:${known[1]} name:=${ref.name}${where}${known[1] === 'pod' ? '' : ' select:pod'}`
 }

@@ -64,3 +64,11 @@ describe('three ways', () => {
     expect(compare(base, mine, theirs).conflicts.map((conflict) => written(conflict.mine.path))).toEqual(expected)
   })
 })
+
+it('large integers are compared and kept exactly', () => {
+  const [was, there] = [{ spec: { seed: 9007199254740993n, note: 'a' } }, { spec: { seed: 9007199254740993n, note: 'a', more: 1 } }]
+  const mine = { spec: { seed: 9007199254740992n, note: 'b' } }
+  const { mine: wanted, conflicts } = compare(was, mine, there)
+  expect(conflicts).toEqual([])
+  expect(apply(there, wanted)).toEqual({ spec: { seed: 9007199254740992n, note: 'b', more: 1 } })
+})

@@ -1,4 +1,5 @@
 // Three versions of one object: the one an edit began from, the edited one, and the one that is there meanwhile. Pure.
+import { printJson } from '../../api/json'
 
 /** Where a value is: names of fields, and of elements that have names; else places in lists. */
 export type Path = readonly string[]
@@ -14,7 +15,7 @@ export interface Change {
 type Fields = Record<string, unknown>
 
 const isFields = (value: unknown): value is Fields => typeof value === 'object' && value !== null && !Array.isArray(value)
-export const same = (one: unknown, other: unknown): boolean => JSON.stringify(one) === JSON.stringify(other)
+export const same = (one: unknown, other: unknown): boolean => printJson(one) === printJson(other)
 
 /** Elements by name, as Kubernetes merges containers, ports, volumes: only where each has one of its own. */
 function named(value: unknown): Map<string, unknown> | undefined {

@@ -9,9 +9,6 @@ export type Earnest = 'dry-run' | 'real'
 
 export const isSecret = ({ apiVersion, resource }: ObjectRef) => apiVersion === 'v1' && resource === 'secrets'
 
-/** The API group. */
-export const groupOf = ({ apiVersion }: Pick<ObjectRef, 'apiVersion'>) => (apiVersion.includes('/') ? (apiVersion.split('/')[0] ?? '') : '')
-
 /** An object as the search API is asked for it. */
 export function asked({ cluster, apiVersion, resource, namespace, name }: ObjectRef): string {
   const given = { cluster, apiVersion, resource, ...(namespace && { namespace }), name }

@@ -3,8 +3,9 @@ import type { Explanation } from '../../api/propagation'
 import type { Hit } from '../../api/types'
 import { healthOf, layout, owned, stepTo, treeOf } from './tree'
 
+const APPS = ['Deployment', 'ReplicaSet']
 const hit = (kind: string, name: string, more: Partial<Hit> = {}): Hit => ({
-  cluster: 'm1', apiVersion: 'v1', kind, resource: `${kind.toLowerCase()}s`, namespace: 'shop', name, matched: [], ...more,
+  cluster: 'm1', apiVersion: APPS.includes(kind) ? 'apps/v1' : 'v1', kind, resource: `${kind.toLowerCase()}s`, namespace: 'shop', name, matched: [], ...more,
 })
 
 const graph = {

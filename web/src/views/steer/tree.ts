@@ -1,4 +1,5 @@
 // The topology of a template as a tree with a place for each node: template, binding, clusters, objects, pods. Pure.
+import { isKind } from '../../api/client'
 import type { Explanation, Target } from '../../api/propagation'
 import type { Hit } from '../../api/types'
 
@@ -50,9 +51,9 @@ export function owned(graph: MemberGraph, isRoot: (hit: Hit) => boolean): TreeNo
 
 export function nodeOf(hit: Hit): TreeNode {
   const desired = hit.ready?.split('/')
-  const health = hit.kind !== 'Pod' && desired ? (desired[0] === desired[1] ? 'good' : 'bad') : healthOf(hit.status)
+  const health = !isKind(hit, '', 'Pod') && desired ? (desired[0] === desired[1] ? 'good' : 'bad') : healthOf(hit.status)
   return {
-    id: `${hit.cluster}/${hit.resource}/${hit.namespace ?? ''}/${hit.name}`,
+    id: `${hit.cluster}/${hit.apiVersion}/${hit.resource}/${hit.namespace ?? ''}/${hit.name}`,
     kind: hit.kind,
     name: hit.name,
     cluster: hit.cluster,
@@ -64,7 +65,7 @@ export function nodeOf(hit: Hit): TreeNode {
 }
 
 function rolled(nodes: TreeNode[], parent: Hit): TreeNode[] {
-  const leaves = nodes.filter(({ children, kind }) => children.length === 0 && kind === 'Pod')
+  const leaves = nodes.filter(({ children, object }) => children.length === 0 && object !== undefined && isKind(object, '', 'Pod'))
   const groups = new Map<string, TreeNode[]>()
   for (const leaf of leaves) {
     const status = leaf.object?.status ?? ''
@@ -88,7 +89,7 @@ function rolled(nodes: TreeNode[], parent: Hit): TreeNode[] {
 }
 
 /** What a rollout left behind. */
-const emptyReplicaSet = ({ kind, object, children }: TreeNode) => kind === 'ReplicaSet' && children.length === 0 && /^0\/0$|^$/.test(object?.ready ?? '')
+const emptyReplicaSet = ({ object, children }: TreeNode) => object !== undefined && isKind(object, 'apps', 'ReplicaSet') && children.length === 0 && /^0\/0$|^$/.test(object.ready ?? '')
 
 /** The whole tree; what is known of members by the clusters' names. */
 export function treeOf(explanation: Explanation, members: ReadonlyMap<string, TreeNode | undefined>): TreeNode {

@@ -1,0 +1,39 @@
+// JSON as API servers read it: an integer that a number can't hold (an int64 beyond 2^53) stays exact, as a bigint.
+
+/** A string, or a number; strings are matched so that their digits are not. */
+const TOKEN = /"(?:[^"\\]|\\.)*"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g
+/** Digits that a number may not hold. */
+const MANY_DIGITS = /\d{16}/
+const INTEGER = /^-?\d+$/
+
+/** Reads JSON. Throws a SyntaxError as `JSON.parse` does. */
+export function parseJson(text: string): unknown {
+  if (!MANY_DIGITS.test(text)) return JSON.parse(text)
+  const mark = newMark()
+  const marked = text.replace(TOKEN, (token) => (INTEGER.test(token) && !Number.isSafeInteger(Number(token)) ? `"${mark}${token}"` : token))
+  return JSON.parse(marked, (_, value: unknown) => (typeof value === 'string' && value.startsWith(mark) ? BigInt(value.slice(mark.length)) : value))
+}
+
+/** Writes JSON; bigints as integers. */
+export function printJson(value: unknown, indent?: number): string {
+  const mark = newMark()
+  let isMarked = false
+  const text = JSON.stringify(
+    value,
+    (_, one: unknown) => {
+      if (typeof one !== 'bigint') return one
+      isMarked = true
+      return `${mark}${one}`
+    },
+    indent,
+  )
+  return isMarked ? text.replace(new RegExp(`"${mark}(-?\\d+)"`, 'g'), '$1') : text
+}
+
+/** The body of an answer. */
+export async function readJson<T>(response: Response): Promise<T> {
+  return parseJson(await response.text()) as T
+}
+
+/** What no string of a document begins with. */
+const newMark = () => `bigint-${crypto.getRandomValues(new Uint32Array(4)).join('-')}:`
