@@ -4,6 +4,7 @@
 //! With leader election, one task acquires the Leases, lets the controllers act while they are held, and stops them before another
 //! process can start: their write fence closes by this process' own clock.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -20,7 +21,7 @@ use tokio::task::JoinHandle;
 use tokio_stream::wrappers::WatchStream;
 use tokio_util::sync::CancellationToken;
 
-use crate::leader_election::{Asked, Campaign, Election, pause};
+use crate::leader_election::{Asked, Campaign, Election, attempt, pause};
 
 /// Whether the controllers of this process act.
 #[derive(Clone)]
@@ -40,6 +41,19 @@ pub enum Standing {
     Watching,
     Leading { term: u64 },
     Following { leader: Option<String> },
+}
+
+/// As `serve` reports it.
+impl fmt::Display for Standing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Alone => f.write_str("runs the controllers, without leader election"),
+            Self::Watching => f.write_str("runs no controllers"),
+            Self::Leading { term } => write!(f, "leader, term {term}"),
+            Self::Following { leader: Some(leader) } => write!(f, "standby, {leader} leads"),
+            Self::Following { leader: None } => f.write_str("standby"),
+        }
+    }
 }
 
 /// See the module. Stopped by whoever started it.
@@ -155,6 +169,13 @@ impl Steering {
         self.standing.borrow().clone()
     }
 
+    /// Waits until it is known whether this process leads.
+    pub async fn decided(&self) -> Standing {
+        let mut standing = self.standing.clone();
+        let known = standing.wait_for(|standing| !matches!(standing, Standing::Following { leader: None })).await;
+        known.map_or_else(|_| self.standing(), |standing| standing.clone())
+    }
+
     /// Whether the controllers of this process act, now and after each change.
     pub fn acts(&self) -> impl Stream<Item = bool> + Send + use<> {
         let acts = |standing| matches!(standing, Standing::Alone | Standing::Leading { .. });
@@ -252,7 +273,7 @@ impl Helm {
             return;
         }
         let began = Now::read();
-        let asking = tokio::time::timeout(self.election.times.renew, self.campaign.ask());
+        let asking = tokio::time::timeout(attempt(&self.election.times), self.campaign.ask());
         let Some(asked) = stop.run_until_cancelled(asking).await else { return };
         match asked {
             Ok(Ok(Asked::Held { term })) => self.lead(term, began).await,

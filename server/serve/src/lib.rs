@@ -11,9 +11,11 @@ mod probes;
 mod shortcut;
 mod upstream;
 
+use std::io::{self, Write};
+use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use crowsnest_api::role::Role;
@@ -70,12 +72,14 @@ impl Server {
 
     /// Starts everything, and stops it in the opposite order once `stop` is cancelled.
     pub async fn start(self, stop: &CancellationToken) -> anyhow::Result<()> {
+        let began = Instant::now();
         let mut running = Running::prepare(self).await?;
         let started = tokio::select! {
             started = running.start() => started,
             () = stop.cancelled() => Ok(()),
         };
         if started.is_ok() {
+            stop.run_until_cancelled(running.report_ready(began)).await;
             stop.cancelled().await;
         }
         running.stop().await;
@@ -90,6 +94,8 @@ struct Running {
     dir: DataDir,
     upstream: kube::Config,
     control_plane: kube::Client,
+    /// For leader election alone: a burst of other requests must not delay a renewal.
+    renewing: kube::Client,
     roles: Arc<Roles>,
     edge: Edge,
     reloader: Option<Reloader>,
@@ -98,6 +104,8 @@ struct Running {
     contact: watch::Sender<Contact>,
     /// Of the aggregated APIs and the webhooks.
     sessions: Sessions,
+    /// Where the API and the UI are served.
+    addresses: Vec<(&'static str, SocketAddr)>,
     /// Of requests; they end after what is asked of them.
     servers: Tasks,
     /// Probe and metrics servers; they respond until everything else has stopped.
@@ -125,6 +133,7 @@ impl Running {
         let phase = watch::Sender::new(Phase::Starting("nothing has been asked yet".to_owned()));
         let file = config.kubeconfig.clone().map(|file| (file, config.context.clone()));
         let running = Self {
+            renewing: upstream::client(upstream.clone(), file.clone(), counted.clone(), &mut reloader).await?,
             control_plane: upstream::client(upstream.clone(), file, counted, &mut reloader).await?,
             upstream,
             roles: Arc::new(Roles::default()),
@@ -133,6 +142,7 @@ impl Running {
             phase,
             contact: watch::Sender::new(Contact::Heard),
             sessions: Sessions::default(),
+            addresses: Vec::new(),
             servers: Tasks::default(),
             probes: TaskTracker::new(),
             probing: CancellationToken::new(),
@@ -173,6 +183,11 @@ impl Running {
             Some(address) => Some(bind(address, "--ui-listen").await?),
             None => None,
         };
+        for (what, bound) in [("API", &listener), ("UI", &ui)] {
+            if let Some(bound) = bound {
+                self.addresses.push((what, bound.local_addr()?));
+            }
+        }
         let Some(mut reloader) = self.reloader.take() else { bail!("it has been started already") };
         let secure = ui.as_ref().map(TcpListener::local_addr).transpose()?.is_some_and(|at| !at.ip().is_loopback());
         let own = match enters || secure {
@@ -195,6 +210,21 @@ impl Running {
         self.phase.send_replace(Phase::Running);
         tracing::info!(replica = self.config.replica, roles = ?self.config.roles, "serving");
         Ok(())
+    }
+
+    /// Prints one line once it is known whether this process leads: addresses, roles, leader or standby.
+    async fn report_ready(&self, began: Instant) {
+        let standing = match self.roles.get() {
+            Some(running) => running.steering.decided().await.to_string(),
+            None => "runs no controllers".to_owned(),
+        };
+        let roles = self.config.roles.iter().map(|role| format!("{role:?}").to_lowercase());
+        let roles = roles.collect::<Vec<_>>().join(",");
+        let addresses = self.addresses.iter().map(|(what, at)| format!("{what} {at}, ")).collect::<String>();
+        let line = format!("ready ({} ms): {addresses}roles {roles}, {standing}", began.elapsed().as_millis());
+        if let Err(error) = writeln!(io::stdout(), "{line}") {
+            tracing::warn!(%error, line, "standard output is closed");
+        }
     }
 
     async fn certificate(&self, reloader: &mut Reloader) -> anyhow::Result<Arc<Serving>> {
@@ -301,7 +331,7 @@ impl Running {
             (false, _) => Steers::Never,
             (true, false) => Steers::Always,
             (true, true) => Steers::Elected(Election {
-                control_plane: self.control_plane.clone(),
+                control_plane: self.renewing.clone(),
                 namespace: self.config.leader_election.namespace.clone(),
                 leases: LEASES.map(str::to_owned).to_vec(),
                 me: self.config.replica.clone(),

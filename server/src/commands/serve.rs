@@ -171,10 +171,10 @@ pub(crate) struct LeadingArgs {
     )]
     pub(crate) leader_elect_resource_namespace: String,
     /// How long others wait for a renewal before they take over
-    #[arg(long, env = "CROWSNEST_LEADER_ELECT_LEASE_DURATION", default_value = "10s", value_name = "DURATION", value_parser = keep::duration)]
+    #[arg(long, env = "CROWSNEST_LEADER_ELECT_LEASE_DURATION", default_value = "15s", value_name = "DURATION", value_parser = keep::duration)]
     leader_elect_lease_duration: Duration,
     /// How long the controllers act without a renewal
-    #[arg(long, env = "CROWSNEST_LEADER_ELECT_RENEW_DEADLINE", default_value = "7s", value_name = "DURATION", value_parser = keep::duration)]
+    #[arg(long, env = "CROWSNEST_LEADER_ELECT_RENEW_DEADLINE", default_value = "10s", value_name = "DURATION", value_parser = keep::duration)]
     leader_elect_renew_deadline: Duration,
     /// Between two tries to renew, or to take over
     #[arg(long, env = "CROWSNEST_LEADER_ELECT_RETRY_PERIOD", default_value = "2s", value_name = "DURATION", value_parser = keep::duration)]

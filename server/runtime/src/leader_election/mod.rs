@@ -5,6 +5,8 @@
 //! another process takes over.
 
 mod plan;
+#[cfg(test)]
+mod tests;
 
 use std::time::{Duration, Instant};
 
@@ -21,6 +23,7 @@ use plan::{Step, left, step};
 /// How to stand for election.
 #[derive(Clone)]
 pub struct Election {
+    /// With connections of its own, so that no other request delays a renewal.
     pub control_plane: kube::Client,
     pub namespace: String,
     /// Taken in this order, given back in the opposite one.
@@ -64,9 +67,17 @@ impl Campaign {
         }
     }
 
-    /// Renews what is held and takes what is free.
+    /// Renews what is held and takes what is free. Leases that are all held are renewed at once, each by one update of the object that
+    /// the last answer had.
     pub async fn ask(&mut self) -> Result<Asked, kube::Error> {
         let Self { leases, me, times, seats } = self;
+        if seats.iter().all(|seat| seat.is_held_by(me)) {
+            let renewals = seats.iter_mut().map(|seat| seat.ask(leases, me, times));
+            // None is dropped while it is under way because another one has failed.
+            let renewed = futures::future::join_all(renewals).await.into_iter().collect::<Result<Vec<_>, _>>()?;
+            let elsewhere = renewed.iter().find(|asked| matches!(asked, Asked::Elsewhere { .. }));
+            return Ok(elsewhere.or_else(|| renewed.first()).cloned().unwrap_or(Asked::Held { term: 0 }));
+        }
         // All of them, also those behind one that is somebody's: how long each has been as it is counts from its first look, and
         // they would run out one after the other.
         futures::future::try_join_all(seats.iter_mut().map(|seat| seat.look(leases))).await?;
@@ -98,6 +109,12 @@ impl Campaign {
 }
 
 impl Seat {
+    /// As far as this process knows.
+    fn is_held_by(&self, me: &str) -> bool {
+        let spec = self.seen.as_ref().and_then(|(lease, _)| lease.spec.as_ref());
+        spec.is_some_and(|spec| spec.holder_identity.as_deref() == Some(me))
+    }
+
     async fn look(&mut self, leases: &Api<Lease>) -> Result<(), kube::Error> {
         let found = leases.get_opt(&self.name).await?;
         self.see(found);
@@ -164,6 +181,11 @@ impl Seat {
             }
         }
     }
+}
+
+/// Time that one attempt may take: two fit between a renewal and its deadline, as in client-go's leader election.
+pub fn attempt(times: &Times) -> Duration {
+    (times.renew / 2).max(Duration::from_secs(1))
 }
 
 /// Delay between two attempts to take or renew a Lease. `chance` is a random number from 0 to 1.

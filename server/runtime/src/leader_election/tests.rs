@@ -1,0 +1,114 @@
+//! A campaign against an API that holds Leases: how often it is asked, and what a conflict leads to.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use kube::client::Body;
+use parking_lot::Mutex;
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use super::*;
+
+const LEASES: [&str; 3] = ["one", "two", "three"];
+const TIMES: Times =
+    Times { lease: Duration::from_secs(15), renew: Duration::from_secs(10), retry: Duration::from_secs(2) };
+
+/// Leases by name, and the methods of the requests for them.
+#[derive(Default)]
+struct Control {
+    leases: BTreeMap<String, Value>,
+    requests: Vec<String>,
+    version: u64,
+}
+
+impl Control {
+    fn answer(&mut self, method: &http::Method, name: &str, body: &[u8]) -> (u16, Value) {
+        self.requests.push(method.to_string());
+        let current = self.leases.get(name).cloned();
+        let version = |lease: &Value| lease.pointer("/metadata/resourceVersion").cloned();
+        match (method.as_str(), current) {
+            ("GET", Some(lease)) => (200, lease),
+            ("GET", None) => (404, json!({"code": 404, "reason": "NotFound", "message": "no such lease"})),
+            (_, current) => {
+                let mut sent: Value = serde_json::from_slice(body).expect("a Lease");
+                if current.is_some_and(|current| version(&sent) != version(&current)) {
+                    return (409, json!({"code": 409, "reason": "Conflict", "message": "it has changed"}));
+                }
+                let name = sent.pointer("/metadata/name").and_then(Value::as_str).expect("a name").to_owned();
+                self.store(&name, &mut sent);
+                (200, sent)
+            }
+        }
+    }
+
+    fn store(&mut self, name: &str, lease: &mut Value) {
+        self.version += 1;
+        lease["metadata"]["resourceVersion"] = json!(self.version.to_string());
+        self.leases.insert(name.to_owned(), lease.clone());
+    }
+
+    /// Another process takes a Lease.
+    fn take(&mut self, name: &str) {
+        let mut lease = self.leases[name].clone();
+        lease["spec"]["holderIdentity"] = json!("other");
+        self.store(name, &mut lease);
+    }
+}
+
+fn campaign(control: &Arc<Mutex<Control>>) -> Campaign {
+    let control = Arc::clone(control);
+    let service = tower::service_fn(move |request: http::Request<Body>| {
+        let control = Arc::clone(&control);
+        async move {
+            let (head, body) = request.into_parts();
+            let body = body.collect_bytes().await.map_err(|error| error.to_string())?;
+            let name = head.uri.path().rsplit('/').next().unwrap_or_default().to_owned();
+            let (code, mut answer) = control.lock().answer(&head.method, &name, &body);
+            if code >= 400 {
+                answer["kind"] = json!("Status");
+                answer["apiVersion"] = json!("v1");
+                answer["status"] = json!("Failure");
+            }
+            let answer = serde_json::to_vec(&answer).map_err(|error| error.to_string())?;
+            let response = http::Response::builder().status(code).body(Body::from(answer));
+            response.map_err(|error| error.to_string())
+        }
+    });
+    let election = Election {
+        control_plane: kube::Client::new(service, "default"),
+        namespace: "karmada-system".to_owned(),
+        leases: LEASES.map(str::to_owned).to_vec(),
+        me: "me".to_owned(),
+        times: TIMES,
+    };
+    Campaign::new(&election)
+}
+
+#[tokio::test]
+async fn held_leases_are_renewed_by_one_update_each() {
+    let control = Arc::new(Mutex::new(Control::default()));
+    let mut campaign = campaign(&control);
+    assert_eq!(campaign.ask().await.unwrap(), Asked::Held { term: 0 });
+    for _ in 0..3 {
+        control.lock().requests.clear();
+        assert_eq!(campaign.ask().await.unwrap(), Asked::Held { term: 0 });
+        assert_eq!(control.lock().requests, ["PUT"; 3]);
+    }
+}
+
+#[rstest]
+#[case("one")]
+#[case("two")]
+#[case("three")]
+#[tokio::test]
+async fn a_lease_that_somebody_took_is_noticed_at_the_next_renewal(#[case] name: &str) {
+    let control = Arc::new(Mutex::new(Control::default()));
+    let mut campaign = campaign(&control);
+    campaign.ask().await.unwrap();
+    control.lock().take(name);
+    let elsewhere = Asked::Elsewhere { lease: name.to_owned(), holder: "other".to_owned() };
+    assert_eq!(campaign.ask().await.unwrap(), elsewhere);
+    assert_eq!(campaign.ask().await.unwrap(), elsewhere);
+    assert_eq!(control.lock().leases[name]["spec"]["holderIdentity"], "other");
+}
