@@ -114,15 +114,14 @@ macro_rules! kind {
 /// Declares a list of words Kubernetes keeps as strings. A word we do not know is kept in `Other`, so that decoding and
 /// writing back never loses what a newer or careless writer put there; the schema, not decoding, refuses it.
 ///
-/// `word!(open …)` leaves the schema a plain string, `word!(closed …)` makes it an enum. `Name = "word" | "former"` also reads a word that
-/// an earlier version of the API had for it, and writes the present one.
+/// `word!(open …)` leaves the schema a plain string, `word!(closed …)` makes it an enum.
 macro_rules! word {
     (@schema open $($value:literal),+) => { schemars::json_schema!({ "type": "string" }) };
     (@schema closed $($value:literal),+) => { schemars::json_schema!({ "type": "string", "enum": [$($value),+] }) };
     (
         $openness:ident
         $(#[$doc:meta])*
-        $name:ident { $( $(#[$variant_doc:meta])* $variant:ident = $value:literal $(| $former:literal)* ),+ $(,)? }
+        $name:ident { $( $(#[$variant_doc:meta])* $variant:ident = $value:literal ),+ $(,)? }
     ) => {
         $(#[$doc])*
         #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -155,7 +154,7 @@ macro_rules! word {
         impl From<&str> for $name {
             fn from(word: &str) -> Self {
                 match word {
-                    $( $value $(| $former)* => Self::$variant, )+
+                    $( $value => Self::$variant, )+
                     other => Self::Other(other.to_owned()),
                 }
             }

@@ -58,10 +58,22 @@ fn default_spec(spec: &mut PropagationSpec) {
         spec.propagate_deps = true;
     }
     default_division(&mut spec.placement);
-    if let Some(application) = spec.failover.as_mut().and_then(|failover| failover.application.as_mut())
-        && application.purge_mode == Some(PurgeMode::Gracefully)
-    {
-        application.grace_period_seconds.get_or_insert(GRACE_PERIOD_SECONDS);
+    if let Some(application) = spec.failover.as_mut().and_then(|failover| failover.application.as_mut()) {
+        if let Some(successor) = application.purge_mode.as_ref().and_then(successor_of) {
+            application.purge_mode = Some(successor);
+        }
+        if application.purge_mode == Some(PurgeMode::Gracefully) {
+            application.grace_period_seconds.get_or_insert(GRACE_PERIOD_SECONDS);
+        }
+    }
+}
+
+/// The purge mode that took the place of one that Karmada 1.19 removed.
+fn successor_of(mode: &PurgeMode) -> Option<PurgeMode> {
+    match mode.as_str() {
+        "Immediately" => Some(PurgeMode::Directly),
+        "Graciously" => Some(PurgeMode::Gracefully),
+        _ => None,
     }
 }
 

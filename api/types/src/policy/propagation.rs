@@ -170,12 +170,12 @@ shape! {
 }
 
 word! { open
-    /// What becomes of the copy in the cluster a workload leaves. Values that Karmada 1.19 removed are read as their successors.
+    /// What becomes of the copy in the cluster a workload leaves.
     PurgeMode {
         /// Removed at once.
-        Directly = "Directly" | "Immediately",
+        Directly = "Directly",
         /// Removed when the replacement is healthy, or after the grace period.
-        Gracefully = "Gracefully" | "Graciously",
+        Gracefully = "Gracefully",
         /// Kept until somebody removes it.
         Never = "Never",
     }
