@@ -35,6 +35,7 @@ use crate::advertise;
 use crate::aggregation::Aggregator;
 use crate::aggregation::authentication::{self, Trust};
 use crate::crd::controller::Controller as Definitions;
+use crate::discovery::{Discovery, GIT_VERSION};
 use crate::http::client::InProcessService;
 use crate::http::{self, Api, InFlight};
 use crate::services::ClusterServices;
@@ -73,6 +74,8 @@ pub struct Config {
     /// Admission plugins this server does without.
     pub disabled_admission: Vec<Plugin>,
     pub in_flight: InFlight,
+    /// Kubernetes version that clients are given, such as `v1.36.2`; the API and its documents are those of `GIT_VERSION`.
+    pub version: String,
 }
 
 impl Config {
@@ -93,6 +96,7 @@ impl Config {
             auditor: Auditor::default(),
             disabled_admission: Vec::new(),
             in_flight: InFlight::default(),
+            version: GIT_VERSION.to_owned(),
         }
     }
 }
@@ -205,7 +209,8 @@ impl ApiServer {
         let reviewer: Weak<Authorizer> = Arc::downgrade(&authorizer);
         registry.set_create_review(reviewer);
         let (auditor, authorizing) = (config.auditor, authorizer.clone());
-        let api = Api::new(registry.clone(), authenticator, authorizing, auditor, config.in_flight, stopped.clone());
+        let discovery = Discovery::new(registry.clone(), config.version);
+        let api = Api::new(discovery, authenticator, authorizing, auditor, config.in_flight, stopped.clone());
         let api = Arc::new(api);
         let authority = Arc::new(authority);
         let serving = Serving::new(&authority.server(&config.names)?)?;

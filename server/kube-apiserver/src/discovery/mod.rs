@@ -21,18 +21,23 @@ use crate::http::{Api, Response, respond};
 pub use health::Health;
 
 /// The Kubernetes version this server's API is that of.
-pub const MINOR: &str = "36";
 pub const GIT_VERSION: &str = "v1.36.2";
 
 /// See the module.
 pub struct Discovery {
     registry: Arc<Registry>,
     pub health: Health,
+    /// Kubernetes version that clients are given.
+    version: String,
 }
 
 impl Discovery {
-    pub fn new(registry: Arc<Registry>) -> Self {
-        Self { health: Health::new(registry.store.clone()), registry }
+    pub fn new(registry: Arc<Registry>, version: String) -> Self {
+        Self { health: Health::new(registry.store.clone()), registry, version }
+    }
+
+    pub(crate) fn registry(&self) -> &Arc<Registry> {
+        &self.registry
     }
 
     /// Answers every path that is no resource.
@@ -62,7 +67,7 @@ impl Discovery {
         }
         match parts.as_slice() {
             [] | [""] => respond::value(200, Encoding::Json, &self.paths(api)),
-            ["version"] => plain(request, Offer::Version, &version()),
+            ["version"] => plain(request, Offer::Version, &version(&self.version)),
             ["metrics"] => respond::text(200, self.metrics()),
             ["metrics", "slis"] => respond::text(200, self.health.metrics()),
             ["openid", "v1", "jwks"] => issuer("application/jwk-set+json", &api.authenticator.signer.key_set()),
@@ -179,10 +184,14 @@ fn aggregated(groups: Vec<Value>, beta: bool, request: &Request<Body>) -> Respon
     response
 }
 
-fn version() -> Value {
+/// The document at `/version`, of a version such as `v1.36.2`.
+fn version(git_version: &str) -> Value {
+    let mut numbers = git_version.trim_start_matches('v').split('.');
+    let (major, minor) = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());
+    let previous = minor.parse::<u32>().map_or(0, |minor| minor.saturating_sub(1)).to_string();
     json!({
-        "major": "1", "minor": MINOR, "emulationMajor": "1", "emulationMinor": MINOR,
-        "minCompatibilityMajor": "1", "minCompatibilityMinor": "35", "gitVersion": GIT_VERSION,
+        "major": major, "minor": minor, "emulationMajor": major, "emulationMinor": minor,
+        "minCompatibilityMajor": major, "minCompatibilityMinor": previous, "gitVersion": git_version,
         "gitCommit": "", "gitTreeState": "clean", "buildDate": "1970-01-01T00:00:00Z", "goVersion": "none",
         "compiler": "rustc", "platform": format!("{}/{}", std::env::consts::OS, platform()),
     })

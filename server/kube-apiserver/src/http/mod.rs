@@ -72,7 +72,7 @@ pub struct Api {
 
 impl Api {
     pub fn new(
-        registry: Arc<Registry>,
+        discovery: Discovery,
         authenticator: Arc<Authenticator>,
         authorizer: Arc<Authorizer>,
         auditor: Auditor,
@@ -80,8 +80,8 @@ impl Api {
         draining: CancellationToken,
     ) -> Self {
         Self {
-            discovery: Discovery::new(registry.clone()),
-            registry,
+            registry: discovery.registry().clone(),
+            discovery,
             authenticator,
             authorizer,
             auditor,
