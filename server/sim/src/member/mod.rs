@@ -44,7 +44,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::faults::{Faults, Listening};
 use self::recorder::Recorder;
-use self::shape::NodeShape;
+use self::shape::{KUBERNETES_VERSION, NodeShape};
 use self::world::{Features, World};
 use crate::error::{Error, Result};
 use crate::load::{self, Load, Loaded};
@@ -80,8 +80,10 @@ pub struct MemberConfig {
     /// Names and addresses in the serving certificate, beside `localhost` and `127.0.0.1`.
     pub names: Vec<String>,
     pub profile: Profile,
-    /// Shapes of the nodes `<name>-node-1…`; those of the profile when empty.
-    pub node_shapes: Vec<NodeShape>,
+    /// Shapes of the nodes, `<name>-node-1…` of the first and `<name>-pool1-1…` of the second; that of the profile when `None`.
+    pub node_shapes: Option<Vec<NodeShape>>,
+    /// Kubernetes version that the API server and the nodes report, such as `v1.36.2`.
+    pub kubernetes_version: String,
 }
 
 impl MemberConfig {
@@ -93,15 +95,16 @@ impl MemberConfig {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
             names: Vec::new(),
             profile: Profile::Default,
-            node_shapes: Vec::new(),
+            node_shapes: None,
+            kubernetes_version: KUBERNETES_VERSION.to_owned(),
         }
     }
 
     fn shapes(&self) -> Vec<NodeShape> {
-        match (self.node_shapes.is_empty(), self.profile) {
-            (false, _) => self.node_shapes.clone(),
-            (true, Profile::Default) => vec![NodeShape::default()],
-            (true, Profile::Conformance) => vec![NodeShape::conformance(&self.name)],
+        match (&self.node_shapes, self.profile) {
+            (Some(shapes), _) => shapes.clone(),
+            (None, Profile::Default) => vec![NodeShape::default()],
+            (None, Profile::Conformance) => vec![NodeShape::conformance(&self.name)],
         }
     }
 }
@@ -151,6 +154,7 @@ impl Member {
         // The nodes here are ready from the beginning.
         server.disabled_admission = vec![Plugin::TaintNodesByCondition];
         server.names = names.clone();
+        server.version = config.kubernetes_version.clone();
         let server = ApiServer::start(server).await.map_err(refused)?;
         let kubelet = Kubelet::new(Arc::new(RegistryRuntime::new(server.registry().clone())));
         install(server.registry(), &kubelet);
@@ -169,13 +173,7 @@ impl Member {
             server.api().add_delegate(Arc::new(custom_metrics::CustomMetrics::new(&world)));
         }
         world.watch(server.registry()).await?;
-        let mut first = 0;
-        for (number, shape) in config.shapes().iter().enumerate() {
-            let prefix =
-                if number == 0 { format!("{}-node", config.name) } else { format!("{}-pool{number}", config.name) };
-            node::add(&world, &prefix, shape, first).await?;
-            first += shape.count;
-        }
+        node::reconcile(&world, &config.shapes(), &config.kubernetes_version).await?;
         volumes::write_storage_class(&world).await?;
 
         let faults = Arc::new(Faults::default());

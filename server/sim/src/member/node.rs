@@ -5,7 +5,7 @@
 //! their tolerations say, and, as with a real lost node, they stay Terminating until it is back.
 
 use crate::member::world::{MANAGER, creation};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,10 +23,10 @@ use crowsnest_apimachinery::taints::{NO_EXECUTE, NO_SCHEDULE, toleration_seconds
 use crate::error::{Error, Result};
 
 use super::pod::PodState;
-use super::podlife::{PREFIX, time};
+use super::podlife::time;
 use super::queue::{self, Queue};
 use super::recorder::{Source, Subject};
-use super::shape::{self, NodeShape};
+use super::shape::{self, Given, KUBERNETES_VERSION, NodeShape};
 use super::store::{Index, Key, Stored};
 use super::world::World;
 
@@ -39,38 +39,116 @@ const SOURCE: Source = Source { component: "node-controller", host: None };
 /// Nodes made at the same time.
 const ADDED_AT_ONCE: usize = 16;
 
+/// Annotation of nodes that the simulation runs; records what the node's shape gave it.
+pub const OWN: &str = "sim.crowsnest.io/node";
+/// Annotation of nodes that fail.
+const FAIL: &str = "sim.crowsnest.io/fail";
+
 fn annotated(node: &Node, name: &str) -> bool {
     let annotations = node.metadata.annotations.as_ref();
-    annotations
-        .and_then(|annotations| annotations.get(&format!("{PREFIX}{name}")))
-        .is_some_and(|value| value != "false")
+    annotations.and_then(|annotations| annotations.get(name)).is_some_and(|value| value != "false")
 }
 
 /// The simulation runs this node.
 pub fn is_own(node: &Node) -> bool {
-    annotated(node, "node")
+    annotated(node, OWN)
 }
 
 /// The node is to behave as lost.
 pub fn is_failed(node: &Node) -> bool {
-    annotated(node, "fail")
+    annotated(node, FAIL)
 }
 
 /// Adds nodes of a shape, named `<prefix>-1…`; those that exist stay as they are. `first_index` keeps address ranges apart.
 pub async fn add(world: &World, prefix: &str, shape: &NodeShape, first_index: usize) -> Result<()> {
-    futures::stream::iter(0..shape.count)
-        .map(|number| add_one(world, format!("{prefix}-{}", number + 1), shape, first_index + number))
-        .buffer_unordered(ADDED_AT_ONCE)
-        .try_collect()
-        .await
+    let nodes = (0..shape.count).map(|number| NewNode {
+        name: format!("{prefix}-{}", number + 1),
+        index: first_index + number,
+        given: shape.given(number, KUBERNETES_VERSION),
+    });
+    add_all(world, nodes.filter(|node| world.nodes.get(&Key::new("", &node.name)).is_none()).collect()).await
 }
 
-async fn add_one(world: &World, name: String, shape: &NodeShape, index: usize) -> Result<()> {
-    if world.nodes.get(&Key::new("", &name)).is_some() {
+/// Name of the `number`-th node, counted from 0, of the `pool`-th shape of a member.
+fn name_in(member: &str, pool: usize, number: usize) -> String {
+    match pool {
+        0 => format!("{member}-node-{}", number + 1),
+        pool => format!("{member}-pool{pool}-{}", number + 1),
+    }
+}
+
+/// Returns true for names that [`name_in`] makes.
+fn is_of_pool(member: &str, name: &str) -> bool {
+    let rest = name.strip_prefix(member).and_then(|rest| rest.strip_prefix('-'));
+    let Some((pool, number)) = rest.and_then(|rest| rest.split_once('-')) else { return false };
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    (pool == "node" || pool.strip_prefix("pool").is_some_and(is_number)) && is_number(number)
+}
+
+/// Makes a member's nodes those of its shapes: adds those that are missing, changes those that an earlier shape made, and
+/// deletes those that no shape has any more. Nodes whose shape is the same keep what users changed.
+pub async fn reconcile(world: &World, shapes: &[NodeShape], version: &str) -> Result<()> {
+    let wanted = shapes.iter().enumerate().flat_map(|(pool, shape)| {
+        (0..shape.count).map(move |number| (name_in(&world.name, pool, number), shape.given(number, version)))
+    });
+    let wanted: BTreeMap<String, Given> = wanted.collect();
+    let nodes = world.nodes.all();
+    let own = nodes.iter().filter(|node| is_own(node)).map(|node| node.key().name);
+    for name in own.filter(|name| is_of_pool(&world.name, name) && !wanted.contains_key(&**name)) {
+        remove(world, &name).await?;
+    }
+    let taken: HashSet<String> =
+        nodes.iter().filter_map(|node| node.spec.as_ref().and_then(|spec| spec.pod_cidr.clone())).collect();
+    let mut free = (0..).filter(|index| !taken.contains(&shape::pod_cidr(&world.name, *index)));
+    let (mut added, mut changed) = (Vec::new(), Vec::new());
+    for (name, given) in wanted {
+        match world.nodes.get(&Key::new("", &name)) {
+            Some(node) if is_own(&node) => changed.push((name, node, given)),
+            Some(_) => {}
+            None => added.extend(free.next().map(|index| NewNode { name, index, given })),
+        }
+    }
+    futures::stream::iter(changed)
+        .map(|(name, node, given)| async move { change(world, &name, &node, &given).await })
+        .buffer_unordered(ADDED_AT_ONCE)
+        .try_collect::<()>()
+        .await?;
+    add_all(world, added).await
+}
+
+/// Gives a node what its shape says now.
+async fn change(world: &World, name: &str, node: &Node, given: &Given) -> Result<()> {
+    let live = serde_json::to_value(node).map_err(|source| Error::Encode { what: "node", source })?;
+    let before = Given::recorded(&live);
+    if before == *given {
         return Ok(());
     }
     let api: Api<Node> = Api::all(world.client.clone());
-    let body = shape::node(&world.name, &name, index, shape, Timestamp::now());
+    let (main, status) = given.instead_of(&before, &live);
+    // The main part has the record of the change, so it is written last.
+    api.patch_status(name, &PatchParams::apply(MANAGER), &Patch::Merge(&status))
+        .await
+        .map_err(Error::api(format!("write status of node {name}")))?;
+    let changed = api.patch(name, &PatchParams::apply(MANAGER), &Patch::Merge(&main)).await;
+    world.nodes.apply(changed.map_err(Error::api(format!("change node {name}")))?.into());
+    Ok(())
+}
+
+/// A node to be created.
+struct NewNode {
+    name: String,
+    /// Index of its addresses.
+    index: usize,
+    given: Given,
+}
+
+async fn add_all(world: &World, nodes: Vec<NewNode>) -> Result<()> {
+    futures::stream::iter(nodes).map(|node| add_one(world, node)).buffer_unordered(ADDED_AT_ONCE).try_collect().await
+}
+
+async fn add_one(world: &World, NewNode { name, index, given }: NewNode) -> Result<()> {
+    let api: Api<Node> = Api::all(world.client.clone());
+    let body = shape::node(&world.name, &name, index, &given, Timestamp::now());
     let node: Node = serde_json::from_value(body.clone()).map_err(|source| Error::Encode { what: "node", source })?;
     let node = match api.create(&creation(), &node).await.map_err(Error::api(format!("create node {name}"))) {
         Ok(created) if created.status.as_ref().is_some_and(|status| status.allocatable.is_some()) => created,
@@ -91,7 +169,7 @@ async fn add_one(world: &World, name: String, shape: &NodeShape, index: usize) -
 pub async fn set_failed(world: &World, name: &str, failed: bool) -> Result<()> {
     let api: Api<Node> = Api::all(world.client.clone());
     let value = if failed { json!("true") } else { Value::Null };
-    let patch = json!({"metadata": {"annotations": {format!("{PREFIX}fail"): value}}});
+    let patch = json!({"metadata": {"annotations": {FAIL: value}}});
     let node = api
         .patch(name, &PatchParams::apply(MANAGER), &Patch::Merge(&patch))
         .await

@@ -1,65 +1,83 @@
-//! What nodes look like: sizes as text, and the Node objects made from them.
+//! Shapes of nodes, and the Node objects made from them.
 
-use std::fmt;
-use std::str::FromStr;
+use std::collections::BTreeMap;
 
-use crowsnest_apimachinery::quantity::Quantity;
 use jiff::Timestamp;
-use serde_json::{Value, json};
+use k8s_openapi::api::core::v1::Taint;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::error::Error;
-
-use super::podlife::{PREFIX, time};
+use super::podlife::time;
+use super::{Labels, node};
 
 /// Address of a node that cannot be found.
 pub const UNKNOWN_ADDRESS: &str = "127.0.0.1";
 
-/// Kubernetes version that members and their nodes report.
-pub const KUBERNETES_VERSION: &str = "v1.36.2";
+pub const ZONE: &str = "topology.kubernetes.io/zone";
+pub const REGION: &str = "topology.kubernetes.io/region";
 
-/// Size and number of a member's nodes.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Scheme of nodes' `providerID`.
+const SCHEME: &str = "sim";
+
+/// Kubernetes version that members and their nodes report by default.
+pub use crowsnest_kube_apiserver::discovery::GIT_VERSION as KUBERNETES_VERSION;
+
+/// Number and properties of nodes that are alike.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct NodeShape {
     pub count: usize,
-    /// Quantities as in a resource list.
-    pub cpu: String,
-    pub memory: String,
-    pub pods: u32,
-    /// Absent: nodes report no ephemeral-storage.
-    pub storage: Option<String>,
-    /// Value of `node.kubernetes.io/instance-type`.
+    /// Capacity and allocatable, a resource list: `cpu`, `memory`, `pods`, `ephemeral-storage`, extended resources.
+    pub allocatable: BTreeMap<String, String>,
+    /// Value of `node.kubernetes.io/instance-type`; empty: no label.
+    #[serde(default)]
     pub instance_type: String,
-    /// Zones that nodes are spread over in turn; empty: no topology labels.
+    /// Value of `topology.kubernetes.io/region`; empty: no label.
+    #[serde(default)]
+    pub region: String,
+    /// Zones that nodes are spread over in turn; empty: no label.
+    #[serde(default)]
     pub zones: Vec<String>,
+    /// Labels beside those that every node has.
+    #[serde(default)]
+    pub labels: Labels,
+    #[serde(default)]
+    pub taints: Vec<Taint>,
 }
 
 impl Default for NodeShape {
     /// Three small nodes.
     fn default() -> Self {
+        let mut allocatable = amounts("4", "16Gi", "110");
+        allocatable.insert("ephemeral-storage".into(), "100Gi".into());
         Self {
             count: 3,
-            cpu: "4".into(),
-            memory: "16Gi".into(),
-            pods: 110,
-            storage: Some("100Gi".into()),
+            allocatable,
             instance_type: "sim.small".into(),
+            region: String::new(),
             zones: Vec::new(),
+            labels: Labels::new(),
+            taints: Vec::new(),
         }
     }
+}
+
+fn amounts(cpu: &str, memory: &str, pods: &str) -> BTreeMap<String, String> {
+    [("cpu", cpu), ("memory", memory), ("pods", pods)].map(|(name, amount)| (name.into(), amount.into())).into()
 }
 
 impl NodeShape {
     /// The node pool that carries synthetic load: large enough for `pods`.
     pub fn for_load(pods: usize) -> Self {
+        let mut allocatable = amounts("96", "384Gi", "250");
+        allocatable.insert("ephemeral-storage".into(), "1Ti".into());
         Self {
             count: pods.div_ceil(200),
-            cpu: "96".into(),
-            memory: "384Gi".into(),
-            pods: 250,
-            storage: Some("1Ti".into()),
+            allocatable,
             instance_type: "sim.large".into(),
             zones: vec!["zone-a".into(), "zone-b".into(), "zone-c".into()],
+            ..Self::default()
         }
     }
 
@@ -70,80 +88,120 @@ impl NodeShape {
             "m2" => ("4", "32Gi"),
             _ => ("8", "64Gi"),
         };
-        Self { cpu: cpu.into(), memory: memory.into(), storage: None, instance_type: String::new(), ..Self::default() }
+        Self { allocatable: amounts(cpu, memory, "110"), instance_type: String::new(), ..Self::default() }
     }
-}
 
-/// `3x4cpu,16Gi,110pods`: the text form of flags.
-impl FromStr for NodeShape {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self, Error> {
-        let wrong = || {
-            Error::Invalid(format!(
-                "node shape {text:?}: expected COUNTxCPUcpu,MEMORY[,PODSpods], as 3x4cpu,16Gi,110pods"
-            ))
-        };
-        let (count, size) = text.split_once('x').ok_or_else(wrong)?;
-        let mut shape = Self { count: count.trim().parse().map_err(|_| wrong())?, ..Self::default() };
-        for part in size.split(',').map(str::trim) {
-            let amount = |text: &str| Quantity::parse(text).map(|_| text.to_owned()).map_err(|_| wrong());
-            if let Some(cpu) = part.strip_suffix("cpu") {
-                shape.cpu = amount(cpu)?;
-            } else if let Some(pods) = part.strip_suffix("pods") {
-                shape.pods = pods.parse().map_err(|_| wrong())?;
-            } else {
-                shape.memory = amount(part)?;
-            }
+    /// Labels of the `number`-th node of this shape, except those that name the node.
+    fn labels(&self, number: usize) -> Labels {
+        let mut labels = self.labels.clone();
+        let mut set = |key: &str, value: &str| labels.insert(key.to_owned(), value.to_owned());
+        if !self.instance_type.is_empty() {
+            set("node.kubernetes.io/instance-type", &self.instance_type);
         }
-        Ok(shape)
+        if !self.region.is_empty() {
+            set(REGION, &self.region);
+        }
+        if !self.zones.is_empty() {
+            set(ZONE, &self.zones[number % self.zones.len()]);
+        }
+        labels
+    }
+
+    /// What the `number`-th node of this shape, counted from 0, is given by it.
+    pub fn given(&self, number: usize, version: &str) -> Given {
+        Given {
+            labels: self.labels(number),
+            taints: self.taints.clone(),
+            allocatable: self.allocatable.clone(),
+            version: version.to_owned(),
+        }
     }
 }
 
-impl fmt::Display for NodeShape {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}x{}cpu,{},{}pods", self.count, self.cpu, self.memory, self.pods)
+/// Properties of one node that come from its shape. An annotation of the node records them, so that a later shape
+/// changes what an earlier one gave and nothing that users wrote.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Given {
+    labels: Labels,
+    taints: Vec<Taint>,
+    allocatable: BTreeMap<String, String>,
+    /// Kubernetes version of the kubelet.
+    version: String,
+}
+
+impl Given {
+    /// Reads the record of a node; a node of a version that kept no record was given nothing.
+    pub fn recorded(node: &Value) -> Self {
+        let text = node.pointer("/metadata/annotations").and_then(|all| all.get(node::OWN)).and_then(Value::as_str);
+        text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
+    }
+
+    fn record(&self) -> Value {
+        json!(self).to_string().into()
+    }
+
+    /// Merge patches for a node's main part and its status that give it `self` instead of `before`.
+    pub fn instead_of(&self, before: &Self, live: &Value) -> (Value, Value) {
+        let mut labels = removed(&before.labels, &self.labels);
+        labels.extend(self.labels.iter().map(|(key, value)| (key.clone(), json!(value))));
+        let by = |taint: &Taint| (taint.key.clone(), taint.effect.clone());
+        let replaced: Vec<_> = before.taints.iter().chain(&self.taints).map(by).collect();
+        let kept = live.pointer("/spec/taints").and_then(Value::as_array).cloned().unwrap_or_default();
+        let key = |taint: &Value, field: &str| taint[field].as_str().unwrap_or_default().to_owned();
+        let kept = kept.into_iter().filter(|taint| !replaced.contains(&(key(taint, "key"), key(taint, "effect"))));
+        let taints: Vec<Value> = kept.chain(self.taints.iter().map(|taint| json!(taint))).collect();
+        let main = json!({
+            "metadata": {"labels": labels, "annotations": {node::OWN: self.record()}},
+            "spec": {"taints": taints},
+        });
+        let mut amounts = removed(&before.allocatable, &self.allocatable);
+        amounts.extend(self.allocatable.iter().map(|(name, amount)| (name.clone(), json!(amount))));
+        let status = json!({"status": {"capacity": amounts, "allocatable": amounts, "nodeInfo": {"kubeletVersion": self.version}}});
+        (main, status)
     }
 }
 
-/// The Node object of the `index`-th node of a member (0-based, over all its shapes).
-pub fn node(member: &str, name: &str, index: usize, shape: &NodeShape, now: Timestamp) -> Value {
+/// Nulls for the keys that only `before` has.
+fn removed<V>(before: &BTreeMap<String, V>, after: &BTreeMap<String, V>) -> Map<String, Value> {
+    before.keys().filter(|key| !after.contains_key(*key)).map(|key| (key.clone(), Value::Null)).collect()
+}
+
+/// Range of pod addresses of a member's `index`-th node.
+pub fn pod_cidr(member: &str, index: usize) -> String {
     let base = Sha256::digest(member.as_bytes());
     let (high, low) = (index / 256, index % 256);
-    let cidr = format!("10.{}.{low}.0/24", usize::from(base[0]) % 200 + high % 50 + 1);
+    format!("10.{}.{low}.0/24", usize::from(base[0]) % 200 + high % 50 + 1)
+}
+
+/// The Node object of a member. `index` is that of its addresses.
+pub fn node(member: &str, name: &str, index: usize, given: &Given, now: Timestamp) -> Value {
+    let base = Sha256::digest(member.as_bytes());
+    let cidr = pod_cidr(member, index);
     let address = format!("172.{}.{}.{}", 16 + base[1] % 16, index / 250, index % 250 + 2);
     let mut labels = json!({
         "kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64",
         "beta.kubernetes.io/os": "linux", "beta.kubernetes.io/arch": "amd64",
     });
-    if !shape.instance_type.is_empty() {
-        labels["node.kubernetes.io/instance-type"] = json!(shape.instance_type);
+    for (key, value) in &given.labels {
+        labels[key] = json!(value);
     }
-    if !shape.zones.is_empty() {
-        let zone = &shape.zones[index % shape.zones.len()];
-        labels["topology.kubernetes.io/zone"] = json!(zone);
-    }
-    let mut amounts = json!({"cpu": shape.cpu, "memory": shape.memory, "pods": shape.pods.to_string()});
-    if let Some(storage) = &shape.storage {
-        amounts["ephemeral-storage"] = json!(storage);
+    let mut spec = json!({"podCIDR": cidr, "podCIDRs": [cidr], "providerID": format!("{SCHEME}://{member}/{name}")});
+    if !given.taints.is_empty() {
+        spec["taints"] = json!(given.taints);
     }
     json!({
-        "metadata": {
-            "name": name,
-            "labels": labels,
-            "annotations": {format!("{PREFIX}node"): shape.to_string()},
-        },
-        "spec": {"podCIDR": cidr, "podCIDRs": [cidr], "providerID": format!("sim://{member}/{name}")},
+        "metadata": {"name": name, "labels": labels, "annotations": {node::OWN: given.record()}},
+        "spec": spec,
         "status": {
-            "capacity": amounts,
-            "allocatable": amounts,
+            "capacity": given.allocatable,
+            "allocatable": given.allocatable,
             "addresses": [{"type": "InternalIP", "address": address}, {"type": "Hostname", "address": name}],
             "conditions": ready_conditions(now),
             "daemonEndpoints": {"kubeletEndpoint": {"Port": 10250}},
             "nodeInfo": {
                 "machineID": digest(&format!("{member}/{name}/machine")), "systemUUID": digest(&format!("{member}/{name}/system")),
                 "bootID": digest(&format!("{member}/{name}/boot")), "kernelVersion": "6.8.0", "osImage": "Simulated Linux",
-                "containerRuntimeVersion": "containerd://2.1.0", "kubeletVersion": KUBERNETES_VERSION, "kubeProxyVersion": "",
+                "containerRuntimeVersion": "containerd://2.1.0", "kubeletVersion": given.version, "kubeProxyVersion": "",
                 "operatingSystem": "linux", "architecture": "amd64",
             },
         },
@@ -182,19 +240,39 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shapes_are_written_as_flags() {
-        let shape: NodeShape = "5x8cpu,64Gi,200pods".parse().unwrap();
-        assert_eq!((shape.count, shape.to_string().as_str()), (5, "5x8cpu,64Gi,200pods"));
-        assert!("3x4potatoes".parse::<NodeShape>().is_err());
+    fn node_ranges_do_not_overlap() {
+        let cidrs: std::collections::HashSet<_> = (0..600).map(|index| pod_cidr("m1", index)).collect();
+        assert_eq!(cidrs.len(), 600);
     }
 
     #[test]
-    fn node_ranges_do_not_overlap() {
-        let cidrs: std::collections::HashSet<_> = (0..600)
-            .map(|index| {
-                node("m1", "n", index, &NodeShape::default(), Timestamp::UNIX_EPOCH)["spec"]["podCIDR"].to_string()
-            })
-            .collect();
-        assert_eq!(cidrs.len(), 600);
+    fn zones_take_turns() {
+        let shape = NodeShape { zones: vec!["a".into(), "b".into()], region: "eu".into(), ..NodeShape::default() };
+        let zones: Vec<String> = (0..3).map(|number| shape.labels(number)[ZONE].clone()).collect();
+        assert_eq!(zones, ["a", "b", "a"]);
+        assert_eq!(shape.labels(0)[REGION], "eu");
+    }
+
+    fn taint(key: &str) -> Taint {
+        Taint { key: key.into(), effect: "NoSchedule".into(), ..Taint::default() }
+    }
+
+    #[test]
+    fn a_changed_shape_leaves_what_users_wrote() {
+        let mut shape = NodeShape { region: "eu".into(), taints: vec![taint("gpu")], ..NodeShape::default() };
+        shape.allocatable.insert("nvidia.com/gpu".into(), "4".into());
+        let before = shape.given(0, "v1.35.0");
+        let mut live = node("m1", "n", 0, &before, Timestamp::UNIX_EPOCH);
+        assert_eq!(Given::recorded(&live), before);
+        live["spec"]["taints"] = json!([taint("gpu"), taint("mine")]);
+        let after = NodeShape { zones: vec!["z".into()], ..NodeShape::default() }.given(0, "v1.36.0");
+        let (main, status) = after.instead_of(&before, &live);
+        let labels = &main["metadata"]["labels"];
+        assert_eq!((&labels[REGION], &labels[ZONE]), (&Value::Null, &json!("z")));
+        assert!(labels.as_object().unwrap().contains_key(REGION));
+        assert_eq!(main["spec"]["taints"], json!([taint("mine")]));
+        let allocatable = status["status"]["allocatable"].as_object().unwrap();
+        assert_eq!((&allocatable["nvidia.com/gpu"], &allocatable["cpu"]), (&Value::Null, &json!("4")));
+        assert_eq!(status["status"]["nodeInfo"]["kubeletVersion"], "v1.36.0");
     }
 }
