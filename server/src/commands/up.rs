@@ -3,11 +3,9 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::str::FromStr;
 
 use anyhow::bail;
 use clap::Args;
-use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_controllers::runtime;
 use crowsnest_members::Rights;
 use crowsnest_sim::load::Load;
@@ -16,42 +14,7 @@ use super::place::PlaceArgs;
 use super::process::PartArgs;
 use crowsnest_cli::rights::RightsArgs;
 use crowsnest_up::Config;
-
-/// Members to simulate: a count or names.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Members(pub(crate) Vec<ClusterName>);
-
-/// More simulated members than a laptop carries is a slip of the keyboard.
-const MOST_MEMBERS: usize = 200;
-
-/// Kubeconfigs beside those of the members.
-const TAKEN: [&str; 2] = ["cp", "fleet"];
-
-impl FromStr for Members {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let names: Vec<String> = match text.parse::<usize>() {
-            Ok(count) => (1..=count.min(MOST_MEMBERS + 1)).map(|n| format!("member{n}")).collect(),
-            Err(_) => text.split(',').map(|n| n.trim().to_owned()).collect(),
-        };
-        if names.len() > MOST_MEMBERS {
-            return Err(format!("at most {MOST_MEMBERS} members can be simulated"));
-        }
-        let mut parsed: Vec<ClusterName> = Vec::with_capacity(names.len());
-        for name in names {
-            let name = ClusterName::from_str(&name).map_err(|e| e.to_string())?;
-            if TAKEN.contains(&name.as_str()) {
-                return Err(format!("{name} names a kubeconfig of the fleet itself; choose another"));
-            }
-            if parsed.contains(&name) {
-                return Err(format!("{name} is named twice"));
-            }
-            parsed.push(name);
-        }
-        Ok(Self(parsed))
-    }
-}
+use crowsnest_up::fleet::{MemberRequest, MembersArg};
 
 /// A ready-made fleet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -61,15 +24,30 @@ pub(crate) enum Profile {
 }
 
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  crowsnest up --members 5 --load pods=10000,churn=50/s\n  crowsnest up --kubeconfig ~/.kube/config --contexts prod,staging"
-)]
+#[command(after_help = "Examples:
+  crowsnest up --members 5 --load pods=10000,churn=50/s
+  crowsnest up --members 'east,west:nodes=5,cpu=8,memory=32Gi;gpu:region=eu,nvidia.com/gpu=4,taint=gpu:NoSchedule'
+  crowsnest up --members fleet.yaml
+  crowsnest up --kubeconfig ~/.kube/config --contexts prod,staging
+
+--members takes groups, separated by ;. A group is a number or names, and, after a colon, their settings:
+  nodes=N              nodes of each member [default: 3]
+  region=R             region of the Cluster and the nodes [default: region-1, region-2, region-3 in turn]
+  zones=Z[+Z...]       zones that the nodes take in turn [default: REGION-a, REGION-b, REGION-c]
+  provider=P           spec.provider of the Cluster [default: sim]
+  version=V            Kubernetes version that the member reports, as 1.35 or v1.35.4
+  cpu=Q, memory=Q, ephemeral-storage=Q, pods=N
+                       allocatable of each node [default: 4, 16Gi, 100Gi, 110]
+  DOMAIN/RESOURCE=N    extended resource of each node, such as nvidia.com/gpu=4
+  instance-type=T, label=KEY=VALUE, taint=KEY[=VALUE]:EFFECT
+                       of each node; label and taint may be repeated
+A file has the same and several kinds of nodes per member; see docs/FLEET-SHAPES.md.")]
 pub(crate) struct UpArgs {
     #[command(flatten)]
     pub(crate) place: PlaceArgs,
-    /// Simulated members: how many, or their names (m1,m2,m3) [default: 3]
-    #[arg(long, value_name = "COUNT|NAMES", conflicts_with_all = ["no_members", "profile"])]
-    pub(crate) members: Option<Members>,
+    /// Simulated members: a number, names, names with settings, or a YAML file [default: 3]
+    #[arg(long, value_name = "COUNT|NAMES[:SETTINGS]|FILE", conflicts_with_all = ["no_members", "profile"])]
+    pub(crate) members: Option<MembersArg>,
     /// Simulate no members
     #[arg(long)]
     pub(crate) no_members: bool,
@@ -104,7 +82,7 @@ impl UpArgs {
         let standard = if is_conformance { runtime::Config::conformance() } else { runtime::Config::default() };
         let simulated = match self.members {
             _ if self.no_members => Vec::new(),
-            Some(Members(names)) => names,
+            Some(members) => members.read()?,
             None => default_members(is_conformance)?,
         };
         let (rights, contexts) = (self.rights.read()?, self.contexts);
@@ -132,40 +110,12 @@ impl UpArgs {
 }
 
 /// The members that are simulated where no flag says how many.
-fn default_members(is_conformance: bool) -> anyhow::Result<Vec<ClusterName>> {
+fn default_members(is_conformance: bool) -> anyhow::Result<Vec<MemberRequest>> {
     let text = if is_conformance { "m1,m2,m3" } else { "3" };
-    text.parse().map(|Members(names)| names).map_err(anyhow::Error::msg)
+    Ok(text.parse::<MembersArg>()?.read()?)
 }
 
 /// Runs a fleet until the process is told to stop.
 pub(crate) async fn run(args: UpArgs) -> anyhow::Result<ExitCode> {
     crowsnest_up::run(args.config()?).await
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn members_are_a_count_or_names() {
-        let cases = [
-            ("3", Ok(vec!["member1", "member2", "member3"])),
-            ("0", Ok(vec![])),
-            ("m1, m2", Ok(vec!["m1", "m2"])),
-            ("m1,m1", Err("m1 is named twice")),
-            ("m1,cp", Err("cp names a kubeconfig of the fleet itself; choose another")),
-            ("999", Err("at most 200 members can be simulated")),
-        ];
-        for (text, expected) in cases {
-            let got = text.parse::<Members>();
-            match expected {
-                Ok(names) => {
-                    let got = got.unwrap();
-                    assert_eq!(got.0.iter().map(|n| n.as_str()).collect::<Vec<_>>(), names, "{text}");
-                }
-                Err(message) => assert_eq!(got.unwrap_err(), message, "{text}"),
-            }
-        }
-        assert!("Not_A_Name".parse::<Members>().is_err());
-    }
 }

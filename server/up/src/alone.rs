@@ -22,7 +22,7 @@ pub async fn run(config: MemberConfig) -> anyhow::Result<ExitCode> {
     if listen.ip().is_unspecified() {
         bail!("--listen {listen} is no address that a control plane could ask: name the one that this machine has");
     }
-    let member = members::start_one(&config.name, &dir, listen, config.is_conformance).await?;
+    let member = members::start_one(&config.name, None, &dir, listen, config.is_conformance).await?;
     ports.insert(member.name().to_owned(), member.address().port());
     dir.write_state(PORTS, &ports)?;
     let mut files = Kubeconfigs::new(dir.dir("kubeconfigs")?);

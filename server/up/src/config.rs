@@ -15,6 +15,7 @@ use crowsnest_members::Rights;
 use crowsnest_sim::load::Load;
 
 use super::Server;
+use super::fleet::MemberRequest;
 use crowsnest_serve::api_config::{ApiConfig, AuditConfig};
 use crowsnest_ui::UiConfig;
 use crowsnest_ui::oidc::SignInConfig;
@@ -51,7 +52,7 @@ pub struct Place {
 /// Members of the fleet.
 #[derive(Debug, Clone)]
 pub enum Members {
-    Simulated(Vec<ClusterName>),
+    Simulated(Vec<MemberRequest>),
     /// Real clusters: contexts of a kubeconfig, and the rights that we get there.
     Joined {
         kubeconfig: PathBuf,

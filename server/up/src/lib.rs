@@ -4,6 +4,7 @@
 pub mod alone;
 mod config;
 mod controlplane;
+pub mod fleet;
 mod joined;
 mod kubeconfigs;
 mod members;
@@ -161,7 +162,7 @@ impl Fleet {
         control_plane.watch_tasks(servers.clone());
         let serving = servers.stopping();
         let roles = Arc::new(Roles::default());
-        let members = members::Members::start(config, joined, dir).await?;
+        let members = members::Members::start(config, joined, dir, progress).await?;
         simulated.get_or_init(|| members.simulated());
         progress.done(&format!("{} members", members.len()));
 
@@ -183,7 +184,7 @@ impl Fleet {
         progress.done("aggregated APIs, webhooks");
 
         let upstream = crowsnest_component_base::kubeconfig::config_of(own).await?;
-        members.join(&control_plane.client(), &mut files, progress).await?;
+        members.join(&control_plane.client(), dir, &mut files, progress).await?;
         let kubeconfig = files.finish()?;
         progress.done("members joined");
 

@@ -19,9 +19,11 @@ use crowsnest_sim::load::Load;
 use crowsnest_sim::member::{Member, MemberConfig, Profile as MemberProfile};
 use futures::future::{join_all, try_join_all};
 use kube::Api;
+use kube::api::{Patch, PatchParams};
 use kube::runtime::wait;
 
 use super::config::{self, Config};
+use super::fleet::{MemberRequest, MemberShape, ShapeChange};
 use super::joined::Joined;
 use super::kubeconfigs::Kubeconfigs;
 use super::progress::Progress;
@@ -30,24 +32,55 @@ use super::progress::Progress;
 const LOOKED_AT_WITHIN: Duration = Duration::from_secs(15);
 /// Ports are kept, so that kubeconfigs stay good over restarts.
 pub(super) const PORTS: &str = "ports.json";
+/// Shapes are kept, so that a start without settings continues with the same fleet.
+const SHAPES: &str = "shapes.json";
 
 pub(super) struct Members {
-    simulated: Vec<Arc<Member>>,
+    simulated: Vec<Simulated>,
     joined: Option<Joined>,
+}
+
+/// A simulated member.
+struct Simulated {
+    member: Arc<Member>,
+    /// `None`: nothing is said of its Cluster.
+    change: Option<ShapeChange>,
 }
 
 impl Members {
     /// Starts the simulated ones; `joined` are there already.
-    pub(super) async fn start(config: &Config, joined: Option<Joined>, dir: &DataDir) -> anyhow::Result<Self> {
-        let config::Members::Simulated(names) = &config.members else {
+    pub(super) async fn start(
+        config: &Config,
+        joined: Option<Joined>,
+        dir: &DataDir,
+        progress: &Progress,
+    ) -> anyhow::Result<Self> {
+        let config::Members::Simulated(requests) = &config.members else {
             return Ok(Self { simulated: Vec::new(), joined });
         };
         let mut ports: BTreeMap<String, u16> = dir.read_state(PORTS).unwrap_or_default();
-        let listen = |name: &ClusterName| local(ports.get(name.as_str()).copied());
-        let starting = names.iter().map(|name| start_one(name, dir, listen(name), config.is_conformance));
-        let simulated = try_join_all(starting).await?;
-        for member in &simulated {
+        let shapes: BTreeMap<String, MemberShape> = dir.read_state(SHAPES).unwrap_or_default();
+        let starting = requests.iter().enumerate().map(|(index, MemberRequest { name, shape })| {
+            let recorded = shapes.get(name.as_str()).cloned();
+            let listen = local(ports.get(name.as_str()).copied());
+            async move {
+                if config.is_conformance {
+                    return anyhow::Ok((start_one(name, None, dir, listen, true).await?, None));
+                }
+                let default = || recorded.clone().unwrap_or_else(|| MemberShape::default_of(index));
+                let wanted = shape.clone().unwrap_or_else(default);
+                if recorded.as_ref().is_some_and(|recorded| *recorded != wanted) {
+                    progress.done(&format!("member {name} has another shape than at the last start, which is applied"));
+                }
+                let member = start_one(name, Some(&wanted), dir, listen, false).await?;
+                let change = ShapeChange { is_requested: shape.is_some(), before: recorded, after: wanted };
+                Ok((member, Some(change)))
+            }
+        });
+        let mut simulated = Vec::new();
+        for (member, change) in try_join_all(starting).await? {
             ports.insert(member.name().to_owned(), member.address().port());
+            simulated.push(Simulated { member, change });
         }
         dir.write_state(PORTS, &ports)?;
         Ok(Self { simulated, joined: None })
@@ -58,12 +91,12 @@ impl Members {
     }
 
     pub(super) fn simulated(&self) -> BTreeMap<String, Arc<Member>> {
-        self.simulated.iter().map(|member| (member.name().to_owned(), member.clone())).collect()
+        self.simulated.iter().map(|Simulated { member, .. }| (member.name().to_owned(), member.clone())).collect()
     }
 
     /// A member and the kubeconfig that has a context of its name; `own` is the fleet's.
     pub(super) fn first<'a>(&'a self, own: &'a Path) -> Option<(&'a str, &'a Path)> {
-        let simulated = self.simulated.first().map(|member| (member.name(), own));
+        let simulated = self.simulated.first().map(|first| (first.member.name(), own));
         simulated.or_else(|| self.joined.as_ref().and_then(|j| Some((j.names().next()?.as_str(), j.file()))))
     }
 
@@ -71,20 +104,22 @@ impl Members {
     pub(super) async fn join(
         &self,
         control_plane: &kube::Client,
+        dir: &DataDir,
         files: &mut Kubeconfigs,
         progress: &Progress,
     ) -> anyhow::Result<()> {
-        let mut configs: Vec<(ClusterName, kube::Config)> = Vec::new();
-        for member in &self.simulated {
+        let mut joining = Vec::new();
+        for Simulated { member, change } in &self.simulated {
             let own = files.add(member.name(), &member.kubeconfig()?)?;
             let config = kubeconfig::config_of(own).await?;
-            configs.push((member.name().parse()?, config));
+            joining.push(join_simulated(control_plane, member.name().parse()?, config, change.as_ref()));
         }
-        let joining = configs.iter().map(|(name, config)| async move {
-            let options = JoinOptions { refresh: true, ..JoinOptions::new(name.clone()) };
-            join(control_plane, config, &options).await.with_context(|| format!("joining {name}"))
-        });
         try_join_all(joining).await?;
+        let mut shapes: BTreeMap<String, MemberShape> = dir.read_state(SHAPES).unwrap_or_default();
+        for Simulated { member, change } in &self.simulated {
+            shapes.extend(change.as_ref().map(|change| (member.name().to_owned(), change.after.clone())));
+        }
+        dir.write_state(SHAPES, &shapes)?;
         match &self.joined {
             Some(joined) => joined.join(control_plane, progress).await,
             None => Ok(()),
@@ -93,7 +128,7 @@ impl Members {
 
     /// Waits for what the controllers find in each member first: what is asked for before goes to those alone that were faster.
     pub(super) async fn looked_at(&self, control_plane: &kube::Client, progress: &Progress) {
-        let simulated = self.simulated.iter().map(|member| member.name().to_owned());
+        let simulated = self.simulated.iter().map(|Simulated { member, .. }| member.name().to_owned());
         let joined = self.joined.iter().flat_map(Joined::names).map(ToString::to_string);
         let looking = simulated.chain(joined).map(|name| async move {
             let clusters: Api<Cluster> = Api::all(control_plane.clone());
@@ -117,7 +152,8 @@ impl Members {
     pub(super) async fn load(&self, load: &Load, progress: &Progress) -> anyhow::Result<()> {
         let count = self.simulated.len();
         anyhow::ensure!(count > 0, "--load fills simulated members, and there are none");
-        let shares = self.simulated.iter().enumerate().map(|(number, member)| (member, load.share(number, count)));
+        let shares = self.simulated.iter().enumerate();
+        let shares = shares.map(|(number, Simulated { member, .. })| (member, load.share(number, count)));
         progress.begin(&format!("{} synthetic pods", load.pods));
         let filling = shares.filter(|(_, share)| share.pods > 0).map(|(member, share)| member.start_load(share));
         let reports = try_join_all(filling).await.context("filling the members")?;
@@ -127,9 +163,37 @@ impl Members {
     }
 
     pub(super) async fn stop(&self) -> anyhow::Result<()> {
-        try_join_all(self.simulated.iter().map(|member| member.stop())).await.context("stopping a member")?;
+        try_join_all(self.simulated.iter().map(|Simulated { member, .. }| member.stop()))
+            .await
+            .context("stopping a member")?;
         Ok(())
     }
+}
+
+/// Registers a simulated member. Its shape is written to the Cluster where it differs from that of the last start, so that
+/// what users changed there stays.
+async fn join_simulated(
+    control_plane: &kube::Client,
+    name: ClusterName,
+    config: kube::Config,
+    change: Option<&ShapeChange>,
+) -> anyhow::Result<()> {
+    let mut options = JoinOptions { refresh: true, ..JoinOptions::new(name.clone()) };
+    let clusters: Api<Cluster> = Api::all(control_plane.clone());
+    let existing = clusters.get_opt(name.as_str()).await.with_context(|| format!("reading Cluster {name}"))?;
+    let change = change.filter(|change| change.is_written(existing.as_ref()));
+    if let Some(MemberShape { provider, region, zones, labels, .. }) = change.map(|change| &change.after) {
+        options.provider = Some(provider.clone());
+        options.region = Some(region.clone());
+        options.zones = zones.clone();
+        options.labels = labels.clone();
+    }
+    join(control_plane, &config, &options).await.with_context(|| format!("joining {name}"))?;
+    if let Some(removed) = change.and_then(ShapeChange::removed) {
+        let patched = clusters.patch(name.as_str(), &PatchParams::default(), &Patch::Merge(removed)).await;
+        patched.with_context(|| format!("writing Cluster {name}"))?;
+    }
+    Ok(())
 }
 
 /// On this machine alone. The port of last time may be taken by now; any other will do, the kubeconfig is written anew.
@@ -140,15 +204,19 @@ pub(super) fn local(port: Option<u16>) -> SocketAddr {
 
 pub(super) async fn start_one(
     name: &ClusterName,
+    shape: Option<&MemberShape>,
     dir: &DataDir,
     listen: SocketAddr,
     conformance: bool,
 ) -> anyhow::Result<Arc<Member>> {
+    let default = MemberConfig::new(name.as_str());
     let config = MemberConfig {
         data: Data::Directory { path: dir.dir(&format!("members/{name}"))?, durability: Durability::Process },
         listen,
         profile: if conformance { MemberProfile::Conformance } else { MemberProfile::Default },
-        ..MemberConfig::new(name.as_str())
+        node_shapes: shape.map(|shape| shape.nodes.clone()),
+        kubernetes_version: shape.map_or(default.kubernetes_version.clone(), |shape| shape.kubernetes_version.clone()),
+        ..default
     };
     Member::start(config).await.with_context(|| format!("starting member {name}"))
 }

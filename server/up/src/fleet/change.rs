@@ -1,0 +1,86 @@
+//! What a member's shape changes of its Cluster.
+
+use crowsnest_api::cluster::Cluster;
+use serde_json::{Map, Value, json};
+
+use super::MemberShape;
+
+/// Shape of a member at the last start and now.
+#[derive(Debug, Clone)]
+pub(crate) struct ShapeChange {
+    /// False for the default shape.
+    pub(crate) is_requested: bool,
+    /// `None`: the data directory records none.
+    pub(crate) before: Option<MemberShape>,
+    pub(crate) after: MemberShape,
+}
+
+impl ShapeChange {
+    /// Whether the Cluster is written. The default shape leaves a Cluster as it is whose place somebody else has set.
+    pub(crate) fn is_written(&self, existing: Option<&Cluster>) -> bool {
+        let placed = |cluster: &Cluster| {
+            let spec = &cluster.spec;
+            !spec.provider.is_empty() || !spec.region.is_empty() || !spec.zones.is_empty()
+        };
+        match &self.before {
+            Some(before) => {
+                let written = |shape: &MemberShape| {
+                    (shape.provider.clone(), shape.region.clone(), shape.zones.clone(), shape.labels.clone())
+                };
+                existing.is_none() || written(before) != written(&self.after)
+            }
+            None => self.is_requested || !existing.is_some_and(placed),
+        }
+    }
+
+    /// Merge patch that removes from the Cluster what only the earlier shape had.
+    pub(crate) fn removed(&self) -> Option<Value> {
+        let before = self.before.as_ref()?;
+        let mut spec = Map::new();
+        let mut remove = |field: &str, is_removed: bool| {
+            if is_removed {
+                spec.insert(field.to_owned(), Value::Null);
+            }
+        };
+        remove("provider", !before.provider.is_empty() && self.after.provider.is_empty());
+        remove("region", !before.region.is_empty() && self.after.region.is_empty());
+        remove("zones", !before.zones.is_empty() && self.after.zones.is_empty());
+        let labels = before.labels.keys().filter(|key| !self.after.labels.contains_key(*key));
+        let labels: Map<String, Value> = labels.map(|key| (key.clone(), Value::Null)).collect();
+        (!spec.is_empty() || !labels.is_empty()).then(|| json!({"metadata": {"labels": labels}, "spec": spec}))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clusters_are_written_when_the_shape_changes() {
+        let default = MemberShape::default_of(0);
+        let other = MemberShape { region: String::new(), ..default.clone() };
+        let change = |is_requested, before: Option<&MemberShape>, after: &MemberShape| ShapeChange {
+            is_requested,
+            before: before.cloned(),
+            after: after.clone(),
+        };
+        let mut placed = Cluster::default();
+        placed.spec.region = "eu".into();
+        let bare = Cluster::default();
+        let cases = [
+            (change(false, None, &default), None, true),
+            (change(false, None, &default), Some(&bare), true),
+            (change(false, None, &default), Some(&placed), false),
+            (change(true, None, &default), Some(&placed), true),
+            (change(true, Some(&default), &default), Some(&placed), false),
+            (change(true, Some(&default), &default), None, true),
+            (change(true, Some(&default), &other), Some(&placed), true),
+        ];
+        for (number, (change, existing, expected)) in cases.into_iter().enumerate() {
+            assert_eq!(change.is_written(existing), expected, "case {number}");
+        }
+        let removed = change(true, Some(&default), &other).removed();
+        assert_eq!(removed, Some(json!({"metadata": {"labels": {}}, "spec": {"region": null}})));
+        assert_eq!(change(true, Some(&default), &default).removed(), None);
+    }
+}

@@ -1,0 +1,74 @@
+//! The text of `--members`: `3`, `east,west`, `east:nodes=2,cpu=8;west:nodes=4`.
+//!
+//! Groups are separated by `;`. A group is a number or names, separated by `,`, and, after a `:`, the settings of each of
+//! them: `KEY=VALUE`, separated by `,`.
+
+use serde_json::Value;
+
+use super::MAX_MEMBERS;
+use super::settings::{MemberSettings, NodeSettings, TaintSettings};
+
+/// Settings of the text, for errors.
+const KEYS: &str = "nodes, region, zones, provider, version, cpu, memory, ephemeral-storage, pods, instance-type, label, taint or an \
+     extended resource such as nvidia.com/gpu";
+
+/// Members, each with whether it has settings.
+pub(super) fn parse(text: &str) -> Result<Vec<(MemberSettings, bool)>, String> {
+    let mut members = Vec::new();
+    for group in text.split(';') {
+        let (names, settings) = match group.split_once(':') {
+            Some((names, settings)) => (names, Some(settings)),
+            None => (group, None),
+        };
+        let shape = settings.map(|settings| parse_settings(names.trim(), settings)).transpose()?;
+        let is_shaped = shape.is_some();
+        let shape = shape.unwrap_or_default();
+        let member = |name: String| (MemberSettings { name, ..shape.clone() }, is_shaped);
+        match names.trim().parse::<usize>() {
+            Ok(count) => members.extend((1..=count.min(MAX_MEMBERS + 1)).map(|n| member(format!("member{n}")))),
+            Err(_) => members.extend(names.split(',').map(|name| member(name.trim().to_owned()))),
+        }
+    }
+    Ok(members)
+}
+
+fn parse_settings(names: &str, text: &str) -> Result<MemberSettings, String> {
+    let mut member = MemberSettings::default();
+    let mut nodes = NodeSettings::default();
+    for setting in text.split(',').map(str::trim) {
+        let (key, value) = setting
+            .split_once('=')
+            .ok_or_else(|| format!("{names}: {setting:?} is not a setting; expected KEY=VALUE with {KEYS}"))?;
+        let text = value.to_owned();
+        let invalid = |expected: &str| format!("{names}: {key}={value}: expected {expected}");
+        match key {
+            "nodes" => nodes.count = Some(value.parse().map_err(|_| invalid("a number"))?),
+            "zone" | "zones" => nodes.zones = value.split('+').map(str::to_owned).collect(),
+            "region" => member.region = Some(text),
+            "provider" => member.provider = Some(text),
+            "version" => member.kubernetes_version = Some(text),
+            "instance-type" => nodes.instance_type = Some(text),
+            "label" => {
+                let (key, value) = value.split_once('=').ok_or_else(|| invalid("label=KEY=VALUE"))?;
+                nodes.labels.insert(key.to_owned(), value.to_owned());
+            }
+            "taint" => nodes.taints.push(taint(value).ok_or_else(|| invalid("taint=KEY[=VALUE]:EFFECT"))?),
+            "cpu" | "memory" | "ephemeral-storage" | "pods" => {
+                nodes.allocatable.insert(key.to_owned(), Value::String(text));
+            }
+            resource if resource.contains('/') => {
+                nodes.allocatable.insert(resource.to_owned(), Value::String(text));
+            }
+            _ => return Err(format!("{names}: unknown setting {key:?}; expected {KEYS}")),
+        }
+    }
+    member.zones = std::mem::take(&mut nodes.zones);
+    member.nodes = Some(vec![nodes]);
+    Ok(member)
+}
+
+fn taint(text: &str) -> Option<TaintSettings> {
+    let (key, effect) = text.split_once(':')?;
+    let (key, value) = key.split_once('=').unwrap_or((key, ""));
+    Some(TaintSettings { key: key.to_owned(), value: value.to_owned(), effect: effect.to_owned() })
+}

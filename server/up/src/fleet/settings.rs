@@ -1,0 +1,57 @@
+//! Settings of simulated members as users write them. The fields are those of the file.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+/// Text by key, as labels have it.
+pub type Labels = BTreeMap<String, String>;
+
+/// One member.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct MemberSettings {
+    pub name: String,
+    /// Such as `v1.35.4` or `1.35`.
+    pub kubernetes_version: Option<String>,
+    /// `spec.provider` of the Cluster.
+    pub provider: Option<String>,
+    /// `spec.region` of the Cluster, and the region of the nodes.
+    pub region: Option<String>,
+    /// `spec.zones` of the Cluster, and the zones of nodes that name none.
+    #[serde(default)]
+    pub zones: Vec<String>,
+    /// Labels of the Cluster.
+    #[serde(default)]
+    pub labels: Labels,
+    /// `None`: three small nodes.
+    pub nodes: Option<Vec<NodeSettings>>,
+}
+
+/// Nodes that are alike.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct NodeSettings {
+    pub count: Option<usize>,
+    pub instance_type: Option<String>,
+    /// Zones that the nodes take in turn.
+    #[serde(default)]
+    pub zones: Vec<String>,
+    #[serde(default)]
+    pub labels: Labels,
+    #[serde(default)]
+    pub taints: Vec<TaintSettings>,
+    /// Quantities by resource; text or numbers.
+    #[serde(default)]
+    pub allocatable: BTreeMap<String, Value>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TaintSettings {
+    pub key: String,
+    #[serde(default)]
+    pub value: String,
+    pub effect: String,
+}

@@ -1,0 +1,229 @@
+//! Shapes of simulated members: settings that were checked, with defaults for what they leave out.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crowsnest_apimachinery::field::FieldError;
+use crowsnest_apimachinery::names::format;
+use crowsnest_apimachinery::quantity::Quantity;
+use crowsnest_apimachinery::taints::{NO_EXECUTE, NO_SCHEDULE};
+use crowsnest_sim::member::shape::{KUBERNETES_VERSION, NodeShape, REGION, ZONE};
+use k8s_openapi::api::core::v1::Taint;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::settings::{Labels, MemberSettings, NodeSettings, TaintSettings};
+
+/// `spec.provider` of members whose settings name none; scheme of their nodes' `providerID`.
+const PROVIDER: &str = "sim";
+/// Members that say nothing of their place are put into so many regions in turn.
+const REGIONS: usize = 3;
+/// Zones of a region whose settings name none.
+const ZONES: [char; 3] = ['a', 'b', 'c'];
+/// Largest number of nodes of one member.
+const MAX_NODES: usize = 1_000;
+const EFFECTS: [&str; 3] = [NO_SCHEDULE, "PreferNoSchedule", NO_EXECUTE];
+
+/// Everything that `up` sets of a simulated member.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MemberShape {
+    pub kubernetes_version: String,
+    /// `spec.provider` of the Cluster.
+    pub provider: String,
+    /// `spec.region` of the Cluster.
+    pub region: String,
+    /// `spec.zones` of the Cluster.
+    pub zones: Vec<String>,
+    /// Labels of the Cluster.
+    pub labels: Labels,
+    pub nodes: Vec<NodeShape>,
+}
+
+impl MemberShape {
+    /// Shape of the `index`-th member of a fleet if nothing is said of it.
+    pub fn default_of(index: usize) -> Self {
+        let region = default_region(index);
+        let zones = zones_of(&region);
+        Self {
+            kubernetes_version: KUBERNETES_VERSION.to_owned(),
+            provider: PROVIDER.to_owned(),
+            nodes: vec![NodeShape { region: region.clone(), zones: zones.clone(), ..NodeShape::default() }],
+            region,
+            zones,
+            labels: Labels::new(),
+        }
+    }
+}
+
+fn default_region(index: usize) -> String {
+    format!("region-{}", index % REGIONS + 1)
+}
+
+fn zones_of(region: &str) -> Vec<String> {
+    ZONES.iter().map(|zone| format!("{region}-{zone}")).collect()
+}
+
+/// Checks the settings of the `index`-th member. `path` is the path of its fields in errors.
+pub(super) fn resolve(settings: MemberSettings, index: usize, path: &str) -> Result<MemberShape, Vec<FieldError>> {
+    let mut check = Check::default();
+    let pools = settings.nodes.unwrap_or_else(|| vec![NodeSettings::default()]);
+    check.zones(&format!("{path}.zones"), &settings.zones);
+    let names_zones = !settings.zones.is_empty() || pools.iter().any(|pool| !pool.zones.is_empty());
+    let region = settings.region.unwrap_or_else(|| if names_zones { String::new() } else { default_region(index) });
+    let own_zones = if names_zones || region.is_empty() { settings.zones } else { zones_of(&region) };
+    let provider = settings.provider.unwrap_or_else(|| PROVIDER.to_owned());
+    check.value(&format!("{path}.provider"), &provider);
+    check.value(&format!("{path}.region"), &region);
+    check.labels(&format!("{path}.labels"), &settings.labels, &[]);
+    let version = settings.kubernetes_version.as_deref().unwrap_or(KUBERNETES_VERSION);
+    let kubernetes_version = check.version(&format!("{path}.kubernetesVersion"), version);
+
+    let mut nodes = Vec::new();
+    for (number, pool) in pools.into_iter().enumerate() {
+        nodes.push(check.pool(&format!("{path}.nodes[{number}]"), pool, &own_zones, &region));
+    }
+    if nodes.iter().map(|shape| shape.count).fold(0, usize::saturating_add) > MAX_NODES {
+        check.0.push(FieldError::forbidden(format!("{path}.nodes"), format!("a member has at most {MAX_NODES} nodes")));
+    }
+    let mut zones = own_zones;
+    for zone in nodes.iter().flat_map(|shape| &shape.zones) {
+        if !zones.contains(zone) {
+            zones.push(zone.clone());
+        }
+    }
+    if !check.0.is_empty() {
+        return Err(check.0);
+    }
+    Ok(MemberShape { kubernetes_version, provider, region, zones, labels: settings.labels, nodes })
+}
+
+/// Errors found so far.
+#[derive(Default)]
+struct Check(Vec<FieldError>);
+
+impl Check {
+    fn problems(&mut self, path: &str, value: &str, problems: Vec<String>) {
+        self.0.extend(problems.into_iter().map(|problem| FieldError::invalid(path, value, problem)));
+    }
+
+    fn value(&mut self, path: &str, value: &str) {
+        self.problems(path, value, format::label_value(value));
+    }
+
+    fn zones(&mut self, path: &str, zones: &[String]) {
+        let mut seen = BTreeSet::new();
+        for (index, zone) in zones.iter().enumerate() {
+            let path = format!("{path}[{index}]");
+            self.value(&path, zone);
+            if zone.is_empty() {
+                self.0.push(FieldError::required(path, "a zone has a name"));
+            } else if !seen.insert(zone) {
+                self.0.push(FieldError::duplicate(path, zone));
+            }
+        }
+    }
+
+    fn labels(&mut self, path: &str, labels: &Labels, derived: &[(&str, &str)]) {
+        for (key, value) in labels {
+            let path = format!("{path}[{key}]");
+            self.problems(&path, key, format::qualified_name(key));
+            self.value(&path, value);
+            if let Some((_, from)) = derived.iter().find(|(label, _)| label == key) {
+                self.0.push(FieldError::forbidden(path, format!("the label is set from {from}")));
+            }
+        }
+    }
+
+    /// The version in its full form, `v1.35.4`.
+    fn version(&mut self, path: &str, text: &str) -> String {
+        let numbers: Vec<Option<u32>> =
+            text.strip_prefix('v').unwrap_or(text).split('.').map(|part| part.parse().ok()).collect();
+        match numbers.as_slice() {
+            [Some(1), Some(minor)] => format!("v1.{minor}.0"),
+            [Some(1), Some(minor), Some(patch)] => format!("v1.{minor}.{patch}"),
+            _ => {
+                self.0.push(FieldError::invalid(path, text, "must be a Kubernetes version such as v1.35.4 or 1.35"));
+                String::new()
+            }
+        }
+    }
+
+    fn pool(&mut self, path: &str, pool: NodeSettings, zones: &[String], region: &str) -> NodeShape {
+        let derived = [
+            ("kubernetes.io/hostname", "the name of the node"),
+            ("node.kubernetes.io/instance-type", "instanceType"),
+            (ZONE, "zones"),
+            (REGION, "region"),
+        ];
+        let default = NodeShape::default();
+        self.labels(&format!("{path}.labels"), &pool.labels, &derived);
+        self.zones(&format!("{path}.zones"), &pool.zones);
+        let instance_type = pool.instance_type.unwrap_or(default.instance_type);
+        self.value(&format!("{path}.instanceType"), &instance_type);
+        let mut allocatable = default.allocatable;
+        allocatable.extend(self.amounts(&format!("{path}.allocatable"), pool.allocatable));
+        NodeShape {
+            count: pool.count.unwrap_or(default.count),
+            allocatable,
+            instance_type,
+            region: region.to_owned(),
+            zones: if pool.zones.is_empty() { zones.to_vec() } else { pool.zones },
+            labels: pool.labels,
+            taints: self.taints(&format!("{path}.taints"), pool.taints),
+        }
+    }
+
+    fn taints(&mut self, path: &str, taints: Vec<TaintSettings>) -> Vec<Taint> {
+        let mut seen = BTreeSet::new();
+        for (index, taint) in taints.iter().enumerate() {
+            let path = format!("{path}[{index}]");
+            self.problems(&format!("{path}.key"), &taint.key, format::qualified_name(&taint.key));
+            self.value(&format!("{path}.value"), &taint.value);
+            if !EFFECTS.contains(&taint.effect.as_str()) {
+                self.0.push(FieldError::not_supported(format!("{path}.effect"), &taint.effect, &EFFECTS));
+            }
+            if !seen.insert((taint.key.clone(), taint.effect.clone())) {
+                self.0.push(FieldError::duplicate(path, &format!("{}:{}", taint.key, taint.effect)));
+            }
+        }
+        let taint = |TaintSettings { key, value, effect }| Taint {
+            key,
+            value: Some(value).filter(|value| !value.is_empty()),
+            effect,
+            time_added: None,
+        };
+        taints.into_iter().map(taint).collect()
+    }
+
+    /// Quantities as text.
+    fn amounts(&mut self, path: &str, amounts: BTreeMap<String, Value>) -> BTreeMap<String, String> {
+        let mut read = BTreeMap::new();
+        for (name, value) in amounts {
+            let path = format!("{path}[{name}]");
+            let is_native = ["cpu", "memory", "ephemeral-storage", "pods"].contains(&name.as_str());
+            let is_extended = name.contains('/') && format::qualified_name(&name).is_empty();
+            if !is_native && !is_extended && !name.starts_with("hugepages-") {
+                let known = "must be cpu, memory, ephemeral-storage, pods, hugepages-SIZE or an extended resource such as nvidia.com/gpu";
+                self.0.push(FieldError::invalid(path, &name, known));
+                continue;
+            }
+            let text = match &value {
+                Value::String(text) => text.clone(),
+                other => other.to_string(),
+            };
+            // Pods and extended resources are counted in whole units.
+            let is_counted = name == "pods" || is_extended;
+            let problem = match Quantity::parse(&text) {
+                Ok(quantity) if quantity.sign() < 0 => "must not be negative",
+                Ok(quantity) if is_counted && quantity.milli_value() % 1_000 != 0 => "must be an integer",
+                Ok(_) => {
+                    read.insert(name, text);
+                    continue;
+                }
+                Err(_) => "must be a quantity such as 8, 500m or 16Gi",
+            };
+            self.0.push(FieldError::invalid(path, &value, problem));
+        }
+        read
+    }
+}
