@@ -14,6 +14,7 @@ mod conditions;
 mod error;
 mod every;
 mod fleetwide;
+mod impersonation;
 mod items;
 mod joined;
 pub mod logs;

@@ -20,7 +20,7 @@ use tracing::{Instrument, Span};
 
 use crate::breaker::{Breaker, Refused};
 use crate::native::Native;
-use crate::{Body, Caller, Error};
+use crate::{Body, Caller, Error, impersonation};
 
 /// Idle connections kept to one member, and for how long.
 const IDLE_CONNECTIONS: usize = 32;
@@ -137,7 +137,11 @@ impl Transport {
             http::StatusCode::SWITCHING_PROTOCOLS => return Err(Error::UnrequestedUpgrade(cluster.clone())),
             _ => remove_hop_by_hop(response.headers_mut()),
         }
-        Ok(response.map(|body| body.map_err(Into::into).boxed_unsync()))
+        let response = response.map(|body| body.map_err(Into::into).boxed_unsync());
+        if !impersonation::is_refusal(&response) {
+            return Ok(response);
+        }
+        impersonation::explained(cluster.clone(), caller.name.clone(), response).await
     }
 }
 

@@ -93,8 +93,11 @@ pub(crate) fn failure(cluster: Option<&str>, error: &kube::Error) -> String {
 fn next(cluster: Option<&str>, status: &Status) -> Option<String> {
     match (status.code, cluster) {
         (401, _) => Some("--kubeconfig or --context names who else you are".to_owned()),
+        // The message has the command already.
+        (403, _) if status.message.contains("kubectl create clusterrolebinding") => None,
         (403, _) if is_of_a_cluster(status) => Some(
-            "who may ask members, and how, is told in docs/RIGHTS.md; `kubectl auth can-i --list` tells what you may"
+            "the ClusterRole `cluster-proxy-admin` of the control plane gives this right: docs/RIGHTS.md; \
+             `kubectl auth can-i --list` tells what you may"
                 .to_owned(),
         ),
         (403, None) => Some("`kubectl auth can-i --list` tells what you may".to_owned()),
@@ -153,7 +156,12 @@ mod tests {
     #[case::nobody_of_members(
         status(403, "clusters \"m1\" is forbidden", "clusters"),
         Some("m1"),
-        "clusters \"m1\" is forbidden; who may ask members, and how, is told in docs/RIGHTS.md; `kubectl auth can-i --list` tells what you may"
+        "clusters \"m1\" is forbidden; the ClusterRole `cluster-proxy-admin` of the control plane gives this right: docs/RIGHTS.md; `kubectl auth can-i --list` tells what you may"
+    )]
+    #[case::nobody_by_impersonation(
+        status(403, "clusters \"m1\" is forbidden; grant it: `kubectl create clusterrolebinding x`", "clusters"),
+        Some("m1"),
+        "clusters \"m1\" is forbidden; grant it: `kubectl create clusterrolebinding x`"
     )]
     #[case::nobody(
         status(401, "Unauthorized", ""),

@@ -1,0 +1,193 @@
+//! Refusals of members to let us act as a caller.
+//!
+//! A member lets our account impersonate the users, groups and service accounts that roles of the control plane let use
+//! `clusters/proxy` of it; the unified auth controller writes them there. Where a member refuses, the right is missing in the control
+//! plane, but the member's message names only our account.
+
+use bytes::Bytes;
+use crowsnest_apimachinery::names::ClusterName;
+use http::{Response, StatusCode, header};
+use http_body_util::BodyExt;
+use serde::Deserialize;
+
+use crate::{Body, Error, full};
+
+/// Longest answer that is read, in bytes. A refusal is shorter.
+const MAX_LENGTH: usize = 16 * 1024;
+
+/// Role of the control plane that `crowsnest install` makes, as Karmada does.
+const ROLE: &str = "cluster-proxy-admin";
+
+/// Returns a member's answer to a caller, or one that says what is missing in the control plane.
+pub(crate) async fn explained(
+    cluster: ClusterName,
+    caller: String,
+    response: Response<Body>,
+) -> Result<Response<Body>, Error> {
+    let (parts, body) = response.into_parts();
+    // Its length was stated, and is short.
+    let bytes: Bytes = match body.collect().await {
+        Ok(read) => read.to_bytes(),
+        Err(error) => return Err(Error::Unreachable { cluster, reason: error.to_string() }),
+    };
+    match refused_subject(&bytes, &caller) {
+        Some(subject) => Ok(Error::NotImpersonated { cluster, subject }.into_response()),
+        None => Ok(Response::from_parts(parts, full(bytes))),
+    }
+}
+
+/// True for an answer that has to be read to know who refuses.
+pub(crate) fn is_refusal<B>(response: &Response<B>) -> bool {
+    let text = |name: header::HeaderName| {
+        response.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+    };
+    let length = text(header::CONTENT_LENGTH).parse::<usize>();
+    let is_plain = response.headers().get(header::CONTENT_ENCODING).is_none();
+    response.status() == StatusCode::FORBIDDEN
+        && text(header::CONTENT_TYPE).starts_with("application/json")
+        && is_plain
+        && length.is_ok_and(|length| length <= MAX_LENGTH)
+}
+
+/// A user, group or service account that a member does not let us impersonate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Subject {
+    User(String),
+    Group(String),
+    /// Namespace and name.
+    ServiceAccount(String, String),
+}
+
+impl Subject {
+    /// Command that gives the subject the right to use the proxies of all clusters.
+    pub fn grant(&self) -> String {
+        let (name, flag, subject) = match self {
+            Self::User(name) => (name.clone(), "user", name.clone()),
+            Self::Group(name) => (name.clone(), "group", name.clone()),
+            Self::ServiceAccount(namespace, name) => {
+                (format!("{namespace}-{name}"), "serviceaccount", format!("{namespace}:{name}"))
+            }
+        };
+        let binding: String =
+            name.chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' || c == '.' { c } else { '-' }).collect();
+        let binding = binding.to_ascii_lowercase();
+        format!(
+            "kubectl create clusterrolebinding {ROLE}-{} --clusterrole={ROLE} --{flag}={}",
+            quoted(&binding),
+            quoted(&subject)
+        )
+    }
+}
+
+impl std::fmt::Display for Subject {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::User(name) => write!(formatter, "User {name:?}"),
+            Self::Group(name) => write!(formatter, "Group {name:?}"),
+            Self::ServiceAccount(namespace, name) => write!(formatter, "ServiceAccount \"{namespace}/{name}\""),
+        }
+    }
+}
+
+/// A word for a POSIX shell.
+fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.:/@".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+/// The caller, or its group, that a `Status` says our account must not impersonate.
+fn refused_subject(status: &[u8], caller: &str) -> Option<Subject> {
+    #[derive(Deserialize)]
+    struct Status {
+        message: String,
+        details: Details,
+    }
+    #[derive(Deserialize)]
+    struct Details {
+        name: String,
+    }
+    let status: Status = serde_json::from_slice(status).ok()?;
+    let (_, rest) = status.message.split_once(" cannot impersonate resource \"")?;
+    let (resource, _) = rest.split_once('"')?;
+    let account = caller.strip_prefix("system:serviceaccount:").and_then(|account| account.split_once(':'));
+    match (resource, account) {
+        ("users", _) if status.details.name == caller => Some(Subject::User(status.details.name)),
+        ("serviceaccounts", Some((namespace, name))) if status.details.name == name => {
+            Some(Subject::ServiceAccount(namespace.to_owned(), name.to_owned()))
+        }
+        ("groups", _) => Some(Subject::Group(status.details.name)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const ACCOUNT: &str = "system:serviceaccount:karmada-cluster:karmada-impersonator";
+
+    fn refusal(resource: &str, name: &str) -> Vec<u8> {
+        let message = format!(
+            "{resource} \"{name}\" is forbidden: User \"{ACCOUNT}\" cannot impersonate resource \"{resource}\" in API group \"\" at the cluster scope"
+        );
+        let details = json!({"name": name, "kind": resource});
+        json!({"kind": "Status", "message": message, "details": details, "code": 403}).to_string().into_bytes()
+    }
+
+    #[rstest::rstest]
+    #[case::user(
+        "users",
+        "admin",
+        "admin",
+        "User \"admin\"",
+        "cluster-proxy-admin-admin --clusterrole=cluster-proxy-admin --user=admin"
+    )]
+    #[case::mail(
+        "users",
+        "Ann Lee@x.io",
+        "Ann Lee@x.io",
+        "User \"Ann Lee@x.io\"",
+        "cluster-proxy-admin-ann-lee-x.io --clusterrole=cluster-proxy-admin --user='Ann Lee@x.io'"
+    )]
+    #[case::group(
+        "groups",
+        "dev",
+        "ann",
+        "Group \"dev\"",
+        "cluster-proxy-admin-dev --clusterrole=cluster-proxy-admin --group=dev"
+    )]
+    #[case::account(
+        "serviceaccounts",
+        "bot",
+        "system:serviceaccount:ci:bot",
+        "ServiceAccount \"ci/bot\"",
+        "cluster-proxy-admin-ci-bot --clusterrole=cluster-proxy-admin --serviceaccount=ci:bot"
+    )]
+    fn refusals_name_the_missing_right(
+        #[case] resource: &str,
+        #[case] name: &str,
+        #[case] caller: &str,
+        #[case] shown: &str,
+        #[case] grant: &str,
+    ) {
+        let subject = refused_subject(&refusal(resource, name), caller).unwrap();
+        assert_eq!(
+            (subject.to_string().as_str(), subject.grant()),
+            (shown, format!("kubectl create clusterrolebinding {grant}"))
+        );
+    }
+
+    #[rstest::rstest]
+    #[case::of_somebody_else(refusal("users", "eve"), "ann")]
+    #[case::of_pods(json!({"message": "pods is forbidden: User \"ann\" cannot list resource \"pods\"", "details": {"name": ""}}).to_string().into_bytes(), "ann")]
+    #[case::not_json(b"forbidden".to_vec(), "ann")]
+    fn other_refusals_are_the_members(#[case] body: Vec<u8>, #[case] caller: &str) {
+        assert_eq!(refused_subject(&body, caller), None);
+    }
+}
