@@ -56,14 +56,17 @@ fn secret(name: &str) -> Value {
     json!({"namespace": "karmada-cluster", "name": name})
 }
 
-fn cluster(group: &str, name: &str, spec: Value) -> String {
+fn cluster((group, kind): (&str, &str), name: &str, spec: Value) -> String {
     let metadata = json!({"name": name});
-    json!({"apiVersion": format!("{group}/v1alpha1"), "kind": "Cluster", "metadata": metadata, "spec": spec})
-        .to_string()
+    json!({"apiVersion": format!("{group}/v1alpha1"), "kind": kind, "metadata": metadata, "spec": spec}).to_string()
 }
 
 fn karmada(name: &str, spec: Value) -> String {
-    cluster("cluster.karmada.io", name, spec)
+    cluster(("cluster.karmada.io", "Cluster"), name, spec)
+}
+
+fn stored(name: &str, spec: Value) -> String {
+    cluster(("storage.crowsnest.io", "StoredCluster"), name, spec)
 }
 
 /// A user with all rights on clusters and none on Secrets.
@@ -140,8 +143,8 @@ fn writes_of_the_internal_group(kubectl: &Kubectl, recorder: &Recorder) -> Resul
     let eve = kubectl.with(&["--as", "eve"]);
     let evil = recorder.url("https");
     let spec = json!({"syncMode": "Push", "apiEndpoint": evil, "secretRef": secret("member1")});
-    eve.says(&["create", "-f", "-"], &cluster("storage.crowsnest.io", "trap", spec), 1, NOT_THEIRS)?;
-    let (what, patch) = ("clusters.storage.crowsnest.io", json!({"spec": {"apiEndpoint": evil}}).to_string());
+    eve.says(&["create", "-f", "-"], &stored("trap", spec), 1, NOT_THEIRS)?;
+    let (what, patch) = ("storedclusters.storage.crowsnest.io", json!({"spec": {"apiEndpoint": evil}}).to_string());
     eve.says(&["patch", what, "member1", "--type", "merge", "-p", &patch], "", 1, NOT_THEIRS).map(drop)
 }
 
@@ -240,7 +243,7 @@ fn nobody_sends_over_http(kubectl: &Kubectl, recorder: &Recorder) -> Result<()> 
     let spec = json!({"syncMode": "Push", "apiEndpoint": recorder.url("http"), "secretRef": secret("member1")});
     let refused = "spec.apiEndpoint: Invalid value";
     kubectl.says(&["create", "-f", "-"], &karmada("plain", spec.clone()), 1, refused)?;
-    kubectl.says(&["create", "-f", "-"], &cluster("storage.crowsnest.io", "plain", spec), 1, refused).map(drop)
+    kubectl.says(&["create", "-f", "-"], &stored("plain", spec), 1, refused).map(drop)
 }
 
 /// Shows that the recorder would have recorded a token.

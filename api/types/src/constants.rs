@@ -63,7 +63,7 @@ pub mod annotation {
     pub const IMPERSONATES_WHOLE: &str = "whole";
     /// Ours, on Clusters that were joined with less than all rights: which. Rights to impersonate were given then, for good.
     pub const RIGHTS: &str = "join.crowsnest.io/rights";
-    /// Ours, on Clusters and ResourceRegistries that came from Karmada in place: the UID they had there, and are served with, so
+    /// Ours, on stored objects that were copied from elsewhere, as from Karmada in place: the UID they had there, and are served with, so
     /// that what they own stays theirs.
     pub const MIGRATED_UID: &str = "migrate.crowsnest.io/uid";
     /// Ours, beside it: when they were created there.
@@ -71,6 +71,12 @@ pub mod annotation {
     /// Ours, on Clusters that came from Karmada in place: their members get nothing that Karmada did not give them.
     pub const MIGRATED_FROM: &str = "migrate.crowsnest.io/from";
     pub const MIGRATED_FROM_KARMADA: &str = "karmada";
+    /// Ours, on stored objects whose copy under the name of this version has not been verified.
+    pub const MIGRATION_UNVERIFIED: &str = "migrate.crowsnest.io/unverified";
+    /// Ours, on definitions of stored objects whose copies have all been verified.
+    pub const MIGRATION_VERIFIED: &str = "migrate.crowsnest.io/verified";
+    /// Ours, on Leases of controllers: the holder that reads stored objects under the names of this version.
+    pub const READS_STORED_KINDS: &str = "storage.crowsnest.io/reader";
     /// Ours, on Clusters: `true` lets one count as not ready although its fleet is doubted.
     pub const CONFIRMED_DOWN: &str = "failover.crowsnest.io/confirmed-down";
     /// Ours, on ResourceRegistries: the Secret (`NAMESPACE/NAME`) whose `ca.crt` holds the authorities that sign the certificates

@@ -185,6 +185,8 @@ pub async fn install(client: &kube::Client, wish: &Wish, wait: bool, out: &mut i
             delete(client, manifest).await?;
         }
     }
+    // Before webhooks are registered for the kinds that objects are copied to.
+    super::renamed::copy(client, out).await?;
     super::apply_all(client, &manifests).await?;
     // Ours are described by the kinds that keep them, so those have to be served first.
     let groups = super::groups(client, wish.record.metrics_adapter).await?;
@@ -196,7 +198,7 @@ pub async fn install(client: &kube::Client, wish: &Wish, wait: bool, out: &mut i
     if wait {
         super::aggregation_available(client, &groups).await?;
     }
-    Ok(())
+    super::renamed::remove_unread(client, out).await
 }
 
 /// Takes all clusters out, and what is ours out of them; each is told in a line.
@@ -255,6 +257,9 @@ pub async fn uninstall(
         roles.filter(|role| role["metadata"]["name"].as_str().is_some_and(|name| name.starts_with("crowsnest:"))),
     );
     gone.push(object("v1", "Secret", SYSTEM_NAMESPACE, serving::SECRET));
+    if members.is_some() {
+        gone.extend(super::renamed::leftovers(client).await?);
+    }
     // The last: until then it can be tried again.
     gone.push(record.manifest());
     for manifest in &gone {
@@ -264,7 +269,9 @@ pub async fn uninstall(
         writeln!(out, "{} {}", told(manifest), if dry_run { "would be deleted" } else { "deleted" })?;
     }
     match members {
-        Some(_) => writeln!(out, "definitions and policies stay as they are")?,
+        Some(_) => {
+            writeln!(out, "definitions and policies stay as they are, but for internal definitions without objects")?
+        }
         None => writeln!(out, "definitions, clusters, policies and everything in members stay as they are")?,
     }
     Ok(())

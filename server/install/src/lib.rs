@@ -7,6 +7,7 @@ pub mod credentials;
 pub mod doctor;
 pub mod installation;
 pub mod migrate;
+pub mod renamed;
 pub mod serving;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -168,7 +169,9 @@ pub fn path_of(manifest: &Value) -> Result<String, InstallError> {
         None => String::new(),
     };
     // Every kind installed here has a regular plural.
-    Ok(format!("{root}{namespace}/{}s/{name}", kind.to_ascii_lowercase()))
+    let singular = kind.to_ascii_lowercase();
+    let plural = singular.strip_suffix('y').map_or_else(|| format!("{singular}s"), |stem| format!("{stem}ies"));
+    Ok(format!("{root}{namespace}/{plural}/{name}"))
 }
 
 /// Namespaces and cluster roles that Karmada's tools expect.

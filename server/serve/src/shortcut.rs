@@ -44,8 +44,7 @@ mod tests {
     fn echo() -> kube::Client {
         let service = tower::service_fn(|request: Request<KubeBody>| async move {
             let path = request.uri().path().to_owned();
-            let object =
-                json!({"apiVersion": "storage.crowsnest.io/v1alpha1", "kind": "Cluster", "metadata": {"name": path}});
+            let object = json!({"apiVersion": "storage.crowsnest.io/v1alpha1", "kind": "StoredCluster", "metadata": {"name": path}});
             let body = KubeBody::from(object.to_string().into_bytes());
             let answer = Response::builder().header("content-type", "application/json").body(body);
             answer.map_err(kube::Error::HttpError)
@@ -54,10 +53,10 @@ mod tests {
     }
 
     #[rstest]
-    #[case("/apis/cluster.karmada.io/v1alpha1/clusters/m1", "/apis/storage.crowsnest.io/v1alpha1/clusters/m1")]
+    #[case("/apis/cluster.karmada.io/v1alpha1/clusters/m1", "/apis/storage.crowsnest.io/v1alpha1/storedclusters/m1")]
     #[case(
         "/apis/search.karmada.io/v1alpha1/resourceregistries/r",
-        "/apis/storage.crowsnest.io/v1alpha1/resourceregistries/r"
+        "/apis/storage.crowsnest.io/v1alpha1/storedresourceregistries/r"
     )]
     #[case("/api/v1/namespaces/a", "/api/v1/namespaces/a")]
     #[case(

@@ -161,11 +161,19 @@ impl ControlPlane {
         servers.keep("aggregated APIs", serving::serve(listener, Some(tls), aggregated, stopping.clone()));
 
         let ca = self.server.authority().certificate().to_owned();
+        // Before webhooks are registered for the kinds that objects are copied to.
+        let mut report = Vec::new();
+        crowsnest_install::renamed::copy(&client, &mut report).await?;
         let mut manifests: Vec<Value> = crowsnest_install::foundations();
         manifests.extend(crowsnest_install::agents::cluster_info(&self.url, &ca));
         manifests.extend(crowsnest_install::definitions(&hooks, &ca));
         manifests.extend(crowsnest_install::admission(&hooks, &ca));
         crowsnest_install::apply_all(&client, &manifests).await?;
+        // The lock of the data directory keeps out every other process, so nothing reads the old definitions.
+        crowsnest_install::renamed::remove(&client, &mut report).await?;
+        for line in String::from_utf8_lossy(&report).lines() {
+            tracing::info!("{line}");
+        }
         // Ours are described by the kinds that keep them, so those have to be served first.
         let groups = crowsnest_install::groups(&client, metrics_adapter).await?;
         let aggregation = crowsnest_install::aggregation(&Endpoints { host: "localhost".into(), port, ca }, &groups);

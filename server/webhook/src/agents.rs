@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use super::{allow, refuse, user_of};
 use crowsnest_aggregated::stored::read_stored;
+use crowsnest_api::storage::CLUSTERS;
 use crowsnest_process::reply::json as reply;
 
 pub(super) async fn review(control_plane: &kube::Client, request: &Value) -> Result<Response, ApiError> {
@@ -34,7 +35,7 @@ pub(super) async fn review(control_plane: &kube::Client, request: &Value) -> Res
 /// The Cluster of this name, if it is registered.
 async fn registered(control_plane: &kube::Client, name: &str) -> Result<Option<Cluster>, kube::Error> {
     let Ok(name) = ClusterName::parse(name) else { return Ok(None) };
-    match read_stored(control_plane, &format!("/clusters/{name}")).await {
+    match read_stored(control_plane, &CLUSTERS, &format!("/clusters/{name}")).await {
         Ok(cluster) => Ok(Cluster::deserialize(&cluster).ok()),
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
         Err(error) => Err(error),

@@ -2,7 +2,7 @@
 //! Clusters and ResourceRegistries, with error messages for the public groups.
 
 use crowsnest_admission::destination::{self, Before};
-use crowsnest_admission::stored::SERVED_KINDS;
+use crowsnest_admission::stored::ADMITTED_KINDS;
 use crowsnest_admission::{backend_store, cluster, keep_unknown, registry};
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::search::ResourceRegistry;
@@ -121,8 +121,9 @@ fn invalid(resource: &str, name: &Option<String>, errors: Vec<FieldError>) -> Re
     if errors.is_empty() {
         return Ok(());
     }
-    let (_, group, kind) = SERVED_KINDS.iter().find(|(r, _, _)| *r == resource).copied().unwrap_or(SERVED_KINDS[0]);
-    Err(ApiError::invalid(group, kind, name.as_deref().unwrap_or_default(), errors))
+    let [default, _] = ADMITTED_KINDS;
+    let of = ADMITTED_KINDS.into_iter().find(|kind| kind.plural == resource).unwrap_or(default);
+    Err(ApiError::invalid(of.group, of.kind, name.as_deref().unwrap_or_default(), errors))
 }
 
 #[cfg(test)]
@@ -136,7 +137,7 @@ mod tests {
 
     fn registry(spec: Value) -> Value {
         let object = json!({
-            "apiVersion": "storage.crowsnest.io/v1alpha1", "kind": "ResourceRegistry", "metadata": {"name": "r"}, "spec": spec,
+            "apiVersion": "storage.crowsnest.io/v1alpha1", "kind": "StoredResourceRegistry", "metadata": {"name": "r"}, "spec": spec,
         });
         review(
             "resourceregistries",
@@ -167,7 +168,7 @@ mod tests {
     #[case::new(json!(null), true)]
     #[case::taken_away(json!({"spec": {"syncMode": "Push", "resourceModels": [{"grade": 0, "ranges": []}]}}), false)]
     fn models_are_made_up_for_new_clusters(#[case] before: Value, #[case] expected: bool) {
-        let object = json!({"apiVersion": "storage.crowsnest.io/v1alpha1", "kind": "Cluster", "spec": {"syncMode": "Push"},
+        let object = json!({"apiVersion": "storage.crowsnest.io/v1alpha1", "kind": "StoredCluster", "spec": {"syncMode": "Push"},
             "metadata": {"name": "m1"}});
         let request = json!({"request": {"uid": "u", "object": object, "oldObject": before}});
         let response = &review("clusters", &request, MODELLED, jiff::Timestamp::UNIX_EPOCH)["response"];
@@ -179,7 +180,7 @@ mod tests {
     /// A field of a later version's Clusters is not taken away.
     #[test]
     fn what_is_not_known_stays() {
-        let object = json!({"apiVersion": "storage.crowsnest.io/v1alpha1", "kind": "Cluster", "metadata": {"name": "m1"},
+        let object = json!({"apiVersion": "storage.crowsnest.io/v1alpha1", "kind": "StoredCluster", "metadata": {"name": "m1"},
             "spec": {"syncMode": "Push", "zone": "a", "mood": "calm"}});
         let request = json!({"request": {"uid": "u", "object": object}});
         let response = &review("clusters", &request, PLAIN, jiff::Timestamp::UNIX_EPOCH)["response"];
@@ -201,7 +202,7 @@ mod tests {
     ) {
         let cluster = |exec: Value| {
             let annotations = if exec.is_null() { json!({}) } else { json!({"proxy.crowsnest.io/exec": exec}) };
-            json!({"apiVersion": "storage.crowsnest.io/v1alpha1", "kind": "Cluster", "spec": {"syncMode": "Push"},
+            json!({"apiVersion": "storage.crowsnest.io/v1alpha1", "kind": "StoredCluster", "spec": {"syncMode": "Push"},
                    "metadata": {"name": "m1", "annotations": annotations}})
         };
         let request = json!({"request": {"uid": "u", "object": cluster(now), "oldObject": cluster(before)}});

@@ -51,7 +51,7 @@ fn karmadas_clusters_come_and_go_back() -> Result<()> {
     let client = runtime.block_on(client(cp))?;
     runtime.block_on(karmada(&client))?;
     let theirs = objects(&client, "cluster.karmada.io", "v1alpha1", "Cluster", None);
-    let ours = objects(&client, "storage.crowsnest.io", "v1alpha1", "Cluster", None);
+    let ours = objects(&client, "storage.crowsnest.io", "v1alpha1", "StoredCluster", None);
     let cluster = object(json!({
         "apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster",
         "metadata": {"name": "m1", "labels": {"tier": "gold"}, "finalizers": ["karmada.io/cluster-controller"]},

@@ -133,10 +133,10 @@ fn others() -> Vec<Definition> {
 
 fn internals() -> Vec<Definition> {
     vec![
-        Definition::of(Version::of::<storage::Cluster>().requires(&["spec"]).status()).uncategorised(),
+        Definition::of(Version::of::<storage::StoredCluster>().requires(&["spec"]).status()).uncategorised(),
         // Karmada's server says what a registry needs, and takes it without.
-        Definition::of(Version::of::<storage::ResourceRegistry>().lenient().status()).uncategorised(),
-        Definition::of(Version::of::<storage::SavedSearch>().requires(&["spec"])).uncategorised(),
+        Definition::of(Version::of::<storage::StoredResourceRegistry>().lenient().status()).uncategorised(),
+        Definition::of(Version::of::<storage::StoredSearch>().requires(&["spec"])).uncategorised(),
     ]
 }
 
@@ -210,7 +210,7 @@ mod tests {
     #[test]
     fn registries_need_nothing_and_are_described_as_if() {
         let crds = crds(None);
-        let registry = |crd: &&Value| crd["spec"]["names"]["plural"] == "resourceregistries";
+        let registry = |crd: &&Value| crd["spec"]["names"]["plural"] == "storedresourceregistries";
         let stored = crds.iter().find(registry).unwrap()["spec"]["versions"][0]["schema"].to_string();
         assert!(!stored.contains("\"required\""), "{stored}");
         let served = schema::<crate::search::ResourceRegistry>(&[]);

@@ -1,12 +1,13 @@
 //! `clusters` and `clusters/status`.
 
-use super::NAME;
+use crowsnest_api::storage;
+
 use super::columns::COLUMNS;
 use crate::resource::{Definition, Paths, STORED};
 use crate::stored::StoredGroup;
 use crate::stored::resource::StoredResource;
 
-const GROUP: StoredGroup = StoredGroup { public: NAME, columns: Some(&COLUMNS) };
+const GROUP: StoredGroup = StoredGroup { kind: &storage::CLUSTERS, columns: Some(&COLUMNS) };
 
 pub(super) static CLUSTERS: StoredResource = StoredResource {
     definition: Definition {

@@ -11,6 +11,7 @@ use super::registry::{Group, Registry, VERSION};
 
 use crate::server::Aggregated;
 use crate::stored::STORAGE_GROUP;
+use crowsnest_api::storage::STORED_KINDS;
 
 /// OpenAPI v3 document of a group in one version.
 pub struct Document(Value);
@@ -113,8 +114,10 @@ fn reversed(group: &str) -> String {
 fn translate(text: &str, group: &Group) -> serde_json::Result<Value> {
     let stored = format!("{}.", reversed(STORAGE_GROUP));
     let own = format!("{}.", reversed(group.api.name));
-    let mut document: Value =
-        serde_json::from_str(&text.replace(STORAGE_GROUP, group.api.name).replace(&stored, &own))?;
+    let text = text.replace(&stored, &own);
+    let kinds = STORED_KINDS.into_iter().filter(|kind| kind.group == group.api.name);
+    let text = kinds.fold(text, |text, kind| kind.public_text(&text)).replace(STORAGE_GROUP, group.api.name);
+    let mut document: Value = serde_json::from_str(&text)?;
     let root = format!("/apis/{}/{VERSION}/", group.api.name);
     if let Some(paths) = document.pointer_mut("/paths").and_then(Value::as_object_mut) {
         paths.retain(|path, _| {
@@ -161,13 +164,13 @@ mod tests {
         let stored = json!({
             "openapi": "3.0.0",
             "paths": {
-                "/apis/storage.crowsnest.io/v1alpha1/clusters/{name}": {},
-                "/apis/storage.crowsnest.io/v1alpha1/resourceregistries": {},
+                "/apis/storage.crowsnest.io/v1alpha1/storedclusters/{name}": {},
+                "/apis/storage.crowsnest.io/v1alpha1/storedresourceregistries": {},
             },
             "components": {"schemas": {
-                "io.crowsnest.storage.v1alpha1.Cluster": schema("Cluster"),
-                "io.crowsnest.storage.v1alpha1.ClusterList": schema("ClusterList"),
-                "io.crowsnest.storage.v1alpha1.ResourceRegistry": schema("ResourceRegistry"),
+                "io.crowsnest.storage.v1alpha1.StoredCluster": schema("StoredCluster"),
+                "io.crowsnest.storage.v1alpha1.StoredClusterList": schema("StoredClusterList"),
+                "io.crowsnest.storage.v1alpha1.StoredResourceRegistry": schema("StoredResourceRegistry"),
                 "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta": {},
             }},
         });
@@ -184,13 +187,14 @@ mod tests {
             ]
         );
         let gvk = clusters.pointer("/components/schemas/io.karmada.cluster.v1alpha1.Cluster").unwrap();
-        assert_eq!(gvk["x-kubernetes-group-version-kind"][0]["group"], "cluster.karmada.io");
+        let gvk = &gvk["x-kubernetes-group-version-kind"][0];
+        assert_eq!((&gvk["group"], &gvk["kind"]), (&json!("cluster.karmada.io"), &json!("Cluster")));
     }
 
     #[test]
     fn a_registry_is_described_with_what_it_needs() {
         let spec = json!({"type": "object", "properties": {"targetCluster": {"type": "object"}}});
-        let name = "io.crowsnest.storage.v1alpha1.ResourceRegistry";
+        let name = "io.crowsnest.storage.v1alpha1.StoredResourceRegistry";
         let stored = json!({"components": {"schemas": {name: {"properties": {"spec": spec}}}}});
         let mut served = Document(translate(&stored.to_string(), group("search.karmada.io")).unwrap());
         served.describe(group("search.karmada.io"), VERSION);

@@ -2,6 +2,7 @@
 
 use crowsnest_api::crd;
 use crowsnest_api::search::ResourceRegistry;
+use crowsnest_api::storage::RESOURCE_REGISTRIES;
 
 use super::NAME;
 use crate::resource::openapi::{Document, schema_name};
@@ -10,7 +11,7 @@ use crate::resource::{Definition, Paths, STORED};
 use crate::stored::StoredGroup;
 use crate::stored::resource::StoredResource;
 
-const GROUP: StoredGroup = StoredGroup { public: NAME, columns: None };
+const GROUP: StoredGroup = StoredGroup { kind: &RESOURCE_REGISTRIES, columns: None };
 const KIND: &str = "ResourceRegistry";
 
 pub(super) static REGISTRIES: StoredResource = StoredResource {

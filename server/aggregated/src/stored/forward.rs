@@ -18,6 +18,8 @@ use http_body_util::BodyExt;
 use kube::client::Body as KubeBody;
 use serde_json::{Value, json};
 
+use crowsnest_api::storage::StoredKind;
+
 use crate::stored::STORAGE_GROUP;
 use crate::stored::writer::{READ_BY_US, Writer, dry_run};
 
@@ -33,6 +35,7 @@ static SCHEMA: LazyLock<SchemaRef> = LazyLock::new(|| {
 
 pub(super) struct Forward<'r> {
     pub(super) control_plane: &'r kube::Client,
+    pub(super) kind: &'static StoredKind,
     pub(super) method: Method,
     /// Headers of the client's request.
     pub(super) headers: &'r HeaderMap,
@@ -61,7 +64,7 @@ fn unconditional(method: &Method, body: &[u8]) -> Option<Value> {
 }
 
 impl Forward<'_> {
-    /// Sends `body` to `tail` (`/clusters/m1/status`).
+    /// Sends `body` to `tail`, a path of the public kind (`/clusters/m1/status`).
     pub(super) async fn send(&self, tail: &str, body: &[u8]) -> Result<Response<KubeBody>, ApiError> {
         if self.strategic {
             let patch = parse_merge_patch(body)?;
@@ -139,7 +142,7 @@ impl Forward<'_> {
         content_type: Option<&HeaderValue>,
         accept: Option<HeaderValue>,
     ) -> Result<Builder, ApiError> {
-        let uri = format!("/apis/{STORAGE_GROUP}/v1alpha1{tail}{query}");
+        let uri = format!("/apis/{STORAGE_GROUP}/v1alpha1{}{query}", self.kind.stored_path(tail));
         let mut request = Request::builder().method(method).uri(uri);
         if let Some(headers) = request.headers_mut() {
             if let Some(value) = self.headers.get(header::USER_AGENT) {

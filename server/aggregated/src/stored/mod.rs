@@ -7,6 +7,7 @@
 
 use bytes::{Bytes, BytesMut};
 use crowsnest_api::constants::annotation::{MIGRATED_CREATED, MIGRATED_UID};
+use crowsnest_api::storage::StoredKind;
 use crowsnest_apimachinery::printers::columns::KindPrinter;
 use crowsnest_apimachinery::request::Query;
 use crowsnest_apimachinery::status::ApiError;
@@ -36,17 +37,17 @@ const STRATEGIC: &str = "application/strategic-merge-patch+json";
 /// Number of query parameters that is far below the limit of Go's `url.ParseQuery`, 10,000, beyond which it finds none.
 const MAX_PARAMETERS: usize = 1_000;
 
-/// Reads a path of the internal group; for a list, all of it.
-pub async fn read_stored(control_plane: &kube::Client, tail: &str) -> Result<Value, kube::Error> {
-    let uri = format!("/apis/{STORAGE_GROUP}/v1alpha1{tail}");
+/// Reads stored objects by the path of the public ones after the version; for a list, all of it.
+pub async fn read_stored(control_plane: &kube::Client, kind: &StoredKind, tail: &str) -> Result<Value, kube::Error> {
+    let uri = format!("/apis/{STORAGE_GROUP}/v1alpha1{}", kind.stored_path(tail));
     let request = http::Request::get(uri).body(Vec::new()).map_err(kube::Error::HttpError)?;
     control_plane.request(request).await
 }
 
-/// A public group whose resources are kept under [`STORAGE_GROUP`]; both in version `v1alpha1`.
+/// A public group whose resource is kept under [`STORAGE_GROUP`]; both in version `v1alpha1`.
 #[derive(Debug, Clone, Copy)]
 pub struct StoredGroup {
-    pub public: &'static str,
+    pub kind: &'static StoredKind,
     /// Columns of tables.
     pub columns: Option<&'static KindPrinter>,
 }
@@ -84,6 +85,7 @@ impl StoredGroup {
         let (mut bytes, content_type) = self.outgoing(&parts.headers, collect(body).await?)?;
         let mut forward = Forward {
             control_plane,
+            kind: self.kind,
             // A strategic patch is written as a replacement. Other methods need other rights, so they must not become
             // one.
             strategic: parts.method == Method::PATCH && content_type.as_ref().is_some_and(|kind| kind == STRATEGIC),
@@ -128,8 +130,8 @@ impl StoredGroup {
         tail: &str,
     ) -> Result<Option<Writer<'w>>, ApiError> {
         let reads = matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS);
-        let is_cluster = self.public == cluster_karmada_io::NAME;
-        let is_reviewed = is_cluster || self.public == search_karmada_io::NAME;
+        let is_cluster = self.kind.group == cluster_karmada_io::NAME;
+        let is_reviewed = is_cluster || self.kind.group == search_karmada_io::NAME;
         let Some(writer) = writer.filter(|_| is_reviewed && !reads) else { return Ok(None) };
         if is_cluster && *method != Method::POST {
             writer.check_name(name_of(tail))?;
@@ -149,7 +151,9 @@ impl StoredGroup {
         let applies = forward.method == Method::PATCH && writer::is_apply(forward.content_type.as_ref());
         let Some(caller) = caller.filter(|_| applies) else { return Ok(body) };
         let resource = tail.split('/').nth(1).unwrap_or_default();
-        let Err(forbidden) = caller.check_create(self.public, resource, name_of(tail)).await? else { return Ok(body) };
+        let Err(forbidden) = caller.check_create(self.kind.group, resource, name_of(tail)).await? else {
+            return Ok(body);
+        };
         let live = forward.read(tail).await?;
         let version = live.pointer("/metadata/resourceVersion").and_then(Value::as_str);
         version
@@ -167,7 +171,7 @@ impl StoredGroup {
         tail: &'t str,
         bytes: &[u8],
     ) -> Result<Option<(&'t str, Value)>, ApiError> {
-        let main = main_of(tail).filter(|_| self.public == cluster_karmada_io::NAME);
+        let main = main_of(tail).filter(|_| self.kind.group == cluster_karmada_io::NAME);
         let written = matches!(forward.method, Method::PUT | Method::PATCH)
             && !Query::parse(forward.query.strip_prefix('?')).has("dryRun");
         let Some(main) = main.filter(|_| written) else { return Ok(None) };
@@ -181,7 +185,7 @@ impl StoredGroup {
         Ok(taken.then_some((main, body)))
     }
 
-    /// Renames the group in a request body.
+    /// Renames group and kind in a request body.
     fn outgoing(self, headers: &HeaderMap, bytes: Bytes) -> Result<(Vec<u8>, Option<http::HeaderValue>), ApiError> {
         let content_type = headers.get(header::CONTENT_TYPE).cloned();
         let kind = content_type.as_ref().and_then(|v| v.to_str().ok()).unwrap_or("application/json");
@@ -192,7 +196,7 @@ impl StoredGroup {
         if kind == "application/json-patch+json" {
             // The control plane refuses an invalid patch in its own words.
             let Ok(mut patch) = serde_json::from_slice(&bytes) else { return Ok((bytes.to_vec(), content_type)) };
-            rename_operands(&mut patch, self.public, STORAGE_GROUP);
+            rename_operands(&mut patch, &self.to_stored());
             return Ok((serde_json::to_vec(&patch).map_err(ApiError::internal)?, content_type));
         }
         let yaml = matches!(kind, "application/yaml" | "application/apply-patch+yaml");
@@ -206,7 +210,7 @@ impl StoredGroup {
             // Protobuf and unknown types: the control plane answers 415 in its own words.
             return Ok((bytes.to_vec(), content_type));
         };
-        rename(&mut value, self.public, STORAGE_GROUP);
+        self.to_stored().object(&mut value);
         for (field, note) in NOTED {
             if noted(&value, note).is_some_and(|shown| value["metadata"][field] == shown)
                 && let Some(metadata) = value["metadata"].as_object_mut()
@@ -260,7 +264,7 @@ impl StoredGroup {
         with_headers(Response::new(Body::from_stream(events)), parts.status, &parts.headers)
     }
 
-    /// Renames the group in an answer: an object, a list, a table or a Status.
+    /// Renames group and kind in an answer: an object, a list, a table or a Status.
     pub fn incoming(self, value: &mut Value) {
         if value.get("kind").and_then(Value::as_str) == Some("Status") {
             self.status(value);
@@ -279,7 +283,7 @@ impl StoredGroup {
 
     /// Translates one object, with the UID and creation time that it had before a migration.
     fn show(self, object: &mut Value) {
-        rename(object, STORAGE_GROUP, self.public);
+        self.to_public().object(object);
         for (field, note) in NOTED {
             if let Some(shown) = noted(object, note).map(Value::from) {
                 object["metadata"][field] = shown;
@@ -289,7 +293,7 @@ impl StoredGroup {
 
     fn status(self, status: &mut Value) {
         if let Some(message) = status.get("message").and_then(Value::as_str) {
-            let text = message.replace(STORAGE_GROUP, self.public);
+            let text = self.kind.public_text(message);
             // The webhook is part of this server, so its name is not part of the response.
             let text = match text.split_once(" denied the request: ") {
                 Some((webhook, rest)) if webhook.starts_with("admission webhook ") => rest.to_owned(),
@@ -298,7 +302,62 @@ impl StoredGroup {
             status["message"] = text.into();
         }
         if status.pointer("/details/group").and_then(Value::as_str) == Some(STORAGE_GROUP) {
-            status["details"]["group"] = self.public.into();
+            status["details"]["group"] = self.kind.group.into();
+            // The plural, or the kind where the object is invalid.
+            if let Some(kind) =
+                status.pointer("/details/kind").and_then(Value::as_str).map(|k| self.kind.public_text(k))
+            {
+                status["details"]["kind"] = kind.into();
+            }
+        }
+    }
+
+    fn to_stored(self) -> Renaming {
+        Renaming { group: (self.kind.group, STORAGE_GROUP), kind: (self.kind.kind, self.kind.stored_kind) }
+    }
+
+    fn to_public(self) -> Renaming {
+        Renaming { group: (STORAGE_GROUP, self.kind.group), kind: (self.kind.stored_kind, self.kind.kind) }
+    }
+}
+
+/// Names before and after, of an object that is stored or shown.
+struct Renaming {
+    group: (&'static str, &'static str),
+    kind: (&'static str, &'static str),
+}
+
+impl Renaming {
+    /// Renames group and kind in an object and the group in its managed fields.
+    fn object(&self, object: &mut Value) {
+        if let Some(version) = object.get_mut("apiVersion") {
+            self.version(version);
+        }
+        if let Some(kind) = object.get_mut("kind") {
+            self.kind(kind);
+        }
+        let managed = object.pointer_mut("/metadata/managedFields").and_then(Value::as_array_mut);
+        for entry in managed.into_iter().flatten() {
+            if let Some(version) = entry.get_mut("apiVersion") {
+                self.version(version);
+            }
+        }
+    }
+
+    fn version(&self, version: &mut Value) {
+        let (from, to) = self.group;
+        if let Some(rest) = version.as_str().and_then(|v| v.strip_prefix(from)).and_then(|r| r.strip_prefix('/')) {
+            *version = format!("{to}/{rest}").into();
+        }
+    }
+
+    /// The kind, or that of its list.
+    fn kind(&self, kind: &mut Value) {
+        let (from, to) = self.kind;
+        match kind.as_str().and_then(|kind| kind.strip_prefix(from)) {
+            Some("") => *kind = to.into(),
+            Some("List") => *kind = format!("{to}List").into(),
+            _ => {}
         }
     }
 }
@@ -333,32 +392,14 @@ fn follow(body: &mut Value, answer: &[u8]) -> Result<(), ApiError> {
     Ok(())
 }
 
-fn rename_version(version: &mut Value, from: &str, to: &str) {
-    if let Some(rest) = version.as_str().and_then(|v| v.strip_prefix(from)).and_then(|r| r.strip_prefix('/')) {
-        *version = format!("{to}/{rest}").into();
-    }
-}
-
-/// Replaces the group of `apiVersion` in an object and in its managed fields.
-fn rename(object: &mut Value, from: &str, to: &str) {
-    if let Some(version) = object.get_mut("apiVersion") {
-        rename_version(version, from, to);
-    }
-    let managed = object.pointer_mut("/metadata/managedFields").and_then(Value::as_array_mut);
-    for entry in managed.into_iter().flatten() {
-        if let Some(version) = entry.get_mut("apiVersion") {
-            rename_version(version, from, to);
-        }
-    }
-}
-
-/// Replaces the group in the values of a JSON patch.
-fn rename_operands(patch: &mut Value, from: &str, to: &str) {
+/// Renames group and kind in the values of a JSON patch.
+fn rename_operands(patch: &mut Value, renaming: &Renaming) {
     for operation in patch.as_array_mut().into_iter().flatten() {
         let path = operation.get("path").and_then(Value::as_str).unwrap_or_default().to_owned();
         match (path.as_str(), operation.get_mut("value")) {
-            ("", Some(object)) => rename(object, from, to),
-            ("/apiVersion", Some(version)) => rename_version(version, from, to),
+            ("", Some(object)) => renaming.object(object),
+            ("/apiVersion", Some(version)) => renaming.version(version),
+            ("/kind", Some(kind)) => renaming.kind(kind),
             _ => {}
         }
     }

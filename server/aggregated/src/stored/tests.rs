@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::*;
 
-const CLUSTERS: StoredGroup = StoredGroup { public: "cluster.karmada.io", columns: None };
+const CLUSTERS: StoredGroup = StoredGroup { kind: &crowsnest_api::storage::CLUSTERS, columns: None };
 
 #[path = "tests/status.rs"]
 mod status;
@@ -23,26 +23,26 @@ mod writers;
 fn answers_speak_the_public_group() {
     let cases = [
         (
-            json!({"apiVersion": "storage.crowsnest.io/v1alpha1", "kind": "Cluster",
+            json!({"apiVersion": "storage.crowsnest.io/v1alpha1", "kind": "StoredCluster",
                    "metadata": {"managedFields": [{"apiVersion": "storage.crowsnest.io/v1alpha1"}]}}),
             json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster",
                    "metadata": {"managedFields": [{"apiVersion": "cluster.karmada.io/v1alpha1"}]}}),
         ),
         (
             json!({"apiVersion": "storage.crowsnest.io/v1alpha1", "kind": "ClusterList",
-                   "items": [{"apiVersion": "storage.crowsnest.io/v1alpha1", "kind": "Cluster"}]}),
+                   "items": [{"apiVersion": "storage.crowsnest.io/v1alpha1", "kind": "StoredCluster"}]}),
             json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "ClusterList",
                    "items": [{"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster"}]}),
         ),
         (
             json!({"apiVersion": "meta.k8s.io/v1", "kind": "Table",
-                   "rows": [{"object": {"apiVersion": "storage.crowsnest.io/v1alpha1", "kind": "Cluster"}}]}),
+                   "rows": [{"object": {"apiVersion": "storage.crowsnest.io/v1alpha1", "kind": "StoredCluster"}}]}),
             json!({"apiVersion": "meta.k8s.io/v1", "kind": "Table",
                    "rows": [{"object": {"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster"}}]}),
         ),
         (
-            json!({"kind": "Status", "message": "clusters.storage.crowsnest.io \"x\" not found", "details": {"group": "storage.crowsnest.io"}}),
-            json!({"kind": "Status", "message": "clusters.cluster.karmada.io \"x\" not found", "details": {"group": "cluster.karmada.io"}}),
+            json!({"kind": "Status", "message": "storedclusters.storage.crowsnest.io \"x\" not found", "details": {"group": "storage.crowsnest.io", "kind": "storedclusters"}}),
+            json!({"kind": "Status", "message": "clusters.cluster.karmada.io \"x\" not found", "details": {"group": "cluster.karmada.io", "kind": "clusters"}}),
         ),
         (
             json!({"kind": "Status", "message": "admission webhook \"a.storage.crowsnest.io\" denied the request: Cluster.cluster.karmada.io \"x\" is invalid"}),

@@ -8,6 +8,7 @@ use crowsnest_admission::destination::{self, Before, Report, SecretUse};
 use crowsnest_admission::{agents, backend_store};
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::search::ResourceRegistry;
+use crowsnest_api::storage::{CLUSTERS, RESOURCE_REGISTRIES};
 use crowsnest_apimachinery::request::{Query, ResourcePath};
 use crowsnest_apimachinery::status::{ApiError, Reason};
 use crowsnest_apimachinery::user::UserInfo;
@@ -126,7 +127,8 @@ impl Writer<'_> {
         if id.is_empty() {
             return Ok(());
         }
-        let registered = read_stored(&self.delegated.control_plane(), "/clusters").await.map_err(api_error)?;
+        let registered =
+            read_stored(&self.delegated.control_plane(), &CLUSTERS, "/clusters").await.map_err(api_error)?;
         let mut others = registered["items"].as_array().into_iter().flatten();
         match others.any(|other| other["spec"]["id"] == id && other["metadata"]["name"] != name) {
             true => Err(forbidden(name, "a cluster with its spec.id is registered by another name")),
@@ -306,8 +308,10 @@ fn read(text: &[u8]) -> Option<Written> {
 fn typed(object: &Value) -> Option<Written> {
     // Other kinds, such as a Table, also decode as a Cluster, but name no Secrets.
     match object["kind"].as_str()? {
-        "Cluster" => Cluster::deserialize(object).ok().map(|cluster| Written::Cluster(Box::new(cluster))),
-        "ResourceRegistry" => {
+        kind if [CLUSTERS.kind, CLUSTERS.stored_kind].contains(&kind) => {
+            Cluster::deserialize(object).ok().map(|cluster| Written::Cluster(Box::new(cluster)))
+        }
+        kind if [RESOURCE_REGISTRIES.kind, RESOURCE_REGISTRIES.stored_kind].contains(&kind) => {
             ResourceRegistry::deserialize(object).ok().map(|registry| Written::Registry(Box::new(registry)))
         }
         _ => None,

@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 
 use crate::installation::{self, Record, Wish};
 use crate::serving::{self, Kept};
-use crate::{SERVICE_HOST, SYSTEM_NAMESPACE};
+use crate::{SERVICE_HOST, SYSTEM_NAMESPACE, renamed};
 use crowsnest_api::names::LEASES;
 pub use judge::{Finding, Severity};
 
@@ -65,6 +65,7 @@ async fn asked(client: &kube::Client, roles: &[Role]) -> anyhow::Result<Vec<Find
     let believed = bundle(client, &record).await?;
     findings.extend(certificate(&record, kept.as_ref(), believed.as_deref()).await?);
     findings.extend(installed(client, &record, kept.is_some(), believed).await?);
+    findings.extend(earlier_names(client).await?);
     findings.extend(registrations(client, &record).await?);
     findings.push(leader(client).await?);
     findings.extend(members(client).await?);
@@ -90,6 +91,18 @@ async fn reach(client: &kube::Client) -> Result<Vec<Finding>, kube::Error> {
     let theirs = date.as_deref().and_then(|date| jiff::fmt::rfc2822::parse(date).ok());
     findings.extend(theirs.map(|theirs| judge::clocks(asked, theirs.timestamp(), answered)));
     Ok(findings)
+}
+
+/// Definitions of internal kinds under their earlier names.
+async fn earlier_names(client: &kube::Client) -> anyhow::Result<Option<Finding>> {
+    let names = match renamed::remaining_names(client).await {
+        // It is said with the rights that are missing.
+        Err(error) if is_forbidden(&error) => return Ok(None),
+        names => names?,
+    };
+    let mend = "replace all replicas by this version, then run `crowsnest install`";
+    let text = || format!("{} of an earlier version remain", names.join(", "));
+    Ok((!names.is_empty()).then(|| Finding::warning("internal definitions", text(), mend)))
 }
 
 async fn rights(client: &kube::Client, roles: &[Role]) -> anyhow::Result<Vec<Finding>> {

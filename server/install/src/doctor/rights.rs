@@ -31,18 +31,24 @@ const NEEDS: &[Need] = &[
     // What is shown where no --tls-cert-file is.
     (LISTENS, "get list watch", "", "secrets", OWN_CERTIFICATE),
     // Members, and the tokens by which they are reached.
-    (CACHES, "get list watch", "storage.crowsnest.io", "clusters resourceregistries", ""),
+    (CACHES, "get list watch", "storage.crowsnest.io", "storedclusters storedresourceregistries", ""),
     (CACHES, "get list watch", "", "secrets", "karmada-cluster/"),
     // What is asked for in callers' names.
     (
         AGGREGATED,
         "create update patch delete deletecollection",
         "storage.crowsnest.io",
-        "clusters resourceregistries",
+        "storedclusters storedresourceregistries",
         "",
     ),
-    (AGGREGATED, "get update patch", "storage.crowsnest.io", "clusters/status resourceregistries/status", ""),
-    (AGGREGATED, "get list create update delete", "storage.crowsnest.io", "savedsearches", ""),
+    (
+        AGGREGATED,
+        "get update patch",
+        "storage.crowsnest.io",
+        "storedclusters/status storedresourceregistries/status",
+        "",
+    ),
+    (AGGREGATED, "get list create update delete", "storage.crowsnest.io", "storedsearches", ""),
     // Objects that admission reads.
     (WEBHOOK, "list", "config.karmada.io", "resourceinterpretercustomizations", ""),
     (WEBHOOK, "list", "policy.karmada.io", "federatedresourcequotas", ""),
@@ -52,9 +58,9 @@ const NEEDS: &[Need] = &[
     (STEERS, "get create update", "coordination.k8s.io", "leases", "karmada-system/"),
     (STEERS, "patch", "", "events", ""),
     (STEERS, "get list watch create delete", "", "namespaces", ""),
-    (STEERS, "patch", "storage.crowsnest.io", "clusters", ""),
-    (STEERS, "update patch", "storage.crowsnest.io", "clusters/status", ""),
-    (STEERS, "patch", "storage.crowsnest.io", "resourceregistries/status", ""),
+    (STEERS, "patch", "storage.crowsnest.io", "storedclusters", ""),
+    (STEERS, "update patch", "storage.crowsnest.io", "storedclusters/status", ""),
+    (STEERS, "patch", "storage.crowsnest.io", "storedresourceregistries/status", ""),
     (
         STEERS,
         "get list watch create update patch delete",

@@ -5,13 +5,13 @@
 //!
 //! What Karmada had registered is kept in a ConfigMap, so that it can be put back. All of it may be done again at any time.
 
-mod plan;
+pub(crate) mod plan;
 
 use std::io::Write;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use crowsnest_api::storage;
+use crowsnest_api::storage::{self, CLUSTERS, RESOURCE_REGISTRIES, StoredKind};
 use http::{Method, Request, header};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 use crate::SYSTEM_NAMESPACE;
 use crate::installation::{self, is_admission};
-use plan::{Step, Way, migrated_uid, name, plan};
+use plan::{Place, Step, Way, migrated_uid, name, plan};
 
 /// Keeps what was registered before.
 const BEFORE: &str = "crowsnest-before-migration";
@@ -27,11 +27,22 @@ const KEY: &str = "objects.json";
 /// How long Karmada's API server may take to be reached again.
 const PATIENCE: Duration = Duration::from_secs(120);
 
+/// Version of the internal group.
+const OURS: &str = "storage.crowsnest.io/v1alpha1";
+
 /// Kinds that are kept under another group: where Karmada serves them, and where we keep them.
-const KINDS: [(&str, &str, &str); 2] = [
-    ("cluster.karmada.io/v1alpha1", "storage.crowsnest.io/v1alpha1", "clusters"),
-    ("search.karmada.io/v1alpha1", "storage.crowsnest.io/v1alpha1", "resourceregistries"),
+const KINDS: [(Place<'_>, Place<'_>); 2] = [
+    (served("cluster.karmada.io/v1alpha1", &CLUSTERS), stored(&CLUSTERS)),
+    (served("search.karmada.io/v1alpha1", &RESOURCE_REGISTRIES), stored(&RESOURCE_REGISTRIES)),
 ];
+
+const fn served(api_version: &'static str, kind: &'static StoredKind) -> Place<'static> {
+    Place { api_version, plural: kind.plural, kind: kind.kind }
+}
+
+pub(crate) const fn stored(kind: &'static StoredKind) -> Place<'static> {
+    Place { api_version: OURS, plural: kind.stored_plural, kind: kind.stored_kind }
+}
 
 /// Takes over what Karmada's API servers keep, while they serve it.
 pub async fn forth(client: &kube::Client, dry_run: bool, out: &mut impl Write) -> anyhow::Result<()> {
@@ -43,23 +54,20 @@ pub async fn forth(client: &kube::Client, dry_run: bool, out: &mut impl Write) -
         writeln!(out, "{name} is served by {by}")?;
     }
     if !dry_run {
-        let ours = |definition: &Value| definition["spec"]["group"] == storage::GROUP;
-        let definitions: Vec<Value> = crowsnest_api::crd::crds(None).into_iter().filter(ours).collect();
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM_NAMESPACE}});
         crate::apply_all(client, &[namespace]).await?;
         keep(client, &foreign).await?;
-        crate::apply_all(client, &definitions).await?;
+        crate::apply_all(client, &crate::renamed::definitions()).await?;
     }
-    for (theirs, ours, resource) in KINDS {
-        let group = theirs.split('/').next().unwrap_or_default();
-        if !foreign.iter().any(|(name, _)| name.ends_with(group)) {
+    for (theirs, ours) in KINDS {
+        if !foreign.iter().any(|(name, _)| name.ends_with(theirs.group())) {
             continue;
         }
-        let here = list(client, theirs, resource).await?.unwrap_or_default();
-        let there = list(client, ours, resource).await?.unwrap_or_default();
+        let here = list(client, theirs).await?.unwrap_or_default();
+        let there = list(client, ours).await?.unwrap_or_default();
         let steps = plan(&here, &there, ours, Way::Forth);
-        carry(client, (ours, resource), &steps, dry_run, out).await?;
-        writeln!(out, "{} {resource}, {} of them written", here.len(), steps.len())?;
+        carry(client, (ours, theirs.plural), &steps, dry_run, out).await?;
+        writeln!(out, "{} {}, {} of them written", here.len(), theirs.plural, steps.len())?;
     }
     writeln!(
         out,
@@ -102,15 +110,15 @@ pub async fn back(client: &kube::Client, dry_run: bool, out: &mut impl Write) ->
         installation::delete(client, manifest).await?;
     }
     let registered = |group: &str| objects.iter().any(|object| object["spec"]["group"] == group);
-    for (theirs, ours, resource) in KINDS {
-        if !registered(theirs.split('/').next().unwrap_or_default()) {
+    for (theirs, ours) in KINDS {
+        if !registered(theirs.group()) {
             continue;
         }
-        let here = list(client, ours, resource).await?.unwrap_or_default();
-        let there = reached(client, theirs, resource, &here).await?;
+        let here = list(client, ours).await?.unwrap_or_default();
+        let there = reached(client, theirs, &here).await?;
         let steps = plan(&here, &there, theirs, Way::Back);
-        carry(client, (theirs, resource), &steps, dry_run, out).await?;
-        writeln!(out, "{} {resource}, {} of them written", here.len(), steps.len())?;
+        carry(client, (theirs, theirs.plural), &steps, dry_run, out).await?;
+        writeln!(out, "{} {}, {} of them written", here.len(), theirs.plural, steps.len())?;
     }
     writeln!(out, "next: start the rest of Karmada's components; `crowsnest uninstall` takes away what is left of us")?;
     Ok(())
@@ -180,7 +188,7 @@ fn is_of_karmada(object: &Value) -> bool {
     match object["kind"].as_str().unwrap_or_default() {
         "APIService" => {
             let (group, version) = (object["spec"]["group"].as_str(), object["spec"]["version"].as_str());
-            group.is_some_and(|group| KINDS.iter().any(|(theirs, ..)| theirs.split('/').next() == Some(group)))
+            group.is_some_and(|group| KINDS.iter().any(|(theirs, _)| theirs.group() == group))
                 && object["apiVersion"] == "apiregistration.k8s.io/v1"
                 && group.zip(version).is_some_and(|(group, version)| name(object) == format!("{version}.{group}"))
                 && fields(&["spec"])
@@ -215,17 +223,13 @@ async fn put_back(client: &kube::Client, object: &Value) -> anyhow::Result<()> {
 }
 
 /// The objects, as soon as somebody else serves them: for a moment the control plane may still ask us.
-async fn reached(
-    client: &kube::Client,
-    api_version: &str,
-    resource: &str,
-    ours: &[Value],
-) -> anyhow::Result<Vec<Value>> {
+async fn reached(client: &kube::Client, place: Place<'_>, ours: &[Value]) -> anyhow::Result<Vec<Value>> {
+    let api_version = place.api_version;
     let uid = |object: &Value| object.pointer("/metadata/uid").cloned();
     let is_ours = |object: &Value| migrated_uid(object).is_some() || ours.iter().any(|own| uid(own) == uid(object));
     let asking = async {
         loop {
-            match list(client, api_version, resource).await {
+            match list(client, place).await {
                 Ok(Some(found)) if !found.iter().any(is_ours) => return found,
                 Ok(_) => {}
                 Err(error) => tracing::debug!(error = format!("{error:#}"), "{api_version} is not served yet"),
@@ -238,7 +242,8 @@ async fn reached(
 }
 
 /// All objects of a resource of the cluster; none where it is not served.
-async fn list(client: &kube::Client, api_version: &str, resource: &str) -> anyhow::Result<Option<Vec<Value>>> {
+pub(crate) async fn list(client: &kube::Client, place: Place<'_>) -> anyhow::Result<Option<Vec<Value>>> {
+    let Place { api_version, plural: resource, .. } = place;
     let mut found = Vec::new();
     let mut path = format!("/apis/{api_version}/{resource}?limit=500");
     loop {
@@ -263,12 +268,12 @@ async fn list(client: &kube::Client, api_version: &str, resource: &str) -> anyho
 /// Writes them.
 async fn carry(
     client: &kube::Client,
-    (api_version, resource): (&str, &str),
+    (place, resource): (Place<'_>, &str),
     steps: &[Step],
     dry_run: bool,
     out: &mut impl Write,
 ) -> anyhow::Result<()> {
-    let collection = format!("/apis/{api_version}/{resource}");
+    let collection = place.path();
     for step in steps {
         let (told, verb) = match step {
             Step::Create(object) => (name(object), "created"),
@@ -300,14 +305,20 @@ async fn carry(
 }
 
 /// The status of `object`, written to what has just been stored of it.
-async fn status(client: &kube::Client, path: &str, object: &Value, stored: &Value) -> anyhow::Result<()> {
-    let Some(status) = object.get("status") else { return Ok(()) };
+pub(crate) async fn status(client: &kube::Client, path: &str, object: &Value, stored: &Value) -> anyhow::Result<Value> {
+    let Some(status) = object.get("status") else { return Ok(stored.clone()) };
     let mut next = stored.clone();
     next["status"] = status.clone();
-    send(client, Method::PUT, &format!("{path}/status"), "application/json", &next).await.map(drop)
+    send(client, Method::PUT, &format!("{path}/status"), "application/json", &next).await
 }
 
-async fn send(client: &kube::Client, method: Method, path: &str, kind: &str, body: &Value) -> anyhow::Result<Value> {
+pub(crate) async fn send(
+    client: &kube::Client,
+    method: Method,
+    path: &str,
+    kind: &str,
+    body: &Value,
+) -> anyhow::Result<Value> {
     let what = format!("{method} {path}");
     let request = Request::builder().method(method).uri(path).header(header::CONTENT_TYPE, kind);
     client.request(request.body(serde_json::to_vec(body)?)?).await.context(what)

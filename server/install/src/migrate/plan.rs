@@ -15,7 +15,7 @@ pub(super) enum Way {
 }
 
 /// What is noted on objects here.
-const NOTES: [&str; 3] = [MIGRATED_UID, MIGRATED_CREATED, MIGRATED_FROM];
+pub(crate) const NOTES: [&str; 3] = [MIGRATED_UID, MIGRATED_CREATED, MIGRATED_FROM];
 
 /// One write. Objects are whole, in the words of the place they go to.
 #[derive(Debug, Clone, PartialEq)]
@@ -27,12 +27,31 @@ pub(super) enum Step {
     Delete(String),
 }
 
-/// What makes `there` be as `here`, whose objects are served as `api_version` there.
-pub(super) fn plan(here: &[Value], there: &[Value], api_version: &str, way: Way) -> Vec<Step> {
+/// Where objects go, and what they are there.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place<'p> {
+    pub(crate) api_version: &'p str,
+    pub(crate) plural: &'p str,
+    pub(crate) kind: &'p str,
+}
+
+impl Place<'_> {
+    pub(crate) fn group(&self) -> &str {
+        self.api_version.split('/').next().unwrap_or_default()
+    }
+
+    /// Path of the collection.
+    pub(crate) fn path(&self) -> String {
+        format!("/apis/{}/{}", self.api_version, self.plural)
+    }
+}
+
+/// What makes `there` be as `here`.
+pub(super) fn plan(here: &[Value], there: &[Value], place: Place<'_>, way: Way) -> Vec<Step> {
     let mut left: BTreeMap<&str, &Value> = there.iter().map(|object| (name(object), object)).collect();
     let mut steps = Vec::new();
     for object in here {
-        let mut wanted = carried(object, api_version);
+        let mut wanted = carried(object, place);
         if let (Way::Forth, Some(uid)) = (way, object.pointer("/metadata/uid")) {
             wanted["metadata"]["annotations"][MIGRATED_UID] = uid.clone();
             wanted["metadata"]["annotations"][MIGRATED_FROM] = MIGRATED_FROM_KARMADA.into();
@@ -42,7 +61,7 @@ pub(super) fn plan(here: &[Value], there: &[Value], api_version: &str, way: Way)
         }
         match left.remove(name(object)) {
             None => steps.push(Step::Create(wanted)),
-            Some(found) if as_written(found, api_version, way) == wanted => {}
+            Some(found) if as_written(found, place, way) == wanted => {}
             Some(found) => {
                 let mut next = wanted;
                 next["metadata"]["resourceVersion"] = found["metadata"]["resourceVersion"].clone();
@@ -56,13 +75,13 @@ pub(super) fn plan(here: &[Value], there: &[Value], api_version: &str, way: Way)
     steps
 }
 
-pub(super) fn name(object: &Value) -> &str {
+pub(crate) fn name(object: &Value) -> &str {
     object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default()
 }
 
 /// What `there` has of what would be written.
-fn as_written(found: &Value, api_version: &str, way: Way) -> Value {
-    let mut written = carried(found, api_version);
+fn as_written(found: &Value, place: Place<'_>, way: Way) -> Value {
+    let mut written = carried(found, place);
     for note in NOTES {
         if let (Way::Forth, Some(noted)) = (way, found["metadata"]["annotations"].get(note)) {
             written["metadata"]["annotations"][note] = noted.clone();
@@ -77,9 +96,9 @@ pub(super) fn migrated_uid(object: &Value) -> Option<&str> {
 }
 
 /// What of an object is the same in both places: not what an API server gave it, nor what we noted.
-fn carried(object: &Value, api_version: &str) -> Value {
+pub(crate) fn carried(object: &Value, place: Place<'_>) -> Value {
     let kept = |field: &&str| object.pointer(&format!("/metadata/{field}")).is_some_and(|value| !is_empty(value));
-    let mut metadata: Map<String, Value> = ["name", "labels", "annotations", "finalizers"]
+    let mut metadata: Map<String, Value> = ["name", "labels", "annotations", "finalizers", "ownerReferences"]
         .into_iter()
         .filter(kept)
         .map(|field| (field.to_owned(), object["metadata"][field].clone()))
@@ -88,7 +107,7 @@ fn carried(object: &Value, api_version: &str) -> Value {
         annotations.retain(|name, _| !NOTES.contains(&name.as_str()));
     }
     metadata.retain(|_, value| !is_empty(value));
-    let mut carried = json!({"apiVersion": api_version, "kind": object["kind"], "metadata": metadata});
+    let mut carried = json!({"apiVersion": place.api_version, "kind": place.kind, "metadata": metadata});
     for field in ["spec", "status"] {
         if object.get(field).is_some_and(|value| !is_empty(value)) {
             carried[field] = object[field].clone();
@@ -111,11 +130,13 @@ mod tests {
     use super::*;
 
     const STORED: &str = "storage.crowsnest.io/v1alpha1";
+    const OURS: Place<'_> = Place { api_version: STORED, plural: "storedclusters", kind: "StoredCluster" };
+    const THEIRS: Place<'_> = Place { api_version: "cluster.karmada.io/v1alpha1", plural: "clusters", kind: "Cluster" };
     const CREATED: &str = "2026-01-01T00:00:00Z";
 
     fn cluster(api: &str, name: &str, version: &str, region: &str) -> Value {
         json!({
-            "apiVersion": api, "kind": "Cluster",
+            "apiVersion": api, "kind": if api == STORED { "StoredCluster" } else { "Cluster" },
             "metadata": {"name": name, "uid": format!("{api}-{name}"), "resourceVersion": version, "labels": {},
                 "creationTimestamp": CREATED, "finalizers": ["karmada.io/cluster-controller"],
                 "managedFields": [{"manager": "m"}]},
@@ -138,11 +159,11 @@ mod tests {
             cluster(karmada, "new", "3", "c"),
         ];
         let there = [migrated("same", "7", "a"), migrated("changed", "8", "a"), cluster(STORED, "ours", "9", "d")];
-        let steps = plan(&here, &there, STORED, Way::Forth);
+        let steps = plan(&here, &there, OURS, Way::Forth);
         let [Step::Replace(changed), Step::Create(new)] = steps.as_slice() else { panic!("{steps:?}") };
         assert_eq!((&changed["metadata"]["resourceVersion"], &changed["spec"]["region"]), (&json!("8"), &json!("b")));
         let expected = json!({
-            "apiVersion": STORED, "kind": "Cluster",
+            "apiVersion": STORED, "kind": "StoredCluster",
             "metadata": {"name": "new", "finalizers": ["karmada.io/cluster-controller"],
                 "annotations": {MIGRATED_UID: "cluster.karmada.io/v1alpha1-new", MIGRATED_CREATED: CREATED,
                     MIGRATED_FROM: "karmada"}},
@@ -152,7 +173,7 @@ mod tests {
         // Once more, nothing is left to do.
         let done = [here[0].clone(), here[1].clone(), here[2].clone()];
         let there = [migrated("same", "7", "a"), migrated("changed", "10", "b"), expected];
-        assert_eq!(plan(&done, &there, STORED, Way::Forth), []);
+        assert_eq!(plan(&done, &there, OURS, Way::Forth), []);
     }
 
     #[test]
@@ -162,10 +183,10 @@ mod tests {
         ours["metadata"]["annotations"] =
             json!({MIGRATED_UID: "u", MIGRATED_CREATED: CREATED, MIGRATED_FROM: "karmada"});
         let theirs = [cluster(karmada, "same", "1", "a"), cluster(karmada, "gone", "2", "a")];
-        let steps = plan(&[ours.clone()], &theirs, karmada, Way::Back);
+        let steps = plan(&[ours.clone()], &theirs, THEIRS, Way::Back);
         assert_eq!(steps, [Step::Delete("gone".to_owned())]);
         ours["spec"]["region"] = "b".into();
-        let steps = plan(&[ours], &theirs[..1], karmada, Way::Back);
+        let steps = plan(&[ours], &theirs[..1], THEIRS, Way::Back);
         let [Step::Replace(changed)] = steps.as_slice() else { panic!("{steps:?}") };
         assert_eq!((&changed["spec"]["region"], &changed["metadata"]["annotations"]), (&json!("b"), &Value::Null));
     }

@@ -10,6 +10,7 @@ mod tests;
 
 use std::time::{Duration, Instant};
 
+use crowsnest_api::constants::annotation::READS_STORED_KINDS;
 use crowsnest_component_base::retry::jitter;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
@@ -152,13 +153,16 @@ impl Seat {
 
     async fn write(&mut self, leases: &Api<Lease>, spec: LeaseSpec) -> Result<u64, kube::Error> {
         let term = spec.lease_transitions.and_then(|count| u64::try_from(count).ok()).unwrap_or_default();
+        let reader = (READS_STORED_KINDS.to_owned(), spec.holder_identity.clone().unwrap_or_default());
         let written = match &self.seen {
             Some((known, _)) => {
-                let next = Lease { spec: Some(spec), ..known.clone() };
+                let mut next = Lease { spec: Some(spec), ..known.clone() };
+                next.metadata.annotations.get_or_insert_default().extend([reader]);
                 leases.replace(&self.name, &PostParams::default(), &next).await?
             }
             None => {
-                let metadata = ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() };
+                let annotations = Some([reader].into());
+                let metadata = ObjectMeta { name: Some(self.name.clone()), annotations, ..ObjectMeta::default() };
                 leases.create(&PostParams::default(), &Lease { metadata, spec: Some(spec) }).await?
             }
         };

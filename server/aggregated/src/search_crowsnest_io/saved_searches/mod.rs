@@ -7,7 +7,7 @@ use futures::future::BoxFuture;
 use std::collections::BTreeMap;
 
 use axum::response::Response;
-use crowsnest_api::storage::{SavedSearch, SavedSearchSpec};
+use crowsnest_api::storage::{SAVED_SEARCHES, SavedSearchSpec, StoredSearch};
 use crowsnest_apimachinery::request::options::{ListOptions, WriteOptions};
 use crowsnest_apimachinery::request::path_segment;
 use crowsnest_apimachinery::status::{ApiError, Reason};
@@ -26,7 +26,6 @@ use super::{API_VERSION, NAME as GROUP};
 use crate::resource::openapi::Document;
 use crate::resource::schema::{JSON, body, flag, list, object, responses, status, text};
 use crate::resource::{Call, Definition, Paths, Resource};
-use crate::stored::STORAGE_GROUP;
 use crate::stored::forward::ATTEMPTS;
 use crowsnest_process::reply::json as reply;
 
@@ -145,7 +144,7 @@ pub(super) async fn scopes(
 }
 
 struct Saved<'r> {
-    api: Api<SavedSearch>,
+    api: Api<StoredSearch>,
     caller: &'r UserInfo,
 }
 
@@ -153,9 +152,10 @@ struct Saved<'r> {
 fn upstream(error: kube::Error) -> ApiError {
     match error {
         kube::Error::Api(mut status) => {
-            status.message = status.message.replace(STORAGE_GROUP, GROUP);
+            status.message = SAVED_SEARCHES.public_text(&status.message);
             if let Some(details) = &mut status.details {
                 details.group = GROUP.to_owned();
+                details.kind = SAVED_SEARCHES.public_text(&details.kind);
             }
             api_error(kube::Error::Api(status))
         }
@@ -163,7 +163,7 @@ fn upstream(error: kube::Error) -> ApiError {
     }
 }
 
-fn shown(saved: &SavedSearch) -> Value {
+fn shown(saved: &StoredSearch) -> Value {
     let mut metadata = json!({"name": saved.metadata.name, "uid": saved.metadata.uid,
         "resourceVersion": saved.metadata.resource_version, "creationTimestamp": saved.metadata.creation_timestamp});
     for (field, values) in [("labels", &saved.metadata.labels), ("annotations", &saved.metadata.annotations)] {
@@ -183,11 +183,11 @@ fn post_params(options: &WriteOptions) -> PostParams {
 }
 
 impl Saved<'_> {
-    fn may_see(&self, saved: &SavedSearch) -> bool {
+    fn may_see(&self, saved: &StoredSearch) -> bool {
         access(&saved.spec, self.caller) >= Access::Seen
     }
 
-    async fn all_visible(&self) -> Result<Vec<SavedSearch>, ApiError> {
+    async fn all_visible(&self) -> Result<Vec<StoredSearch>, ApiError> {
         let all = self.api.list(&ListParams::default()).await.map_err(upstream)?;
         Ok(all.items.into_iter().filter(|saved| self.may_see(saved)).collect())
     }
@@ -202,7 +202,7 @@ impl Saved<'_> {
     }
 
     /// A search that the caller sees; 404 for others.
-    async fn visible(&self, name: &str) -> Result<SavedSearch, ApiError> {
+    async fn visible(&self, name: &str) -> Result<StoredSearch, ApiError> {
         let found = self.api.get_opt(&path_segment(name)).await.map_err(upstream)?.filter(|saved| self.may_see(saved));
         found.ok_or_else(|| {
             ApiError::new(Reason::NotFound, format!("{PLURAL}.{GROUP} {name:?} not found"))
@@ -211,7 +211,7 @@ impl Saved<'_> {
     }
 
     /// A search that the caller may change.
-    async fn own(&self, name: &str) -> Result<SavedSearch, ApiError> {
+    async fn own(&self, name: &str) -> Result<StoredSearch, ApiError> {
         let saved = self.visible(name).await?;
         if access(&saved.spec, self.caller) == Access::Changed {
             return Ok(saved);
@@ -232,7 +232,7 @@ impl Saved<'_> {
             let message = format!("{owner:?} keeps {kept} searches, which is the most; delete one first");
             return Err(ApiError::new(Reason::Forbidden, message).with_object(GROUP, PLURAL, &name));
         }
-        let mut saved = SavedSearch { spec, ..SavedSearch::default() };
+        let mut saved = StoredSearch { spec, ..StoredSearch::default() };
         sent.metadata.apply_to(&mut saved.metadata);
         saved.metadata.name = Some(name);
         let saved = self.api.create(&post_params(options), &saved).await.map_err(upstream)?;
@@ -263,10 +263,10 @@ impl Saved<'_> {
     async fn write(
         &self,
         name: &str,
-        mut saved: SavedSearch,
+        mut saved: StoredSearch,
         sent: Sent,
         options: &WriteOptions,
-    ) -> Result<SavedSearch, ApiError> {
+    ) -> Result<StoredSearch, ApiError> {
         sent.check_name(name)?;
         saved.spec = checked(sent.spec, name, &saved.spec.owner)?;
         sent.metadata.apply_to(&mut saved.metadata);

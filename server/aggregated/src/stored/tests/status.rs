@@ -30,7 +30,7 @@ fn kind(of: &str) -> Kind {
             other_spec: json!({"syncMode": "Push", "apiEndpoint": "https://evil", "secretRef": secret("m2")}),
         },
         _ => Kind {
-            group: StoredGroup { public: "search.karmada.io", columns: None },
+            group: StoredGroup { kind: &crowsnest_api::storage::RESOURCE_REGISTRIES, columns: None },
             kind: "ResourceRegistry",
             plural: "resourceregistries",
             spec: json!({"targetCluster": {}, "resourceSelectors": []}),
@@ -48,7 +48,7 @@ fn body(kind: &Kind, content_type: &str, spec: &Value, status: &Value, live: &Va
         MERGE | STRATEGIC => json!({"metadata": {"labels": {"b": "2"}}, "spec": spec, "status": status}),
         _ => {
             let metadata = json!({"name": "m1", "labels": {"b": "2"}});
-            let mut whole = json!({"apiVersion": format!("{}/v1alpha1", kind.group.public), "kind": kind.kind,
+            let mut whole = json!({"apiVersion": format!("{}/v1alpha1", kind.group.kind.group), "kind": kind.kind,
                 "metadata": metadata, "spec": spec, "status": status});
             if content_type == JSON {
                 whole["metadata"]["resourceVersion"] = live["metadata"]["resourceVersion"].clone();
@@ -68,7 +68,8 @@ async fn each_write_changes_its_own_part(
     let kind = kind(of);
     let (delegated, eve) = (Delegated::new(server.admin()), UserInfo::new("eve", ["dev"]));
     let call = async |method: &str, tail: &str, content_type: &str, body: &Value| {
-        let uri = format!("/apis/{}/v1alpha1{tail}?fieldManager=me&force={}", kind.group.public, content_type == APPLY);
+        let uri =
+            format!("/apis/{}/v1alpha1{tail}?fieldManager=me&force={}", kind.group.kind.group, content_type == APPLY);
         let uri = if content_type == APPLY { uri } else { uri.replace("&force=false", "") };
         let request = Request::builder().method(method).uri(uri).header("content-type", content_type);
         let request = request.body(Body::from(body.to_string())).unwrap();
@@ -76,7 +77,7 @@ async fn each_write_changes_its_own_part(
         let eve = tail.ends_with("/status").then_some(Writer { delegated: &delegated, user: &eve });
         answered(kind.group, &server, tail, request, eve).await
     };
-    let made = json!({"apiVersion": format!("{}/v1alpha1", kind.group.public), "kind": kind.kind,
+    let made = json!({"apiVersion": format!("{}/v1alpha1", kind.group.kind.group), "kind": kind.kind,
         "metadata": {"name": "m1"}, "spec": kind.spec});
     let (code, live) = call("POST", &format!("/{}", kind.plural), JSON, &made).await;
     assert_eq!(code, 201, "{live}");

@@ -11,7 +11,7 @@ const MERGE: &str = "application/merge-patch+json";
 const JSON_PATCH: &str = "application/json-patch+json";
 const APPLY: &str = "application/apply-patch+yaml";
 
-const REGISTRIES: StoredGroup = StoredGroup { public: "search.karmada.io", columns: None };
+const REGISTRIES: StoredGroup = StoredGroup { kind: &crowsnest_api::storage::RESOURCE_REGISTRIES, columns: None };
 
 /// A control plane with a registered cluster, and accounts with rights on some Secrets.
 struct Scene {
@@ -72,7 +72,7 @@ impl Scene {
 /// A role with these verbs on a kind of the aggregated server, and its binding.
 fn on_kind(user: &str, resource: &str, verbs: &[&str]) -> [Value; 2] {
     let group = "rbac.authorization.k8s.io";
-    let served = if resource == "clusters" { CLUSTERS } else { REGISTRIES }.public;
+    let served = if resource == "clusters" { CLUSTERS } else { REGISTRIES }.kind.group;
     let metadata = json!({"name": format!("{user}-{resource}")});
     let role = json!({"apiGroup": group, "kind": "ClusterRole", "name": metadata["name"]});
     let rule = json!({"apiGroups": [served], "resources": [resource], "verbs": verbs});

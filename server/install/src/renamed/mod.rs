@@ -1,0 +1,216 @@
+//! Moves stored objects from the earlier names of their kinds to those of this version.
+//!
+//! The earlier names were those of the public kinds, so that kubectl found both. [`copy`] refuses changes under the earlier
+//! names, copies each object, and marks the copy as verified when it was read back unchanged. It can be interrupted at any
+//! time and run again. [`remove`] deletes the earlier definitions, whose copies were all verified.
+
+mod plan;
+
+use std::io::Write;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use crowsnest_api::constants::annotation::{MIGRATION_UNVERIFIED, MIGRATION_VERIFIED};
+use crowsnest_api::names::LEASES;
+use crowsnest_api::storage;
+use http::{Method, Request};
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::Api;
+use serde_json::{Value, json};
+
+use crate::installation::{delete, read};
+use crate::migrate::plan::{Place, name};
+use crate::migrate::{list, send, status};
+use crate::{SYSTEM_NAMESPACE, apply_all};
+use plan::{FREEZE, ObjectCopy, RENAMED, Renamed, copies, freeze, is_unverified, is_written, still_read};
+
+/// How long the control plane may take to apply the policy, and to delete a definition.
+const PATIENCE: Duration = Duration::from_secs(60);
+const PAUSE: Duration = Duration::from_millis(100);
+const MERGE: &str = "application/merge-patch+json";
+
+/// The definitions of the internal group.
+pub fn definitions() -> Vec<Value> {
+    let is_internal = |definition: &Value| definition["spec"]["group"] == storage::GROUP;
+    crowsnest_api::crd::crds(None).into_iter().filter(is_internal).collect()
+}
+
+fn definition(name: &str) -> Value {
+    json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": name}})
+}
+
+/// Kinds whose earlier definition exists, with that definition.
+async fn remaining(client: &kube::Client) -> anyhow::Result<Vec<(&'static Renamed, Value)>> {
+    let mut found = Vec::new();
+    for kind in &RENAMED {
+        found.extend(read(client, &definition(&kind.definition())).await?.map(|definition| (kind, definition)));
+    }
+    Ok(found)
+}
+
+/// Names of the earlier definitions that exist.
+pub async fn remaining_names(client: &kube::Client) -> anyhow::Result<Vec<String>> {
+    Ok(remaining(client).await?.into_iter().map(|(kind, _)| kind.definition()).collect())
+}
+
+/// Copies what is stored under earlier names. The definitions of this version are applied first; webhooks on them must not
+/// be registered yet.
+pub async fn copy(client: &kube::Client, out: &mut impl Write) -> anyhow::Result<()> {
+    let pending: Vec<_> =
+        remaining(client).await?.into_iter().filter(|(_, definition)| !is_verified(definition)).collect();
+    if pending.is_empty() {
+        return Ok(());
+    }
+    apply_all(client, &definitions()).await?;
+    apply_all(client, &freeze()).await?;
+    for (kind, _) in &pending {
+        frozen(client, kind.old).await?;
+        copy_kind(client, kind, out).await?;
+        let marked = json!({"metadata": {"annotations": {MIGRATION_VERIFIED: "true"}}});
+        let path = crate::path_of(&definition(&kind.definition()))?;
+        send(client, Method::PATCH, &path, MERGE, &marked).await?;
+    }
+    Ok(())
+}
+
+fn is_verified(definition: &Value) -> bool {
+    definition["metadata"]["annotations"][MIGRATION_VERIFIED].is_string()
+}
+
+/// Waits until changes of the objects are refused. Without an object there is nothing that could change.
+async fn frozen(client: &kube::Client, place: Place<'_>) -> anyhow::Result<()> {
+    let probing = async {
+        loop {
+            let Some(objects) = list(client, place).await? else { return Ok(()) };
+            let stays = |object: &&Value| !object["metadata"]["deletionTimestamp"].is_string();
+            let Some(probe) = objects.iter().find(stays).or(objects.first()) else { return Ok(()) };
+            let path = format!("{}/{}?dryRun=All", place.path(), name(probe));
+            match client.request::<Value>(Request::delete(&path).body(Vec::new())?).await {
+                Err(kube::Error::Api(refused)) if refused.message.contains(FREEZE) => return Ok(()),
+                Ok(_) => {}
+                Err(kube::Error::Api(refused)) if refused.code == 404 => {}
+                Err(error) => return Err(error).with_context(|| format!("DELETE {path}")),
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    };
+    let late = || format!("{} can still be changed: the policy {FREEZE} has no effect", place.plural);
+    tokio::time::timeout(PATIENCE, probing).await.with_context(late)?
+}
+
+async fn copy_kind(client: &kube::Client, kind: &Renamed, out: &mut impl Write) -> anyhow::Result<()> {
+    let Some(old) = list(client, kind.old).await? else {
+        bail!("{} is not served, so its objects cannot be copied", kind.definition());
+    };
+    let new = list(client, kind.new).await?.unwrap_or_default();
+    for copy in copies(&old, &new, kind.new) {
+        let name = name(&copy.object);
+        write(client, kind.new, &copy).await.with_context(|| format!("copying {} {name}", kind.new.plural))?;
+        writeln!(out, "{}/{name} copied to {}", kind.old.plural, kind.new.plural)?;
+    }
+    let new = list(client, kind.new).await?.unwrap_or_default();
+    let copied = |object: &Value| new.iter().any(|copy| name(copy) == name(object) && !is_unverified(copy));
+    if let Some(missing) = old.iter().find(|object| !copied(object)) {
+        bail!("{} {} is not there after it was copied", kind.new.plural, name(missing));
+    }
+    Ok(())
+}
+
+/// Writes a copy, reads it back, and marks it as verified.
+async fn write(client: &kube::Client, place: Place<'_>, copy: &ObjectCopy) -> anyhow::Result<()> {
+    let path = format!("{}/{}", place.path(), name(&copy.object));
+    let written = match copy.exists {
+        false => send(client, Method::POST, &place.path(), "application/json", &copy.object).await?,
+        true => send(client, Method::PUT, &path, "application/json", &copy.object).await?,
+    };
+    status(client, &path, &copy.object, &written).await?;
+    let found: Value = client.request(Request::get(&path).body(Vec::new())?).await?;
+    if !is_written(copy, &found, place) {
+        bail!("the copy differs from the object: {found}");
+    }
+    let mut verified = json!({"metadata": {"annotations": {MIGRATION_UNVERIFIED: null}}});
+    if copy.managed_fields.is_array() {
+        // Written last: a write that changes fields takes them over.
+        verified["metadata"]["managedFields"] = copy.managed_fields.clone();
+    }
+    if copy.is_deleted {
+        // Finalizers keep it until the controllers have finished the deletion. A copy that is marked is not read again.
+        send(client, Method::DELETE, &path, "application/json", &json!({})).await?;
+    }
+    send(client, Method::PATCH, &path, MERGE, &verified).await.map(drop)
+}
+
+/// Removes the earlier definitions if no other process reads them: by the Leases of the controllers.
+pub async fn remove_unread(client: &kube::Client, out: &mut impl Write) -> anyhow::Result<()> {
+    let names = remaining_names(client).await?;
+    if names.is_empty() {
+        return Ok(());
+    }
+    let api: Api<Lease> = Api::namespaced(client.clone(), SYSTEM_NAMESPACE);
+    let mut leases = Vec::new();
+    for name in LEASES {
+        leases
+            .push((name, api.get_opt(name).await.with_context(|| format!("reading Lease {SYSTEM_NAMESPACE}/{name}"))?));
+    }
+    match still_read(&leases, Timestamp::now()) {
+        None => remove(client, out).await,
+        Some(why) => {
+            let names = names.join(", ");
+            writeln!(out, "{names} stay: {why}; replace all replicas, then run `crowsnest install` again")?;
+            Ok(())
+        }
+    }
+}
+
+/// Removes the earlier definitions whose objects were all copied, and the policy that protected them.
+pub async fn remove(client: &kube::Client, out: &mut impl Write) -> anyhow::Result<()> {
+    for (kind, found) in remaining(client).await? {
+        if !is_verified(&found) {
+            bail!("{} has objects whose copies were not verified", kind.definition());
+        }
+        for object in list(client, kind.old).await?.unwrap_or_default() {
+            if object["metadata"]["finalizers"].is_array() {
+                let path = format!("{}/{}", kind.old.path(), name(&object));
+                send(client, Method::PATCH, &path, MERGE, &json!({"metadata": {"finalizers": null}})).await?;
+            }
+        }
+        remove_definition(client, &kind.definition()).await?;
+        writeln!(out, "customresourcedefinition/{} deleted: its objects are {}", kind.definition(), kind.new.plural)?;
+    }
+    for manifest in freeze().iter().rev() {
+        delete(client, manifest).await?;
+    }
+    Ok(())
+}
+
+/// Deletes a definition and waits until it is gone.
+async fn remove_definition(client: &kube::Client, name: &str) -> anyhow::Result<()> {
+    let definition = definition(name);
+    delete(client, &definition).await?;
+    let leaving = async {
+        while read(client, &definition).await?.is_some() {
+            tokio::time::sleep(PAUSE).await;
+        }
+        anyhow::Ok(())
+    };
+    tokio::time::timeout(PATIENCE, leaving).await.with_context(|| format!("{name} is still being deleted"))?
+}
+
+/// What of the internal kinds can go with an installation: the policy, and definitions, old and new, that have no objects.
+pub async fn leftovers(client: &kube::Client) -> anyhow::Result<Vec<Value>> {
+    let mut gone = Vec::new();
+    for manifest in freeze() {
+        if read(client, &manifest).await?.is_some() {
+            gone.push(manifest);
+        }
+    }
+    for place in RENAMED.iter().flat_map(|kind| [kind.old, kind.new]) {
+        let definition = definition(&format!("{}.{}", place.plural, storage::GROUP));
+        let is_empty = list(client, place).await?.is_some_and(|objects| objects.is_empty());
+        if is_empty && read(client, &definition).await?.is_some() {
+            gone.push(definition);
+        }
+    }
+    Ok(gone)
+}

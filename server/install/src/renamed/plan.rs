@@ -1,0 +1,244 @@
+//! What has to be written so that stored objects exist under the names of this version. Pure.
+
+use std::collections::BTreeMap;
+
+use crowsnest_api::constants::annotation::{MIGRATED_CREATED, MIGRATED_UID, MIGRATION_UNVERIFIED, READS_STORED_KINDS};
+use crowsnest_api::storage::{CLUSTERS, GROUP, RESOURCE_REGISTRIES, SAVED_SEARCHES, StoredKind};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::coordination::v1::Lease;
+use serde_json::{Value, json};
+
+use crate::migrate::plan::{NOTES, Place, carried, name};
+use crate::migrate::stored;
+
+const VERSION: &str = "storage.crowsnest.io/v1alpha1";
+
+/// A kind of the internal group under an earlier name.
+#[derive(Debug)]
+pub(crate) struct Renamed {
+    pub(crate) old: Place<'static>,
+    pub(crate) new: Place<'static>,
+}
+
+impl Renamed {
+    /// Name of the earlier definition.
+    pub(crate) fn definition(&self) -> String {
+        format!("{}.{GROUP}", self.old.plural)
+    }
+}
+
+const fn renamed(kind: &'static StoredKind) -> Renamed {
+    // The earlier names were those of the public kinds.
+    Renamed { old: Place { api_version: VERSION, plural: kind.plural, kind: kind.kind }, new: stored(kind) }
+}
+
+/// All kinds whose names were changed.
+pub(crate) const RENAMED: [Renamed; 3] = [renamed(&CLUSTERS), renamed(&RESOURCE_REGISTRIES), renamed(&SAVED_SEARCHES)];
+
+/// An object to be written under its new name.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct ObjectCopy {
+    /// The whole object, marked as not verified.
+    pub(crate) object: Value,
+    /// An unfinished copy exists already.
+    pub(crate) exists: bool,
+    /// Managed fields of the earlier object.
+    pub(crate) managed_fields: Value,
+    /// The earlier object is being deleted.
+    pub(crate) is_deleted: bool,
+}
+
+/// Copies that are missing or unfinished. A finished copy is left as it is: it may have been changed since.
+pub(crate) fn copies(old: &[Value], new: &[Value], place: Place<'_>) -> Vec<ObjectCopy> {
+    let there: BTreeMap<&str, &Value> = new.iter().map(|object| (name(object), object)).collect();
+    let mut copies = Vec::new();
+    for object in old {
+        let found = there.get(name(object));
+        if found.is_some_and(|found| !is_unverified(found)) {
+            continue;
+        }
+        let mut copy = carried(object, place);
+        let annotations = &object["metadata"]["annotations"];
+        for note in NOTES {
+            if let Some(value) = annotations.get(note) {
+                copy["metadata"]["annotations"][note] = value.clone();
+            }
+        }
+        for (note, field) in [(MIGRATED_UID, "uid"), (MIGRATED_CREATED, "creationTimestamp")] {
+            if copy["metadata"]["annotations"].get(note).is_none() {
+                copy["metadata"]["annotations"][note] = object["metadata"][field].clone();
+            }
+        }
+        copy["metadata"]["annotations"][MIGRATION_UNVERIFIED] = "true".into();
+        if let Some(found) = found {
+            copy["metadata"]["resourceVersion"] = found["metadata"]["resourceVersion"].clone();
+        }
+        copies.push(ObjectCopy {
+            object: copy,
+            exists: found.is_some(),
+            managed_fields: object["metadata"]["managedFields"].clone(),
+            is_deleted: object["metadata"]["deletionTimestamp"].is_string(),
+        });
+    }
+    copies
+}
+
+/// True for a copy that has not been verified.
+pub(crate) fn is_unverified(object: &Value) -> bool {
+    object["metadata"]["annotations"][MIGRATION_UNVERIFIED].is_string()
+}
+
+/// Whether an object as it was written is the object that was to be written.
+pub(crate) fn is_written(copy: &ObjectCopy, written: &Value, place: Place<'_>) -> bool {
+    let notes = |object: &Value| NOTES.map(|note| object["metadata"]["annotations"][note].clone());
+    carried(&copy.object, place) == carried(written, place) && notes(&copy.object) == notes(written)
+}
+
+/// Policy that refuses every change of stored objects under their earlier names, except that finalizers are removed, and
+/// its binding.
+pub(crate) fn freeze() -> [Value; 2] {
+    let resources: Vec<String> =
+        RENAMED.iter().flat_map(|kind| [kind.old.plural.to_owned(), format!("{}/status", kind.old.plural)]).collect();
+    let same = |field: &str| {
+        format!(
+            "(has(object.{field}) == has(oldObject.{field}) && (!has(object.{field}) || object.{field} == oldObject.{field}))"
+        )
+    };
+    let released =
+        "request.operation == 'UPDATE' && has(oldObject.metadata.finalizers) && !has(object.metadata.finalizers)";
+    let expression = format!("{released} && {} && {}", same("spec"), same("status"));
+    [
+        json!({
+            "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy", "metadata": {"name": FREEZE},
+            "spec": {
+                "failurePolicy": "Fail",
+                "matchConstraints": {"resourceRules": [{
+                    "apiGroups": [GROUP], "apiVersions": ["*"], "operations": ["CREATE", "UPDATE", "DELETE"], "resources": resources,
+                }]},
+                "validations": [{
+                    "expression": expression, "reason": "Forbidden",
+                    "message": "the object was moved to another definition: replace this replica of crowsnest by the installed version",
+                }],
+            },
+        }),
+        json!({
+            "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
+            "metadata": {"name": FREEZE}, "spec": {"policyName": FREEZE, "validationActions": ["Deny"]},
+        }),
+    ]
+}
+
+/// Name of the policy and of its binding.
+pub(crate) const FREEZE: &str = "moved.storage.crowsnest.io";
+
+/// Why the earlier definitions have to stay: a process that still reads them would take their removal for that of all
+/// clusters. `None` when each Lease is held by a process that reads the new ones.
+pub(crate) fn still_read(leases: &[(&str, Option<Lease>)], now: Timestamp) -> Option<String> {
+    leases.iter().find_map(|(name, lease)| {
+        let spec = lease.as_ref().and_then(|lease| lease.spec.as_ref());
+        let holder = spec.and_then(|spec| spec.holder_identity.as_deref()).filter(|holder| !holder.is_empty());
+        let until = spec.and_then(|spec| {
+            let lasts = SignedDuration::from_secs(i64::from(spec.lease_duration_seconds?));
+            spec.renew_time.as_ref()?.0.checked_add(lasts).ok()
+        });
+        let annotations = lease.as_ref().and_then(|lease| lease.metadata.annotations.as_ref());
+        let reader = annotations.and_then(|annotations| annotations.get(READS_STORED_KINDS)).map(String::as_str);
+        match holder {
+            Some(holder) if reader != Some(holder) => {
+                Some(format!("{holder}, which holds the Lease {name}, may read them"))
+            }
+            Some(_) if until.is_some_and(|until| until > now) => None,
+            _ => Some(format!("no replica of this version holds the Lease {name}")),
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CLUSTER: &Renamed = &RENAMED[0];
+
+    fn old(name: &str) -> Value {
+        json!({
+            "apiVersion": VERSION, "kind": "Cluster",
+            "metadata": {"name": name, "uid": format!("uid-{name}"), "creationTimestamp": "2026-01-01T00:00:00Z", "resourceVersion": "7",
+                "finalizers": ["karmada.io/cluster-controller"], "managedFields": [{"manager": "m"}]},
+            "spec": {"syncMode": "Push"}, "status": {"kubernetesVersion": "v1.36.0"},
+        })
+    }
+
+    #[test]
+    fn copies_keep_what_clients_see() {
+        let [copy]: [ObjectCopy; 1] = copies(&[old("m1")], &[], CLUSTER.new).try_into().unwrap();
+        let expected = json!({
+            "apiVersion": VERSION, "kind": "StoredCluster",
+            "metadata": {"name": "m1", "finalizers": ["karmada.io/cluster-controller"], "annotations": {
+                MIGRATED_UID: "uid-m1", MIGRATED_CREATED: "2026-01-01T00:00:00Z", MIGRATION_UNVERIFIED: "true"}},
+            "spec": {"syncMode": "Push"}, "status": {"kubernetesVersion": "v1.36.0"},
+        });
+        assert_eq!((copy.object, copy.exists, copy.is_deleted), (expected, false, false));
+        assert_eq!(copy.managed_fields, json!([{"manager": "m"}]));
+    }
+
+    #[test]
+    fn what_came_from_karmada_keeps_its_first_uid() {
+        let mut object = old("m1");
+        object["metadata"]["annotations"] = json!({MIGRATED_UID: "first", MIGRATED_CREATED: "2025-01-01T00:00:00Z"});
+        let [copy]: [ObjectCopy; 1] = copies(&[object], &[], CLUSTER.new).try_into().unwrap();
+        let annotations = &copy.object["metadata"]["annotations"];
+        assert_eq!(
+            (&annotations[MIGRATED_UID], &annotations[MIGRATED_CREATED]),
+            (&json!("first"), &json!("2025-01-01T00:00:00Z"))
+        );
+    }
+
+    /// Interrupted after some writes, it continues, and what is finished stays as it is.
+    #[test]
+    fn unfinished_copies_are_written_again() {
+        let mut finished = carried(&old("a"), CLUSTER.new);
+        finished["spec"]["region"] = "changed since".into();
+        let mut unfinished = carried(&old("b"), CLUSTER.new);
+        unfinished["metadata"]["annotations"] = json!({MIGRATION_UNVERIFIED: "true"});
+        unfinished["metadata"]["resourceVersion"] = "9".into();
+        let found = copies(&[old("a"), old("b"), old("c")], &[finished, unfinished], CLUSTER.new);
+        let outline: Vec<_> = found
+            .iter()
+            .map(|copy| (name(&copy.object), copy.exists, copy.object["metadata"]["resourceVersion"].clone()))
+            .collect();
+        assert_eq!(outline, [("b", true, json!("9")), ("c", false, Value::Null)]);
+    }
+
+    #[test]
+    fn a_copy_that_lacks_something_is_not_the_object() {
+        let [copy]: [ObjectCopy; 1] = copies(&[old("m1")], &[], CLUSTER.new).try_into().unwrap();
+        let mut written = copy.object.clone();
+        written["metadata"]["uid"] = "another".into();
+        assert!(is_written(&copy, &written, CLUSTER.new));
+        written["status"] = Value::Null;
+        assert!(!is_written(&copy, &written, CLUSTER.new));
+    }
+
+    #[test]
+    fn old_definitions_stay_while_they_may_be_read() {
+        let now: Timestamp = "2026-01-01T00:01:00Z".parse().unwrap();
+        let lease = |holder: &str, reader: &str, renewed: &str| -> Lease {
+            serde_json::from_value(json!({
+                "metadata": {"annotations": {READS_STORED_KINDS: reader}},
+                "spec": {"holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": renewed},
+            }))
+            .unwrap()
+        };
+        let (recent, long_ago) = ("2026-01-01T00:00:50.000000Z", "2026-01-01T00:00:10.000000Z");
+        let cases = [
+            (Some(lease("new", "new", recent)), None),
+            (Some(lease("old", "new", recent)), Some("old, which holds the Lease l, may read them")),
+            (Some(lease("new", "new", long_ago)), Some("no replica of this version holds the Lease l")),
+            (Some(lease("", "new", recent)), Some("no replica of this version holds the Lease l")),
+            (None, Some("no replica of this version holds the Lease l")),
+        ];
+        for (lease, expected) in cases {
+            assert_eq!(still_read(&[("l", lease)], now).as_deref(), expected);
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Stored objects move to the names of this version, wherever the move is interrupted.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crowsnest_api::constants::annotation::{MIGRATED_CREATED, MIGRATED_UID, MIGRATION_UNVERIFIED};
+use crowsnest_api::storage::STORED_KINDS;
+use crowsnest_install::{apply_all, renamed};
+use crowsnest_kube_apiserver::{ApiServer, Config, Data};
+use http::{Method, Request, header};
+use kube::client::Body;
+use serde_json::{Value, json};
+
+const GROUP: &str = "/apis/storage.crowsnest.io/v1alpha1";
+
+/// Definitions under their earlier names.
+fn earlier_definitions() -> Vec<Value> {
+    let rename = |text: String, kind: &&'static crowsnest_api::storage::StoredKind| {
+        let singular = |kind: &str| format!("\"{}\"", kind.to_lowercase());
+        let text = text.replace(&singular(kind.stored_kind), &singular(kind.kind));
+        text.replace(kind.stored_plural, kind.plural).replace(kind.stored_kind, kind.kind)
+    };
+    let text = STORED_KINDS.iter().fold(json!(renamed::definitions()).to_string(), rename);
+    serde_json::from_str(&text).unwrap()
+}
+
+async fn send(client: &kube::Client, method: Method, path: &str, body: &Value) -> Result<Value, kube::Error> {
+    let kind = if method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
+    let request = Request::builder().method(method).uri(path).header(header::CONTENT_TYPE, kind);
+    client.request(request.body(serde_json::to_vec(body).unwrap()).unwrap()).await
+}
+
+async fn get(client: &kube::Client, path: &str) -> Option<Value> {
+    match client.request(Request::get(path).body(Vec::new()).unwrap()).await {
+        Ok(found) => Some(found),
+        Err(kube::Error::Api(status)) if status.code == 404 => None,
+        Err(error) => panic!("{path}: {error}"),
+    }
+}
+
+/// A client whose writes fail from a number on, as those of a process that was stopped.
+fn stopping_after(client: &kube::Client, writes: usize) -> kube::Client {
+    let (client, left) = (client.clone(), Arc::new(AtomicUsize::new(writes)));
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let (client, left) = (client.clone(), left.clone());
+        async move {
+            let is_left = || left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok();
+            if request.method() != Method::GET && !is_left() {
+                return Err(std::io::Error::other("stopped"));
+            }
+            client.send(request).await.map_err(std::io::Error::other)
+        }
+    });
+    kube::Client::new(service, "default")
+}
+
+/// A control plane with objects of an earlier version, and these objects.
+async fn earlier() -> (ApiServer, Vec<(String, Value)>) {
+    let server = ApiServer::start(Config::new("test", Data::Memory)).await.unwrap();
+    let client = server.admin();
+    apply_all(&client, &earlier_definitions()).await.unwrap();
+    let object = |kind: &str, name: &str, spec: Value| {
+        json!({"apiVersion": "storage.crowsnest.io/v1alpha1", "kind": kind,
+            "metadata": {"name": name, "labels": {"tier": "gold"}}, "spec": spec})
+    };
+    let with_finalizer = |mut object: Value| {
+        object["metadata"]["finalizers"] = json!(["karmada.io/cluster-controller"]);
+        object
+    };
+    let search = json!({"title": "t", "query": "kind:pod", "shared": true, "owner": "o", "syntax": "1"});
+    let objects = [
+        ("clusters", with_finalizer(object("Cluster", "m1", json!({"syncMode": "Push", "region": "eu"})))),
+        ("clusters", with_finalizer(object("Cluster", "leaving", json!({"syncMode": "Pull"})))),
+        ("resourceregistries", object("ResourceRegistry", "r", json!({"targetCluster": {}}))),
+        ("savedsearches", object("SavedSearch", "s", search)),
+    ];
+    let mut stored = Vec::new();
+    for (plural, object) in objects {
+        let name = object["metadata"]["name"].as_str().unwrap().to_owned();
+        let path = format!("{GROUP}/{plural}/{name}");
+        let mut made =
+            send(&client, Method::POST, &format!("{GROUP}/{plural}?fieldManager=argo"), &object).await.unwrap();
+        if plural == "clusters" {
+            made["status"] = json!({"kubernetesVersion": "v1.36.0"});
+            made = send(&client, Method::PUT, &format!("{path}/status"), &made).await.unwrap();
+        }
+        if name == "leaving" {
+            made = send(&client, Method::DELETE, &path, &json!({})).await.unwrap();
+        }
+        stored.push((path, made));
+    }
+    (server, stored)
+}
+
+/// The path of an object under its new name.
+fn new_path(path: &str) -> String {
+    let kinds = STORED_KINDS.iter().map(|kind| (format!("/{}/", kind.plural), format!("/{}/", kind.stored_plural)));
+    kinds.fold(path.to_owned(), |path, (old, new)| path.replace(&old, &new))
+}
+
+/// All objects are there as they were, and show the same UIDs.
+async fn all_moved(client: &kube::Client, stored: &[(String, Value)]) {
+    for (path, old) in stored {
+        let new = get(client, &new_path(path)).await.unwrap_or_else(|| panic!("{path} is lost"));
+        let annotations = &new["metadata"]["annotations"];
+        assert_eq!(annotations[MIGRATED_UID], old["metadata"]["uid"], "{new}");
+        assert_eq!(annotations[MIGRATED_CREATED], old["metadata"]["creationTimestamp"], "{new}");
+        assert_eq!(annotations.get(MIGRATION_UNVERIFIED), None, "{new}");
+        for field in ["/spec", "/status", "/metadata/labels", "/metadata/finalizers"] {
+            assert_eq!(new.pointer(field), old.pointer(field), "{field}: {new}");
+        }
+        let is_leaving = |object: &Value| object["metadata"]["deletionTimestamp"].is_string();
+        assert_eq!(is_leaving(&new), is_leaving(old), "{new}");
+        let managers = new["metadata"]["managedFields"].as_array().unwrap();
+        assert!(managers.iter().any(|entry| entry["manager"] == "argo"), "{new}");
+    }
+}
+
+#[tokio::test]
+async fn a_move_is_continued_after_an_interruption() {
+    let mut interruptions = 0;
+    for writes in 0.. {
+        let (server, stored) = earlier().await;
+        let client = server.admin();
+        let stopping = stopping_after(&client, writes);
+        let copied = renamed::copy(&stopping, &mut Vec::new()).await;
+        let removed = match copied {
+            Ok(()) => renamed::remove(&stopping, &mut Vec::new()).await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = &removed {
+            assert!(format!("{error:#}").contains("stopped"), "{error:#}");
+            interruptions += 1;
+        }
+        renamed::copy(&client, &mut Vec::new()).await.unwrap();
+        renamed::remove(&client, &mut Vec::new()).await.unwrap();
+        all_moved(&client, &stored).await;
+        assert!(renamed::remaining_names(&client).await.unwrap().is_empty());
+        // Once more there is nothing to do.
+        let mut report = Vec::new();
+        renamed::copy(&client, &mut report).await.unwrap();
+        renamed::remove(&client, &mut report).await.unwrap();
+        assert_eq!(String::from_utf8(report).unwrap(), "");
+        server.stop().await.unwrap();
+        if removed.is_ok() {
+            break;
+        }
+    }
+    assert!(interruptions > 20, "{interruptions}");
+}
+
+#[tokio::test]
+async fn moved_objects_are_protected_until_they_are_removed() {
+    let (server, stored) = earlier().await;
+    let client = server.admin();
+    assert!(renamed::remove(&client, &mut Vec::new()).await.is_err(), "nothing was copied");
+    renamed::copy(&client, &mut Vec::new()).await.unwrap();
+    let change = json!({"metadata": {"labels": {"tier": "silver"}}});
+    for (path, _) in &stored {
+        for (method, body) in [(Method::PATCH, &change), (Method::DELETE, &json!({}))] {
+            let refused = send(&client, method, path, body).await.unwrap_err();
+            assert!(refused.to_string().contains("moved to another definition"), "{path}: {refused}");
+        }
+        send(&client, Method::PATCH, &new_path(path), &change).await.unwrap();
+    }
+    // A user's change under the new name is not undone, and a deletion neither.
+    send(&client, Method::DELETE, &format!("{GROUP}/storedsearches/s"), &json!({})).await.unwrap();
+    renamed::copy(&client, &mut Vec::new()).await.unwrap();
+    let changed = get(&client, &format!("{GROUP}/storedclusters/m1")).await.unwrap();
+    assert_eq!(changed["metadata"]["labels"]["tier"], "silver");
+    assert_eq!(get(&client, &format!("{GROUP}/storedsearches/s")).await, None);
+    // Nobody holds the Leases of the controllers, so another version may still read the old objects.
+    let mut report = Vec::new();
+    renamed::remove_unread(&client, &mut report).await.unwrap();
+    assert!(String::from_utf8(report).unwrap().contains("run `crowsnest install` again"));
+    assert!(get(&client, &stored[0].0).await.is_some());
+    server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn uninstalling_leaves_definitions_with_objects() {
+    let (server, _) = earlier().await;
+    let client = server.admin();
+    renamed::copy(&client, &mut Vec::new()).await.unwrap();
+    send(&client, Method::DELETE, &format!("{GROUP}/storedsearches/s"), &json!({})).await.unwrap();
+    let leftovers = renamed::leftovers(&client).await.unwrap();
+    let names: Vec<&str> = leftovers.iter().map(|object| object["metadata"]["name"].as_str().unwrap()).collect();
+    let policy = "moved.storage.crowsnest.io";
+    assert_eq!(names, [policy, policy, "storedsearches.storage.crowsnest.io"]);
+    server.stop().await.unwrap();
+}
