@@ -50,16 +50,22 @@ impl Registry {
         options: &DeleteOptions,
         warnings: &mut Vec<String>,
     ) -> ApiResult<Deleted> {
-        self.delete_asked(resource, ctx, name, name, options, warnings).await
+        self.delete_asked(resource, ctx, name, Some(name), options, warnings).await
     }
 
-    /// `asked` is the name in the request: none where a collection is deleted.
+    /// Deletes an object of a definition that is being deleted, without admission, as Kubernetes does: no policy or webhook can
+    /// keep a definition.
+    pub async fn delete_raw(&self, resource: &ResourceRef, ctx: &RequestContext, name: &str) -> ApiResult<Deleted> {
+        self.delete_asked(resource, ctx, name, None, &DeleteOptions::default(), &mut Vec::new()).await
+    }
+
+    /// `asked` is the name in the request, empty where a collection is deleted; `None` without admission.
     async fn delete_asked(
         &self,
         resource: &ResourceRef,
         ctx: &RequestContext,
         name: &str,
-        asked: &str,
+        asked: Option<&str>,
         options: &DeleteOptions,
         warnings: &mut Vec<String>,
     ) -> ApiResult<Deleted> {
@@ -70,10 +76,10 @@ impl Registry {
             let revision = record.revision;
             let live = self.decode(resource, Record { ..record }).await?;
             check_preconditions(&resource.gvr.group, &resource.kind, options, &live)?;
-            let attributes = Attributes::new(ctx, resource, Operation::Delete, asked, &options.raw);
-            let attributes = Attributes { old: Some(&live), ..attributes };
             // An eviction was admitted itself.
-            if ctx.subresource != "eviction" {
+            if let Some(asked) = asked.filter(|_| ctx.subresource != "eviction") {
+                let attributes = Attributes::new(ctx, resource, Operation::Delete, asked, &options.raw);
+                let attributes = Attributes { old: Some(&live), ..attributes };
                 self.mutate(&attributes, None, warnings).await?;
                 self.validate(&attributes, None, warnings).await?;
             }
@@ -131,7 +137,7 @@ impl Registry {
             if resource.namespaced {
                 own.namespace = object.namespace().to_owned();
             }
-            match self.delete_asked(resource, &own, object.name(), "", options, warnings).await {
+            match self.delete_asked(resource, &own, object.name(), Some(""), options, warnings).await {
                 Ok(_) => deleted.push(object),
                 Err(error) if error.is(crowsnest_apimachinery::status::Reason::NotFound) => {}
                 Err(error) => return Err(error),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crowsnest_apimachinery::names::Gvr;
-use crowsnest_apimachinery::request::options::{DeleteOptions, WriteOptions};
+use crowsnest_apimachinery::request::options::WriteOptions;
 use crowsnest_apimachinery::status::{ApiResult, Reason};
 use crowsnest_registry::authz::bootstrap::loopback;
 use crowsnest_registry::error::Error;
@@ -239,8 +239,7 @@ impl Controller {
         for record in &records {
             let mut ctx = context("");
             ctx.namespace = record.key.namespace().to_owned();
-            let options = DeleteOptions::default();
-            match self.registry.delete(&resource, &ctx, record.key.name(), &options, &mut Vec::new()).await {
+            match self.registry.delete_raw(&resource, &ctx, record.key.name()).await {
                 Ok(_) => {}
                 Err(error) if error.is(Reason::NotFound) => {}
                 Err(error) => tracing::warn!(%error, key = %record.key, "object of a going definition not deleted"),

@@ -248,3 +248,31 @@ async fn while_a_definition_goes_its_objects_can_be_let_go_and_none_comes() {
     until_served(&server, false).await;
     server.stop().await.unwrap();
 }
+
+/// As Kubernetes does, the server removes the objects of a definition without admission.
+#[tokio::test]
+async fn a_policy_that_refuses_deletions_does_not_keep_a_definition() {
+    let server = ApiServer::start(Config::new("test", Data::Memory)).await.unwrap();
+    let client = server.admin();
+    let json = "application/json";
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let cars = "/apis/example.com/v1/namespaces/default/cars";
+    let policies = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies";
+    let bindings = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings";
+    let policy = json!({"metadata": {"name": "keep"}, "spec": {
+        "matchConstraints": {"resourceRules": [
+            {"apiGroups": ["example.com"], "apiVersions": ["*"], "operations": ["DELETE"], "resources": ["cars"]}]},
+        "validations": [{"expression": "false"}]}});
+    let binding = json!({"metadata": {"name": "keep"}, "spec": {"policyName": "keep", "validationActions": ["Deny"]}});
+    let car = json!({"apiVersion": "example.com/v1", "kind": "Car", "metadata": {"name": "a"}});
+    assert_eq!(ask(&client, &format!("POST {definitions}"), json, definition(Value::Null)).await.0, 201);
+    until_served(&server, true).await;
+    for (path, object) in [(cars, car), (policies, policy), (bindings, binding)] {
+        assert_eq!(ask(&client, &format!("POST {path}"), json, object).await.0, 201, "{path}");
+    }
+    assert_eq!(ask(&client, &format!("DELETE {cars}/a"), json, json!({})).await.0, 422);
+    assert_eq!(ask(&client, &format!("DELETE {definitions}/cars.example.com"), json, json!({})).await.0, 200);
+    until_served(&server, false).await;
+    assert_eq!(ask(&client, &format!("GET {definitions}/cars.example.com"), json, Value::Null).await.0, 404);
+    server.stop().await.unwrap();
+}
