@@ -257,8 +257,14 @@ pub async fn uninstall(
         roles.filter(|role| role["metadata"]["name"].as_str().is_some_and(|name| name.starts_with("crowsnest:"))),
     );
     gone.push(object("v1", "Secret", SYSTEM_NAMESPACE, serving::SECRET));
+    let mut kept = Vec::new();
     if members.is_some() {
-        gone.extend(super::renamed::leftovers(client).await?);
+        let leftovers = super::renamed::leftovers(client).await?;
+        gone.extend(leftovers.removable);
+        kept = leftovers.kept;
+        if !dry_run {
+            super::renamed::release_copied(client).await?;
+        }
     }
     // The last: until then it can be tried again.
     gone.push(record.manifest());
@@ -268,10 +274,11 @@ pub async fn uninstall(
         }
         writeln!(out, "{} {}", told(manifest), if dry_run { "would be deleted" } else { "deleted" })?;
     }
+    for (name, objects) in kept {
+        writeln!(out, "customresourcedefinition/{name} stays: it has {objects} objects")?;
+    }
     match members {
-        Some(_) => {
-            writeln!(out, "definitions and policies stay as they are, but for internal definitions without objects")?
-        }
+        Some(_) => writeln!(out, "public definitions and policies stay as they are")?,
         None => writeln!(out, "definitions, clusters, policies and everything in members stay as they are")?,
     }
     Ok(())

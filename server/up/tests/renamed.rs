@@ -3,15 +3,19 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crowsnest_api::constants::annotation::{MIGRATED_CREATED, MIGRATED_UID, MIGRATION_UNVERIFIED};
+use crowsnest_api::constants::annotation::{MIGRATED_CREATED, MIGRATED_UID, MIGRATION_UNVERIFIED, READS_STORED_KINDS};
+use crowsnest_api::names::{LEASES, NAMESPACE_KARMADA_SYSTEM};
 use crowsnest_api::storage::STORED_KINDS;
 use crowsnest_install::{apply_all, renamed};
 use crowsnest_kube_apiserver::{ApiServer, Config, Data};
 use http::{Method, Request, header};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::client::Body;
 use serde_json::{Value, json};
 
 const GROUP: &str = "/apis/storage.crowsnest.io/v1alpha1";
+const POLICY: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/moved.storage.crowsnest.io";
 
 /// Definitions under their earlier names.
 fn earlier_definitions() -> Vec<Value> {
@@ -136,6 +140,7 @@ async fn a_move_is_continued_after_an_interruption() {
         renamed::remove(&client, &mut Vec::new()).await.unwrap();
         all_moved(&client, &stored).await;
         assert!(renamed::remaining_names(&client).await.unwrap().is_empty());
+        assert_eq!(get(&client, POLICY).await, None);
         // Once more there is nothing to do.
         let mut report = Vec::new();
         renamed::copy(&client, &mut report).await.unwrap();
@@ -174,18 +179,51 @@ async fn moved_objects_are_protected_until_they_are_removed() {
     renamed::remove_unread(&client, &mut report).await.unwrap();
     assert!(String::from_utf8(report).unwrap().contains("run `crowsnest install` again"));
     assert!(get(&client, &stored[0].0).await.is_some());
+    // With all Leases held by this version nothing reads them.
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE_KARMADA_SYSTEM}});
+    apply_all(&client, &[namespace]).await.unwrap();
+    for name in LEASES {
+        let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+            "metadata": {"name": name, "annotations": {READS_STORED_KINDS: "new"}},
+            "spec": {"holderIdentity": "new", "leaseDurationSeconds": 3600, "renewTime": MicroTime(Timestamp::now())}});
+        let path = format!("/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE_KARMADA_SYSTEM}/leases");
+        send(&client, Method::POST, &path, &lease).await.unwrap();
+    }
+    renamed::remove_unread(&client, &mut Vec::new()).await.unwrap();
+    assert_eq!(get(&client, &stored[0].0).await, None);
+    assert!(renamed::remaining_names(&client).await.unwrap().is_empty());
+    assert_eq!(get(&client, POLICY).await, None);
     server.stop().await.unwrap();
 }
 
 #[tokio::test]
-async fn uninstalling_leaves_definitions_with_objects() {
-    let (server, _) = earlier().await;
+async fn uninstalling_keeps_objects_that_were_not_copied() {
+    let (server, stored) = earlier().await;
     let client = server.admin();
+    let earlier_kinds = STORED_KINDS.map(|kind| (format!("{}.storage.crowsnest.io", kind.plural), 0));
+    // Before the move, everything is kept.
+    let counts = [2, 1, 1];
+    let kept: Vec<_> = earlier_kinds.iter().zip(counts).map(|((name, _), count)| (name.clone(), count)).collect();
+    let found = renamed::leftovers(&client).await.unwrap();
+    assert_eq!((names(&found), found.kept), (vec![], kept));
+    // After it, earlier definitions are removed although they have objects, and those of this version if they have none.
     renamed::copy(&client, &mut Vec::new()).await.unwrap();
     send(&client, Method::DELETE, &format!("{GROUP}/storedsearches/s"), &json!({})).await.unwrap();
-    let leftovers = renamed::leftovers(&client).await.unwrap();
-    let names: Vec<&str> = leftovers.iter().map(|object| object["metadata"]["name"].as_str().unwrap()).collect();
-    let policy = "moved.storage.crowsnest.io";
-    assert_eq!(names, [policy, policy, "storedsearches.storage.crowsnest.io"]);
+    let found = renamed::leftovers(&client).await.unwrap();
+    let policy = "moved.storage.crowsnest.io".to_owned();
+    let mut expected = earlier_kinds.map(|(name, _)| name).to_vec();
+    expected.extend(["storedsearches.storage.crowsnest.io".to_owned(), policy.clone(), policy]);
+    let kept = [("storedclusters", 2), ("storedresourceregistries", 1)];
+    let kept = kept.map(|(plural, count)| (format!("{plural}.storage.crowsnest.io"), count));
+    assert_eq!((names(&found), &*found.kept), (expected, &kept[..]));
+    renamed::release_copied(&client).await.unwrap();
+    for (path, _) in stored.iter().filter(|(path, _)| path.ends_with("/clusters/m1")) {
+        let released = get(&client, path).await.unwrap();
+        assert_eq!(released["metadata"].get("finalizers"), None, "{released}");
+    }
     server.stop().await.unwrap();
+}
+
+fn names(leftovers: &renamed::Leftovers) -> Vec<String> {
+    leftovers.removable.iter().map(|object| object["metadata"]["name"].as_str().unwrap().to_owned()).collect()
 }

@@ -145,7 +145,8 @@ async fn write(client: &kube::Client, place: Place<'_>, copy: &ObjectCopy) -> an
 pub async fn remove_unread(client: &kube::Client, out: &mut impl Write) -> anyhow::Result<()> {
     let names = remaining_names(client).await?;
     if names.is_empty() {
-        return Ok(());
+        // An interrupted removal may have left the policy.
+        return remove(client, out).await;
     }
     let api: Api<Lease> = Api::namespaced(client.clone(), SYSTEM_NAMESPACE);
     let mut leases = Vec::new();
@@ -169,17 +170,23 @@ pub async fn remove(client: &kube::Client, out: &mut impl Write) -> anyhow::Resu
         if !is_verified(&found) {
             bail!("{} has objects whose copies were not verified", kind.definition());
         }
-        for object in list(client, kind.old).await?.unwrap_or_default() {
-            if object["metadata"]["finalizers"].is_array() {
-                let path = format!("{}/{}", kind.old.path(), name(&object));
-                send(client, Method::PATCH, &path, MERGE, &json!({"metadata": {"finalizers": null}})).await?;
-            }
-        }
+        release(client, kind).await?;
         remove_definition(client, &kind.definition()).await?;
         writeln!(out, "customresourcedefinition/{} deleted: its objects are {}", kind.definition(), kind.new.plural)?;
     }
     for manifest in freeze().iter().rev() {
         delete(client, manifest).await?;
+    }
+    Ok(())
+}
+
+/// Removes the finalizers of objects that were copied: controllers act on the copies.
+async fn release(client: &kube::Client, kind: &Renamed) -> anyhow::Result<()> {
+    for object in list(client, kind.old).await?.unwrap_or_default() {
+        if object["metadata"]["finalizers"].is_array() {
+            let path = format!("{}/{}", kind.old.path(), name(&object));
+            send(client, Method::PATCH, &path, MERGE, &json!({"metadata": {"finalizers": null}})).await?;
+        }
     }
     Ok(())
 }
@@ -197,20 +204,44 @@ async fn remove_definition(client: &kube::Client, name: &str) -> anyhow::Result<
     tokio::time::timeout(PATIENCE, leaving).await.with_context(|| format!("{name} is still being deleted"))?
 }
 
-/// What of the internal kinds can go with an installation: the policy, and definitions, old and new, that have no objects.
-pub async fn leftovers(client: &kube::Client) -> anyhow::Result<Vec<Value>> {
-    let mut gone = Vec::new();
-    for manifest in freeze() {
+/// What of the internal kinds can be deleted with an installation.
+#[derive(Debug, Default)]
+pub struct Leftovers {
+    /// Earlier definitions that have no objects or whose objects were all copied, definitions of this version that have no
+    /// objects, and the policy, in the order of their deletion.
+    pub removable: Vec<Value>,
+    /// Names of definitions that stay, and the number of their objects.
+    pub kept: Vec<(String, usize)>,
+}
+
+/// Reads what is left of the internal kinds after all Clusters were removed.
+pub async fn leftovers(client: &kube::Client) -> anyhow::Result<Leftovers> {
+    let mut leftovers = Leftovers::default();
+    let copied: Vec<Value> = remaining(client).await?.into_iter().map(|(_, found)| found).filter(is_verified).collect();
+    let is_copied = |manifest: &Value| copied.iter().any(|found| name(found) == name(manifest));
+    for place in RENAMED.iter().map(|kind| kind.old).chain(RENAMED.iter().map(|kind| kind.new)) {
+        let manifest = definition(&format!("{}.{}", place.plural, storage::GROUP));
+        if read(client, &manifest).await?.is_none() {
+            continue;
+        }
+        let objects = list(client, place).await?.unwrap_or_default().len();
+        match objects == 0 || is_copied(&manifest) {
+            true => leftovers.removable.push(manifest),
+            false => leftovers.kept.push((name(&manifest).to_owned(), objects)),
+        }
+    }
+    for manifest in freeze().into_iter().rev() {
         if read(client, &manifest).await?.is_some() {
-            gone.push(manifest);
+            leftovers.removable.push(manifest);
         }
     }
-    for place in RENAMED.iter().flat_map(|kind| [kind.old, kind.new]) {
-        let definition = definition(&format!("{}.{}", place.plural, storage::GROUP));
-        let is_empty = list(client, place).await?.is_some_and(|objects| objects.is_empty());
-        if is_empty && read(client, &definition).await?.is_some() {
-            gone.push(definition);
-        }
+    Ok(leftovers)
+}
+
+/// Removes the finalizers of all objects whose copies were verified, so that their definitions can be deleted.
+pub async fn release_copied(client: &kube::Client) -> anyhow::Result<()> {
+    for (kind, _) in remaining(client).await?.iter().filter(|(_, found)| is_verified(found)) {
+        release(client, kind).await?;
     }
-    Ok(gone)
+    Ok(())
 }

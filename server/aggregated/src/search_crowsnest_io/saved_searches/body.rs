@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use axum::body::Bytes;
 use axum::extract::Request;
+use crowsnest_api::constants::annotation::{MIGRATED_CREATED, MIGRATED_UID};
 use crowsnest_apimachinery::request::Query;
 use crowsnest_apimachinery::request::options::{DeleteOptions, FieldValidation, ListOptions, WriteOptions};
 use crowsnest_apimachinery::status::ApiError;
@@ -94,11 +95,18 @@ impl Sent {
     }
 }
 
+/// Annotations that record what a moved object had before. Clients see the values in the fields that they are of.
+pub(super) fn is_record(annotation: &str) -> bool {
+    [MIGRATED_UID, MIGRATED_CREATED].contains(&annotation)
+}
+
 impl SentMetadata {
-    /// Replaces labels, annotations and, where it is sent, the version that must still be current.
+    /// Replaces labels, annotations and, where it is sent, the version that must still be current. Records of a migration stay.
     pub(super) fn apply_to(self, metadata: &mut ObjectMeta) {
         metadata.labels = self.labels;
-        metadata.annotations = self.annotations;
+        let records = metadata.annotations.take().into_iter().flatten().filter(|(key, _)| is_record(key));
+        let sent = self.annotations.into_iter().flatten().filter(|(key, _)| !is_record(key));
+        metadata.annotations = Some(sent.chain(records).collect()).filter(|all: &BTreeMap<_, _>| !all.is_empty());
         if self.resource_version.is_some() {
             metadata.resource_version = self.resource_version;
         }
@@ -210,13 +218,19 @@ mod tests {
 
     #[test]
     fn labels_and_annotations_are_kept() {
-        let object =
-            json!({"metadata": {"name": "a", "labels": {"l": "1"}, "annotations": {"n": "2"}}, "spec": {"title": "a"}});
+        let annotations = json!({"n": "2", MIGRATED_CREATED: "never"});
+        let object = json!({"metadata": {"name": "a", "labels": {"l": "1"}, "annotations": annotations}, "spec": {"title": "a"}});
         let sent = Sent::parse(object, FieldValidation::Strict).unwrap();
-        let mut metadata = ObjectMeta { resource_version: Some("7".into()), ..ObjectMeta::default() };
+        let entries = |entries: &[(&str, &str)]| {
+            Some(
+                entries.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect::<BTreeMap<_, _>>(),
+            )
+        };
+        let annotations = entries(&[("old", "1"), (MIGRATED_UID, "u")]);
+        let mut metadata = ObjectMeta { resource_version: Some("7".into()), annotations, ..ObjectMeta::default() };
         sent.metadata.apply_to(&mut metadata);
-        assert_eq!(metadata.labels, Some(BTreeMap::from([("l".to_owned(), "1".to_owned())])));
-        assert_eq!(metadata.annotations, Some(BTreeMap::from([("n".to_owned(), "2".to_owned())])));
+        assert_eq!(metadata.labels, entries(&[("l", "1")]));
+        assert_eq!(metadata.annotations, entries(&[("n", "2"), (MIGRATED_UID, "u")]));
         assert_eq!(metadata.resource_version.as_deref(), Some("7"));
     }
 

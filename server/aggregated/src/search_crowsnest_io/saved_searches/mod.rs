@@ -7,6 +7,7 @@ use futures::future::BoxFuture;
 use std::collections::BTreeMap;
 
 use axum::response::Response;
+use crowsnest_api::constants::annotation::{MIGRATED_CREATED, MIGRATED_UID};
 use crowsnest_api::storage::{SAVED_SEARCHES, SavedSearchSpec, StoredSearch};
 use crowsnest_apimachinery::request::options::{ListOptions, WriteOptions};
 use crowsnest_apimachinery::request::path_segment;
@@ -163,15 +164,28 @@ fn upstream(error: kube::Error) -> ApiError {
     }
 }
 
+/// The search as clients see it, with the UID and creation time that it had before a move.
 fn shown(saved: &StoredSearch) -> Value {
+    let annotations = saved.metadata.annotations.iter().flatten();
+    let annotations: BTreeMap<&String, &String> = annotations.filter(|(key, _)| !body::is_record(key)).collect();
     let mut metadata = json!({"name": saved.metadata.name, "uid": saved.metadata.uid,
         "resourceVersion": saved.metadata.resource_version, "creationTimestamp": saved.metadata.creation_timestamp});
-    for (field, values) in [("labels", &saved.metadata.labels), ("annotations", &saved.metadata.annotations)] {
-        if let Some(values) = values.as_ref().filter(|values| !values.is_empty()) {
-            metadata[field] = json!(values);
+    for (field, note) in [("uid", MIGRATED_UID), ("creationTimestamp", MIGRATED_CREATED)] {
+        if let Some(value) = recorded(saved, note) {
+            metadata[field] = value.into();
         }
     }
+    if let Some(labels) = saved.metadata.labels.as_ref().filter(|labels| !labels.is_empty()) {
+        metadata["labels"] = json!(labels);
+    }
+    if !annotations.is_empty() {
+        metadata["annotations"] = json!(annotations);
+    }
     json!({"kind": "SavedSearch", "apiVersion": API_VERSION, "metadata": metadata, "spec": saved.spec})
+}
+
+fn recorded<'a>(saved: &'a StoredSearch, note: &str) -> Option<&'a str> {
+    saved.metadata.annotations.as_ref()?.get(note).map(String::as_str)
 }
 
 fn checked(draft: Draft, name: &str, owner: &str) -> Result<SavedSearchSpec, ApiError> {
@@ -277,7 +291,9 @@ impl Saved<'_> {
         let saved = self.own(name).await?;
         // Another user may create a search of this name in between.
         let preconditions = params.preconditions.get_or_insert_default();
-        preconditions.uid = preconditions.uid.take().or(saved.metadata.uid);
+        let known = recorded(&saved, MIGRATED_UID);
+        let foreign = preconditions.uid.take().filter(|uid| known != Some(uid.as_str()));
+        preconditions.uid = foreign.or(saved.metadata.uid);
         self.api.delete(&path_segment(name), &params).await.map_err(upstream)?;
         let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success",
             "details": {"name": name, "group": GROUP, "kind": PLURAL}});
