@@ -10,7 +10,6 @@ use http::{HeaderValue, Response, StatusCode, header};
 use serde_json::json;
 
 use crate::composite::InvalidToken;
-use crate::impersonation::Subject;
 use crate::{Body, full};
 
 /// An error of some body or connection.
@@ -51,8 +50,6 @@ pub enum Error {
     /// Same message as kube-apiserver for a forbidden subresource.
     #[error("clusters.cluster.karmada.io {:?} is forbidden: User {user:?} cannot get resource \"clusters/proxy\" in API group \"cluster.karmada.io\" at the cluster scope", cluster.as_str())]
     NoProxy { cluster: ClusterName, user: String },
-    #[error("clusters.cluster.karmada.io {:?} is forbidden: cluster {cluster} does not let Crowsnest act as {subject}: a role of the control plane has to give it the resource \"clusters/proxy\", as `{}` does; a new role takes a moment to reach the cluster", cluster.as_str(), subject.grant())]
-    NotImpersonated { cluster: ClusterName, subject: Subject },
     /// `search/cache` says what is wrong with its options in Karmada's own form.
     #[error("{0}")]
     BadOptions(String),
@@ -110,9 +107,7 @@ impl Error {
             }
             Self::NotSupported { .. } | Self::MethodNotAllowed => (StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed"),
             Self::InvalidOptions(_) | Self::InvalidLogs(_) => (StatusCode::UNPROCESSABLE_ENTITY, "Invalid"),
-            Self::NoSessions { .. } | Self::NoProxy { .. } | Self::NotImpersonated { .. } => {
-                (StatusCode::FORBIDDEN, "Forbidden")
-            }
+            Self::NoSessions { .. } | Self::NoProxy { .. } => (StatusCode::FORBIDDEN, "Forbidden"),
             Self::TooLarge(_) => (StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge"),
             Self::Expired | Self::ExpiredContinue(_) => (StatusCode::GONE, "Expired"),
         }
@@ -156,7 +151,6 @@ impl Error {
             | Self::Connection { cluster: name, .. }
             | Self::NoSessions { cluster: name, .. }
             | Self::NoProxy { cluster: name, .. }
-            | Self::NotImpersonated { cluster: name, .. }
             | Self::Unreachable { cluster: name, .. } => cluster(name.as_str()),
             Self::NotAsked { cluster: name, again_in, .. } => {
                 let seconds = u32::try_from(again_in.as_secs() + 1).unwrap_or(u32::MAX);

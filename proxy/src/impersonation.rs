@@ -1,8 +1,8 @@
-//! Refusals of members to let us act as a caller.
+//! Hints for callers whom a member does not let us impersonate.
 //!
 //! A member lets our account impersonate the users, groups and service accounts that roles of the control plane let use
 //! `clusters/proxy` of it; the unified auth controller writes them there. Where a member refuses, the right is missing in the control
-//! plane, but the member's message names only our account.
+//! plane, but the member's message names only our account. The message is passed unchanged, as Karmada passes it, with a `Warning`.
 
 use bytes::Bytes;
 use crowsnest_apimachinery::names::ClusterName;
@@ -10,6 +10,7 @@ use http::{Response, StatusCode, header};
 use http_body_util::BodyExt;
 use serde::Deserialize;
 
+use crate::fleetwide::warning;
 use crate::{Body, Error, full};
 
 /// Longest answer that is read, in bytes. A refusal is shorter.
@@ -18,26 +19,29 @@ const MAX_LENGTH: usize = 16 * 1024;
 /// Role of the control plane that `crowsnest install` makes, as Karmada does.
 const ROLE: &str = "cluster-proxy-admin";
 
-/// Returns a member's answer to a caller, or one that says what is missing in the control plane.
-pub(crate) async fn explained(
-    cluster: ClusterName,
-    caller: String,
+/// Returns a member's answer to a caller, with a warning if the member does not let us impersonate the caller.
+pub(crate) async fn with_hint(
+    cluster: &ClusterName,
+    caller: &str,
     response: Response<Body>,
 ) -> Result<Response<Body>, Error> {
-    let (parts, body) = response.into_parts();
-    // Its length was stated, and is short.
+    if !is_refusal(&response) {
+        return Ok(response);
+    }
+    let (mut parts, body) = response.into_parts();
+    // Its stated length is short.
     let bytes: Bytes = match body.collect().await {
         Ok(read) => read.to_bytes(),
-        Err(error) => return Err(Error::Unreachable { cluster, reason: error.to_string() }),
+        Err(error) => return Err(Error::Unreachable { cluster: cluster.clone(), reason: error.to_string() }),
     };
-    match refused_subject(&bytes, &caller) {
-        Some(subject) => Ok(Error::NotImpersonated { cluster, subject }.into_response()),
-        None => Ok(Response::from_parts(parts, full(bytes))),
+    if let Some(subject) = refused_subject(&bytes, caller) {
+        parts.headers.append(header::WARNING, warning(&subject.hint(cluster)));
     }
+    Ok(Response::from_parts(parts, full(bytes)))
 }
 
 /// True for an answer that has to be read to know who refuses.
-pub(crate) fn is_refusal<B>(response: &Response<B>) -> bool {
+fn is_refusal<B>(response: &Response<B>) -> bool {
     let text = |name: header::HeaderName| {
         response.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
     };
@@ -51,7 +55,7 @@ pub(crate) fn is_refusal<B>(response: &Response<B>) -> bool {
 
 /// A user, group or service account that a member does not let us impersonate.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Subject {
+enum Subject {
     User(String),
     Group(String),
     /// Namespace and name.
@@ -59,8 +63,17 @@ pub enum Subject {
 }
 
 impl Subject {
+    /// Text that names the missing right and the command that grants it.
+    fn hint(&self, cluster: &ClusterName) -> String {
+        let grant = self.grant();
+        format!(
+            "no role of the control plane gives {self} the resource \"clusters/proxy\" of cluster {cluster}; `{grant}` does, \
+             and takes effect a moment later"
+        )
+    }
+
     /// Command that gives the subject the right to use the proxies of all clusters.
-    pub fn grant(&self) -> String {
+    fn grant(&self) -> String {
         let (name, flag, subject) = match self {
             Self::User(name) => (name.clone(), "user", name.clone()),
             Self::Group(name) => (name.clone(), "group", name.clone()),

@@ -138,10 +138,7 @@ impl Transport {
             _ => remove_hop_by_hop(response.headers_mut()),
         }
         let response = response.map(|body| body.map_err(Into::into).boxed_unsync());
-        if !impersonation::is_refusal(&response) {
-            return Ok(response);
-        }
-        impersonation::explained(cluster.clone(), caller.name.clone(), response).await
+        impersonation::with_hint(cluster, &caller.name, response).await
     }
 }
 

@@ -40,7 +40,7 @@ fn merged(fleet: &Fleet) -> Result<()> {
     until("logs of all members", || {
         let now = fleet.crowsnest(&["logs", "-n", "default", "-l", "app=web", "--tail", "-1", "-o", "json"])?;
         let complete = now.code == Some(0);
-        ensure!(complete || now.code == Some(5) && now.err.contains("does not let Crowsnest act as"), "{now:?}");
+        ensure!(complete || now.code == Some(5) && now.err.contains("cannot impersonate"), "{now:?}");
         said = Some(now);
         Ok(complete)
     })?;

@@ -93,9 +93,7 @@ pub(crate) fn failure(cluster: Option<&str>, error: &kube::Error) -> String {
 fn next(cluster: Option<&str>, status: &Status) -> Option<String> {
     match (status.code, cluster) {
         (401, _) => Some("--kubeconfig or --context names who else you are".to_owned()),
-        // The message has the command already.
-        (403, _) if status.message.contains("kubectl create clusterrolebinding") => None,
-        (403, _) if is_of_a_cluster(status) => Some(
+        (403, _) if is_of_a_cluster(status) || is_of_impersonation(status) => Some(
             "the ClusterRole `cluster-proxy-admin` of the control plane gives this right: docs/RIGHTS.md; \
              `kubectl auth can-i --list` tells what you may"
                 .to_owned(),
@@ -114,6 +112,11 @@ fn next(cluster: Option<&str>, status: &Status) -> Option<String> {
         }
         _ => None,
     }
+}
+
+/// The member does not let the control plane's account act as the caller, because no role of the control plane says so.
+fn is_of_impersonation(status: &Status) -> bool {
+    status.message.contains(":karmada-impersonator\" cannot impersonate resource ")
 }
 
 /// A request's error somewhere in an error's causes.
@@ -159,9 +162,13 @@ mod tests {
         "clusters \"m1\" is forbidden; the ClusterRole `cluster-proxy-admin` of the control plane gives this right: docs/RIGHTS.md; `kubectl auth can-i --list` tells what you may"
     )]
     #[case::nobody_by_impersonation(
-        status(403, "clusters \"m1\" is forbidden; grant it: `kubectl create clusterrolebinding x`", "clusters"),
+        status(
+            403,
+            "users \"ops\" is forbidden: User \"system:serviceaccount:a:karmada-impersonator\" cannot impersonate resource \"users\"",
+            "users"
+        ),
         Some("m1"),
-        "clusters \"m1\" is forbidden; grant it: `kubectl create clusterrolebinding x`"
+        "m1: users \"ops\" is forbidden: User \"system:serviceaccount:a:karmada-impersonator\" cannot impersonate resource \"users\"; the ClusterRole `cluster-proxy-admin` of the control plane gives this right: docs/RIGHTS.md; `kubectl auth can-i --list` tells what you may"
     )]
     #[case::nobody(
         status(401, "Unauthorized", ""),
