@@ -120,7 +120,7 @@ fn a_member_of_a_file_has_the_default_shape() {
 }
 
 #[rstest]
-#[case::no_list("[]", "invalid length 0")]
+#[case::no_list("[]", "the file has to be an object with the list `members`")]
 #[case::no_members("fleet: []", "fleet: unknown field `fleet`, expected `members`")]
 #[case::no_name("members: [{nodes: []}]", "members[0]: missing field `name`")]
 #[case::a_typing_error("members: [{name: a, zonez: [x]}]", "members[0].zonez: unknown field `zonez`")]
