@@ -1,6 +1,6 @@
 //! Simulated fleets of a given shape: the commands of docs/FLEET-SHAPES.md, what they show, where workloads go, and another start
 //! with another shape. On the same fleet: no internal kind has a name of a public one, and an administrator of another name
-//! is told what to do.
+//! is shown the command that gives it access.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -192,7 +192,7 @@ fn names_are_unique(cp: &Kubectl) -> Result<()> {
     Ok(())
 }
 
-/// `system:masters` may do everything in the control plane, and no role says so to members.
+/// `system:masters` may do everything in the control plane, and no role gives it access to members.
 fn another_administrator_is_told_the_command(fleet: &Fleet, cp: &Kubectl) -> Result<()> {
     let proxy = "/apis/cluster.karmada.io/v1alpha1/clusters/east/proxy";
     let server = format!("{}{proxy}", fleet.server()?);
@@ -204,7 +204,7 @@ fn another_administrator_is_told_the_command(fleet: &Fleet, cp: &Kubectl) -> Res
         "Warning: no role of the control plane gives User \"ops\" the resource \"clusters/proxy\" of cluster east; `{grant}`"
     );
     through.says(&["get", "nodes"], "", 1, &warning)?;
-    // The member's own message is beside it.
+    // The member's own message is unchanged.
     let nodes = format!("{proxy}/api/v1/nodes");
     let own = "users \"ops\" is forbidden: User \"system:serviceaccount:karmada-cluster:karmada-impersonator\" cannot impersonate resource \"users\"";
     let said = ops.says(&["get", "--raw", &nodes], "", 1, own)?;
@@ -212,7 +212,7 @@ fn another_administrator_is_told_the_command(fleet: &Fleet, cp: &Kubectl) -> Res
     let (_, command) = grant.split_once(' ').context("a command")?;
     ops.ok(&command.split(' ').collect::<Vec<_>>(), "")?;
     through.until(&["get", "pods", "-A"], |_| true)?;
-    // A user without rights in the control plane is told of the control plane's role, not of the member's.
+    // A user without rights in the control plane is refused there, not by the member.
     let refused = "cannot get resource \"clusters/proxy\" in API group \"cluster.karmada.io\"";
     cp.with(&["--as", "eve"]).says(&["get", "--raw", &nodes], "", 1, refused).map(drop)
 }

@@ -2,7 +2,7 @@
 //! ResourceRegistries and saved searches, so that their truth stays in the control plane's own storage. Written and read
 //! by that server only; people and controllers use `cluster.karmada.io`, `search.karmada.io` and `search.crowsnest.io`.
 //!
-//! No name of these kinds is one of a public kind: kubectl takes a name from whichever group serves it, and it would show
+//! No name of these kinds is one of a public kind: kubectl takes a name from any group that serves it, and it would show
 //! the stored objects while the public group is not served.
 
 use crate::cluster::{ClusterSpec, ClusterStatus};

@@ -114,7 +114,7 @@ fn next(cluster: Option<&str>, status: &Status) -> Option<String> {
     }
 }
 
-/// The member does not let the control plane's account act as the caller, because no role of the control plane says so.
+/// The member does not let the control plane's account act as the caller, because no role of the control plane grants it.
 fn is_of_impersonation(status: &Status) -> bool {
     status.message.contains(":karmada-impersonator\" cannot impersonate resource ")
 }

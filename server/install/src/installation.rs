@@ -259,7 +259,7 @@ pub async fn uninstall(
     gone.push(object("v1", "Secret", SYSTEM_NAMESPACE, serving::SECRET));
     let mut kept = Vec::new();
     if members.is_some() {
-        let leftovers = super::renamed::leftovers(client).await?;
+        let leftovers = super::renamed::leftovers(client, dry_run).await?;
         gone.extend(leftovers.removable);
         kept = leftovers.kept;
         if !dry_run {
@@ -275,7 +275,7 @@ pub async fn uninstall(
         writeln!(out, "{} {}", told(manifest), if dry_run { "would be deleted" } else { "deleted" })?;
     }
     for (name, objects) in kept {
-        writeln!(out, "customresourcedefinition/{name} stays: it has {objects} objects")?;
+        writeln!(out, "customresourcedefinition/{name} stays, number of its objects: {objects}")?;
     }
     match members {
         Some(_) => writeln!(out, "public definitions and policies stay as they are")?,

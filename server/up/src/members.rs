@@ -43,7 +43,7 @@ pub(super) struct Members {
 /// A simulated member.
 struct Simulated {
     member: Arc<Member>,
-    /// `None`: nothing is said of its Cluster.
+    /// `None`: its Cluster is not changed.
     change: Option<ShapeChange>,
 }
 

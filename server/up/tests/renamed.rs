@@ -1,4 +1,4 @@
-//! Stored objects move to the names of this version, wherever the move is interrupted.
+//! Stored objects move to the names of this version, also if the move is interrupted after any of its writes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -174,7 +174,7 @@ async fn moved_objects_are_protected_until_they_are_removed() {
     let changed = get(&client, &format!("{GROUP}/storedclusters/m1")).await.unwrap();
     assert_eq!(changed["metadata"]["labels"]["tier"], "silver");
     assert_eq!(get(&client, &format!("{GROUP}/storedsearches/s")).await, None);
-    // Nobody holds the Leases of the controllers, so another version may still read the old objects.
+    // The Leases of the controllers are not held, so another version may still read the old objects.
     let mut report = Vec::new();
     renamed::remove_unread(&client, &mut report).await.unwrap();
     assert!(String::from_utf8(report).unwrap().contains("run `crowsnest install` again"));
@@ -204,12 +204,14 @@ async fn uninstalling_keeps_objects_that_were_not_copied() {
     // Before the move, everything is kept.
     let counts = [2, 1, 1];
     let kept: Vec<_> = earlier_kinds.iter().zip(counts).map(|((name, _), count)| (name.clone(), count)).collect();
-    let found = renamed::leftovers(&client).await.unwrap();
-    assert_eq!((names(&found), found.kept), (vec![], kept));
+    let found = renamed::leftovers(&client, false).await.unwrap();
+    assert_eq!((names(&found), &*found.kept), (vec![], &*kept));
+    let found = renamed::leftovers(&client, true).await.unwrap();
+    assert_eq!((names(&found), &*found.kept), (vec!["clusters.storage.crowsnest.io".to_owned()], &kept[1..]));
     // After it, earlier definitions are removed although they have objects, and those of this version if they have none.
     renamed::copy(&client, &mut Vec::new()).await.unwrap();
     send(&client, Method::DELETE, &format!("{GROUP}/storedsearches/s"), &json!({})).await.unwrap();
-    let found = renamed::leftovers(&client).await.unwrap();
+    let found = renamed::leftovers(&client, false).await.unwrap();
     let policy = "moved.storage.crowsnest.io".to_owned();
     let mut expected = earlier_kinds.map(|(name, _)| name).to_vec();
     expected.extend(["storedsearches.storage.crowsnest.io".to_owned(), policy.clone(), policy]);

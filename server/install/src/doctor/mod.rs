@@ -58,7 +58,7 @@ async fn asked(client: &kube::Client, roles: &[Role]) -> anyhow::Result<Vec<Find
     };
     findings.push(Finding::good("installation", format!("{} at {}:{}", record.version, record.host, record.port)));
     let kept = match serving::kept(client).await {
-        // It is said with the rights that are missing.
+        // Reported with the missing rights.
         Err(error) if is_forbidden(&error) => None,
         kept => kept?,
     };
@@ -96,7 +96,7 @@ async fn reach(client: &kube::Client) -> Result<Vec<Finding>, kube::Error> {
 /// Definitions of internal kinds under their earlier names.
 async fn earlier_names(client: &kube::Client) -> anyhow::Result<Option<Finding>> {
     let names = match renamed::remaining_names(client).await {
-        // It is said with the rights that are missing.
+        // Reported with the missing rights.
         Err(error) if is_forbidden(&error) => return Ok(None),
         names => names?,
     };

@@ -27,7 +27,7 @@ pub(super) enum Step {
     Delete(String),
 }
 
-/// Where objects go, and what they are there.
+/// A collection that objects are written to: its API version, plural and kind.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Place<'p> {
     pub(crate) api_version: &'p str,

@@ -191,7 +191,7 @@ async fn release(client: &kube::Client, kind: &Renamed) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Deletes a definition and waits until it is gone.
+/// Deletes a definition and waits until it does not exist.
 async fn remove_definition(client: &kube::Client, name: &str) -> anyhow::Result<()> {
     let definition = definition(name);
     delete(client, &definition).await?;
@@ -204,7 +204,7 @@ async fn remove_definition(client: &kube::Client, name: &str) -> anyhow::Result<
     tokio::time::timeout(PATIENCE, leaving).await.with_context(|| format!("{name} is still being deleted"))?
 }
 
-/// What of the internal kinds can be deleted with an installation.
+/// Objects of the internal kinds at the end of an uninstallation.
 #[derive(Debug, Default)]
 pub struct Leftovers {
     /// Earlier definitions that have no objects or whose objects were all copied, definitions of this version that have no
@@ -214,8 +214,8 @@ pub struct Leftovers {
     pub kept: Vec<(String, usize)>,
 }
 
-/// Reads what is left of the internal kinds after all Clusters were removed.
-pub async fn leftovers(client: &kube::Client) -> anyhow::Result<Leftovers> {
+/// Reads what is left of the internal kinds after all Clusters were removed; with `dry_run`, what would be left then.
+pub async fn leftovers(client: &kube::Client, dry_run: bool) -> anyhow::Result<Leftovers> {
     let mut leftovers = Leftovers::default();
     let copied: Vec<Value> = remaining(client).await?.into_iter().map(|(_, found)| found).filter(is_verified).collect();
     let is_copied = |manifest: &Value| copied.iter().any(|found| name(found) == name(manifest));
@@ -224,7 +224,8 @@ pub async fn leftovers(client: &kube::Client) -> anyhow::Result<Leftovers> {
         if read(client, &manifest).await?.is_none() {
             continue;
         }
-        let objects = list(client, place).await?.unwrap_or_default().len();
+        let is_removed = dry_run && [storage::CLUSTERS.plural, storage::CLUSTERS.stored_plural].contains(&place.plural);
+        let objects = if is_removed { 0 } else { list(client, place).await?.unwrap_or_default().len() };
         match objects == 0 || is_copied(&manifest) {
             true => leftovers.removable.push(manifest),
             false => leftovers.kept.push((name(&manifest).to_owned(), objects)),

@@ -1,4 +1,4 @@
-//! What has to be written so that stored objects exist under the names of this version. Pure.
+//! Writes by which stored objects exist under the names of this version. Pure.
 
 use std::collections::BTreeMap;
 
@@ -88,7 +88,7 @@ pub(crate) fn is_unverified(object: &Value) -> bool {
     object["metadata"]["annotations"][MIGRATION_UNVERIFIED].is_string()
 }
 
-/// Whether an object as it was written is the object that was to be written.
+/// True if the object as read back is the one that was to be written.
 pub(crate) fn is_written(copy: &ObjectCopy, written: &Value, place: Place<'_>) -> bool {
     let notes = |object: &Value| NOTES.map(|note| object["metadata"]["annotations"][note].clone());
     carried(&copy.object, place) == carried(written, place) && notes(&copy.object) == notes(written)

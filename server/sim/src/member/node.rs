@@ -86,7 +86,7 @@ fn is_of_pool(member: &str, name: &str) -> bool {
 }
 
 /// Makes a member's nodes those of its shapes: adds those that are missing, changes those that an earlier shape made, and
-/// deletes those that no shape has any more. Nodes whose shape is the same keep what users changed.
+/// deletes those that are in no shape. Nodes whose shape is the same keep what users changed.
 pub async fn reconcile(world: &World, shapes: &[NodeShape], version: &str) -> Result<()> {
     let wanted = shapes.iter().enumerate().flat_map(|(pool, shape)| {
         (0..shape.count).map(move |number| (name_in(&world.name, pool, number), shape.given(number, version)))

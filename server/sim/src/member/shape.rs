@@ -107,7 +107,7 @@ impl NodeShape {
         labels
     }
 
-    /// What the `number`-th node of this shape, counted from 0, is given by it.
+    /// Properties that the `number`-th node of this shape, counted from 0, has from it.
     pub fn given(&self, number: usize, version: &str) -> Given {
         Given {
             labels: self.labels(number),
@@ -118,7 +118,7 @@ impl NodeShape {
     }
 }
 
-/// Properties of one node that come from its shape. An annotation of the node records them, so that a later shape
+/// Properties that a node has from its shape. An annotation of the node records them, so that a later shape
 /// changes what an earlier one gave and nothing that users wrote.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Given {

@@ -1,4 +1,4 @@
-//! What a member's shape changes of its Cluster.
+//! Changes of a member's Cluster by its shape.
 
 use crowsnest_api::cluster::Cluster;
 use serde_json::{Map, Value, json};
@@ -16,7 +16,7 @@ pub(crate) struct ShapeChange {
 }
 
 impl ShapeChange {
-    /// Whether the Cluster is written. The default shape leaves a Cluster as it is whose place somebody else has set.
+    /// True if the Cluster is written. The default shape does not change a Cluster whose place is set already.
     pub(crate) fn is_written(&self, existing: Option<&Cluster>) -> bool {
         let placed = |cluster: &Cluster| {
             let spec = &cluster.spec;

@@ -23,7 +23,7 @@ const ZONES: [char; 3] = ['a', 'b', 'c'];
 const MAX_NODES: usize = 1_000;
 const EFFECTS: [&str; 3] = [NO_SCHEDULE, "PreferNoSchedule", NO_EXECUTE];
 
-/// Everything that `up` sets of a simulated member.
+/// Properties of a simulated member that `up` sets.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MemberShape {
@@ -40,7 +40,7 @@ pub struct MemberShape {
 }
 
 impl MemberShape {
-    /// Shape of the `index`-th member of a fleet if nothing is said of it.
+    /// Shape of the `index`-th member of a fleet without settings.
     pub fn default_of(index: usize) -> Self {
         let region = default_region(index);
         let zones = zones_of(&region);

@@ -153,7 +153,7 @@ fn refused_files(#[case] text: &str, #[case] expected: &str) {
     assert!(error.starts_with(&format!("file of members F: {expected}")), "{error}");
 }
 
-/// What is recorded in the data directory is read as it was written.
+/// Shapes are read from the data directory as they were written.
 #[test]
 fn shapes_are_recorded() {
     for member in from_file(EXAMPLE).unwrap() {
