@@ -1,5 +1,7 @@
 //! Stored objects move to the names of this version, also if the move is interrupted after any of its writes.
 
+#![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
