@@ -173,9 +173,13 @@ fn plain(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// `Deployment shop/web`
+/// `Deployment shop/web`; of other groups than Kubernetes' and Karmada's with the group, `Deployment.example.org shop/web`.
 pub(crate) fn named(reference: &Value) -> String {
     let (kind, namespace, name) = (text(reference, "/kind"), text(reference, "/namespace"), text(reference, "/name"));
+    let group = text(reference, "/apiVersion").split_once('/').map_or("", |(group, _)| group);
+    // Kinds of other groups may have the name of one of Kubernetes' or Karmada's.
+    let is_own = !group.contains('.') || [".k8s.io", ".karmada.io"].iter().any(|known| group.ends_with(known));
+    let kind = if is_own { kind.to_owned() } else { format!("{kind}.{group}") };
     if namespace.is_empty() { format!("{kind} {name}") } else { format!("{kind} {namespace}/{name}") }
 }
 

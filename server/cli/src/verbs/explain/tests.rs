@@ -27,3 +27,15 @@ fn paths_name_templates(#[case] group: &str, #[case] namespaced: bool, #[case] n
     let kind = Kind { gvr: Gvr::new(group, "v1", "deployments"), kind: "Deployment".to_owned(), namespaced };
     assert_eq!(path(&kind, "shop", name), format!("{ROOT}{expected}"));
 }
+
+#[rstest::rstest]
+#[case::core("v1", "ConfigMap shop/web")]
+#[case::short("apps/v1", "ConfigMap shop/web")]
+#[case::kubernetes("networking.k8s.io/v1", "ConfigMap shop/web")]
+#[case::karmada("policy.karmada.io/v1alpha1", "ConfigMap shop/web")]
+#[case::other("example.org/v1", "ConfigMap.example.org shop/web")]
+fn kinds_of_other_groups_are_printed_with_the_group(#[case] api_version: &str, #[case] expected: &str) {
+    let reference =
+        serde_json::json!({"apiVersion": api_version, "kind": "ConfigMap", "namespace": "shop", "name": "web"});
+    assert_eq!(named(&reference), expected);
+}
