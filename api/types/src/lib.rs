@@ -21,6 +21,7 @@ pub mod multicluster;
 pub mod names;
 pub mod networking;
 mod object;
+pub mod object_identity;
 pub mod permanent_id;
 pub mod policy;
 pub mod propagation;

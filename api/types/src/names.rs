@@ -14,10 +14,15 @@ pub const NAMESPACE_KARMADA_CLUSTER: &str = "karmada-cluster";
 /// The characters of Kubernetes' generated suffixes: no vowels, so that no words come out.
 const SAFE_CHARACTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 
-/// FNV-1a of 32 bits over the text, as decimal digits mapped to safe characters.
+/// FNV-1a of 32 bits.
+pub(crate) fn fnv1a(text: &str) -> u32 {
+    text.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+}
+
+/// FNV-1a over the text, as decimal digits mapped to safe characters.
 fn safe_hash(text: &str) -> String {
-    let hash = text.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
-    hash.to_string()
+    fnv1a(text)
+        .to_string()
         .bytes()
         .map(|digit| char::from(SAFE_CHARACTERS[usize::from(digit) % SAFE_CHARACTERS.len()]))
         .collect()
@@ -45,7 +50,7 @@ pub fn is_reserved_namespace(namespace: &str) -> bool {
         || namespace.starts_with(EXECUTION_NAMESPACE_PREFIX)
 }
 
-/// Name of the binding of a template.
+/// Karmada's name of the binding of a template. Templates with equal ones share none: see [`crate::object_identity`].
 pub fn binding_name(kind: &str, name: &str) -> String {
     format!("{}-{kind}", without_colons(name)).to_lowercase()
 }

@@ -2,13 +2,13 @@
 
 use crowsnest_api::constants::{annotation as annotations, finalizer as finalizers, label as labels};
 use crowsnest_api::keys::BindingKey;
-use crowsnest_api::names::{binding_name, binding_reference_key};
+use crowsnest_api::names::binding_reference_key;
 use crowsnest_api::policy::ConflictResolution;
 use crowsnest_api::work::{BindingSnapshot, ResourceBindingSpec, TargetCluster};
 use crowsnest_apimachinery::unstructured;
 use serde_json::{Value, json};
 
-use super::propagation::binding::{controller_reference, owner_uid, reference};
+use super::propagation::binding::{NewBinding, controller_reference, owner_uid, reference};
 
 mod needs;
 
@@ -105,7 +105,7 @@ pub fn attach<'a>(
     template: &Value,
     existing: Option<&Value>,
     parent_of: impl Fn(&str, &str) -> Option<&'a Value>,
-    new_permanent_id: &str,
+    new: NewBinding<'_>,
 ) -> Attached {
     let plan = |plan| Attached { plan, conflict: None };
     let snapshot = BindingSnapshot {
@@ -114,7 +114,7 @@ pub fn attach<'a>(
         clusters: parent.clusters.to_vec(),
     };
     let Some(existing) = existing else {
-        return plan(AttachedPlan::Create(create(parent, template, &snapshot, new_permanent_id)));
+        return plan(AttachedPlan::Create(create(parent, template, &snapshot, new)));
     };
     if owner_uid(existing).is_some_and(|uid| uid != unstructured::uid(template)) {
         return plan(AttachedPlan::WaitForGarbageCollection);
@@ -167,16 +167,16 @@ fn required_by(binding: &Value) -> Vec<BindingSnapshot> {
         .unwrap_or_default()
 }
 
-fn create(parent: &Parent<'_>, template: &Value, snapshot: &BindingSnapshot, permanent_id: &str) -> Value {
+fn create(parent: &Parent<'_>, template: &Value, snapshot: &BindingSnapshot, new: NewBinding<'_>) -> Value {
     let mut binding = json!({
         "apiVersion": "work.karmada.io/v1alpha2",
         "kind": "ResourceBinding",
         "metadata": {
-            "name": binding_name(unstructured::kind(template), unstructured::name(template)),
+            "name": new.name,
             "namespace": unstructured::namespace(template),
             "labels": {
                 parent.label(): parent.permanent_id,
-                labels::RESOURCE_BINDING_PERMANENT_ID: permanent_id,
+                labels::RESOURCE_BINDING_PERMANENT_ID: new.permanent_id,
             },
             "finalizers": [finalizers::BINDING_CONTROLLER],
             "ownerReferences": [controller_reference(template)],
@@ -234,6 +234,8 @@ mod tests {
     use super::*;
     use rstest::rstest;
 
+    const NEW: NewBinding<'_> = NewBinding { name: "settings-configmap", permanent_id: "id" };
+
     fn parent<'a>(name: &'a str, wishes: Wishes) -> Parent<'a> {
         Parent { namespace: "ns", name, permanent_id: "id", clusters: &[], wishes }
     }
@@ -253,14 +255,14 @@ mod tests {
     /// The attached binding with parents `a`, then `b`, and in what they differ.
     fn attached(a: (Option<&str>, Option<bool>), b: (Option<&str>, Option<bool>)) -> (Value, Option<String>) {
         let [a, b] = [a, b].map(|(resolution, preserve)| wishing(resolution, preserve));
-        let first = attach(&parent("a", Wishes::of_binding(&a)), &config_map(), None, nobody, "id");
+        let first = attach(&parent("a", Wishes::of_binding(&a)), &config_map(), None, nobody, NEW);
         let AttachedPlan::Create(created) = first.plan else { panic!("{first:?}") };
         let second = attach(
             &parent("b", Wishes::of_binding(&b)),
             &config_map(),
             Some(&created),
             |_, name| (name == "a").then_some(&a),
-            "id",
+            NEW,
         );
         let AttachedPlan::Update(updated) = second.plan else { panic!("{second:?}") };
         (updated, second.conflict)
@@ -310,12 +312,12 @@ mod tests {
     fn a_wish_taken_back_is_taken_back_from_the_attached_binding() {
         let (binding, _) = attached((Some("Overwrite"), Some(true)), (None, None));
         let quiet = wishing(None, None);
-        let again = attach(&parent("a", Wishes::default()), &config_map(), Some(&binding), |_, _| Some(&quiet), "id");
+        let again = attach(&parent("a", Wishes::default()), &config_map(), Some(&binding), |_, _| Some(&quiet), NEW);
         assert_eq!(again.conflict, None);
         let AttachedPlan::Update(updated) = again.plan else { panic!("{again:?}") };
         assert_eq!(shown(&updated), ("Abort", Some(false)));
         // And once it is so, nothing is written.
-        let settled = attach(&parent("a", Wishes::default()), &config_map(), Some(&updated), |_, _| Some(&quiet), "id");
+        let settled = attach(&parent("a", Wishes::default()), &config_map(), Some(&updated), |_, _| Some(&quiet), NEW);
         assert_eq!(settled.plan, AttachedPlan::Keep);
     }
 
@@ -335,7 +337,7 @@ mod tests {
         let (mut binding, _) = attached((None, None), (None, None));
         unstructured::set(&mut binding, &["spec", "placement"], json!({}));
         let wishes = Wishes { overwrite: true, preserve: true };
-        let kept = attach(&parent("a", wishes), &config_map(), Some(&binding), nobody, "id");
+        let kept = attach(&parent("a", wishes), &config_map(), Some(&binding), nobody, NEW);
         assert_eq!(kept, Attached { plan: AttachedPlan::Keep, conflict: None });
     }
 }

@@ -6,7 +6,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::constants::{annotation, condition, event, finalizer, label};
-use crowsnest_api::names::binding_name;
 use crowsnest_api::networking::{ClusterSelector, ExposureType, MultiClusterServiceSpec};
 use crowsnest_api::permanent_id::POLICY_LABELS;
 use crowsnest_apimachinery::names::NamespacedName;
@@ -222,8 +221,14 @@ pub enum Bind {
     WaitForGarbageCollection,
 }
 
-/// The binding that takes a Service to providers and consumers. A policy's labels and annotations on it stay.
-pub fn bind(mcs: &Value, service: &Value, clusters: &BTreeSet<String>, existing: Option<&Value>) -> Bind {
+/// The binding that takes a Service to providers and consumers; `new_name` is for one that doesn't exist yet. A policy's labels and annotations on it stay.
+pub fn bind(
+    mcs: &Value,
+    service: &Value,
+    clusters: &BTreeSet<String>,
+    existing: Option<&Value>,
+    new_name: &str,
+) -> Bind {
     let owner = json!({
         "apiVersion": unstructured::api_version(service), "kind": unstructured::kind(service),
         "name": unstructured::name(service), "uid": unstructured::uid(service),
@@ -242,7 +247,7 @@ pub fn bind(mcs: &Value, service: &Value, clusters: &BTreeSet<String>, existing:
             "kind": "ResourceBinding",
             "metadata": {
                 "namespace": unstructured::namespace(service),
-                "name": binding_name(unstructured::kind(service), unstructured::name(service)),
+                "name": new_name,
                 "ownerReferences": [owner],
                 "finalizers": [finalizer::BINDING_CONTROLLER],
             },
@@ -348,21 +353,26 @@ mod tests {
     #[test]
     fn a_binding_keeps_its_policy_and_goes_where_the_service_is_wanted() {
         let clusters = BTreeSet::from(["m1".to_owned(), "ghost".to_owned()]);
-        let Bind::Create(binding) = bind(&mcs(), &service(), &clusters, None) else { panic!("there is none yet") };
+        let Bind::Create(binding) = bind(&mcs(), &service(), &clusters, None, "web-service") else {
+            panic!("there is none yet")
+        };
         assert_eq!(binding["spec"]["placement"], json!({"clusterAffinity": {"clusterNames": ["ghost", "m1"]}}));
-        assert_eq!(bind(&mcs(), &service(), &clusters, Some(&binding)), Bind::Keep);
+        assert_eq!(bind(&mcs(), &service(), &clusters, Some(&binding), "web-service"), Bind::Keep);
         let mut by_policy = binding.clone();
         unstructured::set_label(&mut by_policy, label::PROPAGATION_POLICY_PERMANENT_ID, "p");
         by_policy["spec"]["placement"] = json!({"clusterAffinity": {"clusterNames": ["m3"]}});
         by_policy["spec"]["clusters"] = json!([{"name": "m3"}]);
-        let Bind::Update(updated) = bind(&mcs(), &service(), &clusters, Some(&by_policy)) else {
+        let Bind::Update(updated) = bind(&mcs(), &service(), &clusters, Some(&by_policy), "web-service") else {
             panic!("another place")
         };
         assert_eq!(unstructured::label(&updated, label::PROPAGATION_POLICY_PERMANENT_ID), Some("p"));
         assert_eq!(updated["spec"]["clusters"], json!([{"name": "m3"}]), "the scheduler's to change");
         let mut of_another = binding;
         of_another["metadata"]["ownerReferences"] = json!([{"uid": "older"}]);
-        assert_eq!(bind(&mcs(), &service(), &clusters, Some(&of_another)), Bind::WaitForGarbageCollection);
+        assert_eq!(
+            bind(&mcs(), &service(), &clusters, Some(&of_another), "web-service"),
+            Bind::WaitForGarbageCollection
+        );
     }
 
     fn slice() -> Value {

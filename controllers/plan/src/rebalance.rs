@@ -7,8 +7,7 @@ use crowsnest_api::apps::{
     ObjectReference, ObservedWorkload, RebalanceFailedReason, RebalanceResult, WorkloadRebalancerSpec,
     WorkloadRebalancerStatus,
 };
-use crowsnest_api::keys::BindingKey;
-use crowsnest_api::names::binding_name;
+use crowsnest_api::object_identity::ObjectIdentity;
 use crowsnest_apimachinery::names::format;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
@@ -47,13 +46,11 @@ pub fn observe(
     }
 }
 
-/// Key of the binding that places a workload; `None` when no object can have such a name.
-pub fn binding_of(workload: &ObjectReference) -> Option<BindingKey> {
-    let name = binding_name(&workload.kind, &workload.name);
-    let namespace = workload.namespace.as_str();
-    let possible = format::dns1123_subdomain(&name).is_empty()
-        && (namespace.is_empty() || format::dns1123_label(namespace).is_empty());
-    possible.then(|| BindingKey::new(namespace, name))
+/// Identity of the object that a workload names; `None` when no object can be in such a namespace.
+pub fn template_of(workload: &ObjectReference) -> Option<ObjectIdentity<'_>> {
+    let ObjectReference { api_version, kind, namespace, name } = workload;
+    let possible = namespace.is_empty() || format::dns1123_label(namespace).is_empty();
+    possible.then(|| ObjectIdentity::new(api_version, kind, namespace, name))
 }
 
 /// Whether a rebalancer is about a workload.
@@ -162,13 +159,14 @@ mod tests {
     }
 
     #[rstest]
-    #[case("Deployment ns Web", Some(("ns", "web-deployment")))]
-    #[case("ClusterRole - system:view", Some(("", "system.view-clusterrole")))]
-    #[case::leads_elsewhere("Deployment ns ../x", None)]
+    #[case("Deployment ns Web", Some("web-deployment"))]
+    #[case("ClusterRole - system:view", Some("system.view-clusterrole"))]
+    #[case::leads_nowhere("Deployment ns ../x", Some("x-38513b39"))]
     #[case::no_such_namespace("Deployment a/b x", None)]
-    fn bindings(#[case] of: &str, #[case] expected: Option<(&str, &str)>) {
-        let expected = expected.map(|(namespace, name)| BindingKey::new(namespace, name));
-        assert_eq!(binding_of(&workload(of)), expected);
+    fn templates(#[case] of: &str, #[case] binding: Option<&str>) {
+        let workload = workload(of);
+        let key = template_of(&workload).map(|template| template.usual_binding_key());
+        assert_eq!(key.as_ref().map(|key| key.name.as_str()), binding);
     }
 
     #[rstest]

@@ -20,7 +20,7 @@ pub const SLICE_MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
 /// The name of what exports slices, in the set of those that want a Work.
 pub const SERVICE_EXPORT: &str = "ServiceExport";
 /// API group of ServiceExports.
-const SERVICE_EXPORT_GROUP: &str = "multicluster.x-k8s.io";
+pub const SERVICE_EXPORT_GROUP: &str = "multicluster.x-k8s.io";
 
 /// Whether a slice is one that was brought in from somewhere else; those are never exported.
 pub fn is_brought(slice: &Value) -> bool {

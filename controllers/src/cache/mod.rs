@@ -9,6 +9,7 @@ pub mod applied_state;
 mod cached_object;
 pub mod capacity;
 mod decoded;
+pub mod distinct_bindings;
 mod informer;
 mod members;
 mod pending_writes;

@@ -36,6 +36,7 @@ impl Caches {
             }
         } else if self.context.kinds.is_of_bindings(&change.resource) {
             self.context.placements.learn(change);
+            self.context.distinct_bindings.learn(change);
         }
     }
 
@@ -59,6 +60,7 @@ impl Caches {
             self.capacity.retain(cluster, resource, keys);
         } else if self.context.kinds.is_of_bindings(resource) {
             self.context.placements.keep(resource.namespaced, keys);
+            self.context.distinct_bindings.keep(resource.namespaced, keys);
         }
     }
 }

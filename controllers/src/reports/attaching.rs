@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use crowsnest_api::constants::{annotation, label};
 use crowsnest_api::keys::BindingKey;
-use crowsnest_api::names::{binding_name, binding_reference_key};
+use crowsnest_api::names::binding_reference_key;
+use crowsnest_api::object_identity::ObjectIdentity;
 use crowsnest_api::work::{ObjectReference, ResourceBinding, TargetCluster};
 use crowsnest_apimachinery::unstructured;
 use serde_json::Value;
@@ -13,8 +14,10 @@ use serde_json::Value;
 use super::{Affected, Planning};
 use crate::Error;
 use crate::propagation::dependencies_distributor::means;
+use crate::shared::bindings::binding_key_of;
 use crowsnest_plan::dependencies::Dependency;
 use crowsnest_plan::dependencies::{self, AttachedPlan, Parent, Wishes};
+use crowsnest_plan::propagation::binding::NewBinding;
 use crowsnest_plan::whatif::UNKNOWN_ID;
 
 /// What is known of dependencies so far.
@@ -111,10 +114,7 @@ impl Planning<'_> {
         let mut kept = BTreeSet::new();
         for dependency in &depending.needs {
             for template in self.needed(dependency, &key.namespace).await? {
-                let own = BindingKey::new(
-                    &*key.namespace,
-                    binding_name(unstructured::kind(&template), unstructured::name(&template)),
-                );
+                let own = binding_key_of(&self.reports.context, &ObjectIdentity::of(&template)).await?;
                 let existing = self.as_attached(&own).await?;
                 let others = self.others(existing.as_deref(), parents).await?;
                 let parent = Parent {
@@ -124,8 +124,8 @@ impl Planning<'_> {
                     clusters: &depending.clusters,
                     wishes: depending.wishes,
                 };
-                let planned =
-                    dependencies::attach(&parent, &template, existing.as_deref(), found_in(&others), UNKNOWN_ID);
+                let new = NewBinding { name: &own.name, permanent_id: UNKNOWN_ID };
+                let planned = dependencies::attach(&parent, &template, existing.as_deref(), found_in(&others), new);
                 kept.insert(own.name.clone());
                 if let AttachedPlan::Create(binding) | AttachedPlan::Update(binding) = planned.plan {
                     self.note(own, binding, affected);

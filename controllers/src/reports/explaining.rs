@@ -4,16 +4,17 @@ use std::sync::Arc;
 
 use crowsnest_api::constants::condition;
 use crowsnest_api::keys::binding_kind;
+use crowsnest_api::object_identity::ObjectIdentity;
 use crowsnest_api::work::{BindingSnapshot, ObjectReference, ResourceBinding, TargetCluster};
 use crowsnest_apimachinery::unstructured;
 use serde_json::Value;
 
-use super::{Proposal, Reports, Scope, share_of, unserved, work_key};
+use super::{Proposal, Reports, Scope, share_of, unserved};
 use crate::Error;
 use crate::runtime::context::decode;
 use crate::runtime::dynamic_client::Resource;
 use crowsnest_plan::conditions;
-use crowsnest_plan::propagation::binding::{self, Intent, Interpreted};
+use crowsnest_plan::propagation::binding::{self, Intent, Interpreted, NewBinding};
 use crowsnest_plan::propagation::{Choice, choose};
 use crowsnest_plan::report::{
     BindingReport, Explanation, OverrideReport, Placed, PolicyName, PolicyReport, TargetReport, replicas_of,
@@ -71,6 +72,7 @@ impl Reports {
             missing = scope.overrides.missing(policy);
             match interpreted {
                 Ok(interpreted) => {
+                    let usual = ObjectIdentity::of(template).usual_binding_key();
                     let intent = Intent {
                         template: &claimed(template, policy),
                         policy,
@@ -78,7 +80,7 @@ impl Reports {
                         priority: priority_of(existing),
                         gates: context.config.gates,
                         template_changed: false,
-                        new_permanent_id: UNKNOWN_ID,
+                        new: NewBinding { name: &usual.name, permanent_id: UNKNOWN_ID },
                     };
                     planned = Some(binding::plan(&intent, existing));
                 }
@@ -138,13 +140,13 @@ impl Reports {
             is_agreed,
             works_in: &works_in,
         }));
-        self.explain_targets(template, &typed, scope, told).await
+        self.explain_targets(template, (binding, &typed), scope, told).await
     }
 
     async fn explain_targets(
         &self,
         template: &Value,
-        typed: &ResourceBinding,
+        (binding, typed): (&Value, &ResourceBinding),
         scope: &Scope,
         told: &mut Explanation,
     ) -> Result<(), Error> {
@@ -153,7 +155,7 @@ impl Reports {
         let completions = construct::job_completions(spec, template, &targets);
         for target in &targets {
             let member = self.context.cluster(&target.name).await?;
-            let work = self.work(&target.name, template).await?;
+            let work = self.work(&target.name, binding, template).await?;
             let interpreter = &self.context.interpreter;
             let share = share_of(interpreter, spec, template, target, completions.get(&target.name).copied()).await;
             let (steps, error) = match (share, &member) {
@@ -176,14 +178,13 @@ impl Reports {
                 work: work.as_deref(),
             }));
             let placed = if spec.targets(&target.name) { Placed::Scheduled } else { Placed::Required };
-            told.targets
-                .push(TargetReport { overrides: steps, ..target_report(typed, template, target, placed, &work) });
+            told.targets.push(TargetReport { overrides: steps, ..target_report(typed, target, placed, &work) });
         }
         let leaving = spec.graceful_eviction_tasks.iter().map(|task| &task.from_cluster);
         for cluster in leaving.filter(|cluster| !targets.iter().any(|target| target.name == **cluster)) {
-            let work = self.work(cluster, template).await?;
+            let work = self.work(cluster, binding, template).await?;
             let target = TargetCluster { name: cluster.clone(), ..TargetCluster::default() };
-            told.targets.push(target_report(typed, template, &target, Placed::Evicting, &work));
+            told.targets.push(target_report(typed, &target, Placed::Evicting, &work));
         }
         dedup(&mut told.waiting);
         Ok(())
@@ -192,22 +193,17 @@ impl Reports {
 
 fn target_report(
     typed: &ResourceBinding,
-    template: &Value,
     target: &TargetCluster,
     placed: Placed,
     work: &Option<Arc<Value>>,
 ) -> TargetReport {
     let status = typed.status.aggregated_status.iter().find(|item| item.cluster_name == target.name);
-    let reference = |_| {
-        let key = work_key(&target.name, template);
-        ObjectReference::named("work.karmada.io/v1alpha1", "Work", &key.namespace, &key.name)
-    };
     TargetReport {
         cluster: target.name.clone(),
         placed,
         replicas: replicas_of(target),
         overrides: Vec::new(),
-        work: work.as_ref().map(reference),
+        work: work.as_deref().map(ObjectReference::of),
         applied: status.is_some_and(|item| item.applied),
         health: status.and_then(|item| item.health.clone()),
     }

@@ -16,9 +16,8 @@ use std::sync::Arc;
 
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::keys::{BindingKey, WorkKey};
-use crowsnest_api::names::{
-    binding_name, cluster_of_execution_namespace, execution_namespace, is_reserved_namespace, work_name,
-};
+use crowsnest_api::names::{cluster_of_execution_namespace, execution_namespace, is_reserved_namespace};
+use crowsnest_api::object_identity::ObjectIdentity;
 use crowsnest_api::policy::{OverrideSpec, PropagationSpec};
 use crowsnest_api::work::{ResourceBinding, ResourceBindingSpec, TargetCluster};
 use crowsnest_apimachinery::names::NamespacedName;
@@ -36,6 +35,7 @@ use crate::propagation::detector::is_template_resource;
 use crate::runtime::context::Context;
 use crate::runtime::dynamic_client::Resource;
 use crate::scheduling::scheduler::{Imagined, Scheduler, view};
+use crate::shared::bindings::binding_key_of;
 use crowsnest_interpreter::Interpreter;
 use crowsnest_plan::estimation::Estimator;
 use crowsnest_plan::estimation::bounds::Bound;
@@ -111,9 +111,14 @@ impl Reports {
         self.context.catalog.find(&self.context.control_plane, api_version, kind).await
     }
 
-    /// The resource and the name of a template's binding.
-    pub fn binding_of(&self, kind: &str, namespace: &str, name: &str) -> (&Resource, String) {
-        (self.context.kinds.binding(crowsnest_api::Scope::of_namespace(namespace)), binding_name(kind, name))
+    /// The resource of bindings of a scope.
+    pub fn binding_resource(&self, scope: crowsnest_api::Scope) -> &Resource {
+        self.context.kinds.binding(scope)
+    }
+
+    /// Key of a template's binding, also before there is one.
+    pub async fn binding_key(&self, template: &ObjectIdentity<'_>) -> Result<BindingKey, Error> {
+        binding_key_of(&self.context, template).await
     }
 
     /// All objects of a collection as they would be: what is proposed stands in the place of what is there.
@@ -179,19 +184,10 @@ impl Reports {
         skipped || authentication || !is_template_resource(&resource.gvr)
     }
 
-    /// The binding of a template, if it is of this one and not of another kind with an equal name.
+    /// The binding of a template.
     async fn binding(&self, template: &Value) -> Result<Option<Arc<Value>>, Error> {
-        let (resource, name) = self.binding_of(
-            unstructured::kind(template),
-            unstructured::namespace(template),
-            unstructured::name(template),
-        );
-        let binding = self.context.get_full(resource, unstructured::namespace(template), &name).await?;
-        let is_its = |binding: &Arc<Value>| {
-            let of = |field| unstructured::text(binding, &["spec", "resource", field]);
-            of("kind") == unstructured::kind(template) && of("name") == unstructured::name(template)
-        };
-        Ok(binding.filter(is_its))
+        let key = self.binding_key(&ObjectIdentity::of(template)).await?;
+        self.context.get_full(self.binding_resource(key.scope()), &key.namespace, &key.name).await
     }
 
     /// What the scheduler says of a binding as things are now, or in an imagined fleet. Estimators elsewhere are asked of what is.
@@ -230,9 +226,10 @@ impl Reports {
         })
     }
 
-    /// The Work that carries a template to a cluster.
-    async fn work(&self, cluster: &str, template: &Value) -> Result<Option<Arc<Value>>, Error> {
-        let key = work_key(cluster, template);
+    /// The Work with which a binding takes its template to a cluster.
+    async fn work(&self, cluster: &str, binding: &Value, template: &Value) -> Result<Option<Arc<Value>>, Error> {
+        let name = ObjectIdentity::of(template).work_name(unstructured::name(binding));
+        let key = WorkKey::new(execution_namespace(cluster), name);
         self.context.get_full(&self.context.kinds.work, &key.namespace, &key.name).await
     }
 
@@ -244,12 +241,6 @@ impl Reports {
         let cluster = |namespace: &str| cluster_of_execution_namespace(namespace).map(str::to_owned);
         Ok(works.iter().filter_map(|work| cluster(&work.namespace)).collect())
     }
-}
-
-/// Execution namespace and name of the Work of a template.
-fn work_key(cluster: &str, template: &Value) -> WorkKey {
-    let name = work_name(unstructured::kind(template), unstructured::name(template), unstructured::namespace(template));
-    WorkKey::new(execution_namespace(cluster), name)
 }
 
 /// The object itself where the cache has all of it, else without secret values.

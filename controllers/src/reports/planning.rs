@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crowsnest_api::keys::BindingKey;
+use crowsnest_api::object_identity::ObjectIdentity;
 use crowsnest_api::work::{ObjectReference, ResourceBinding, TargetCluster};
 use crowsnest_apimachinery::unstructured;
 use serde_json::Value;
@@ -19,7 +20,7 @@ use crate::reports::targeting::{Subject, unchanged};
 use crate::runtime::context::decode;
 use crate::runtime::dynamic_client::Resource;
 use crowsnest_interpreter::Interpreter;
-use crowsnest_plan::propagation::binding::{self, BindingPlan, Intent};
+use crowsnest_plan::propagation::binding::{self, BindingPlan, Intent, NewBinding};
 use crowsnest_plan::propagation::{Choice, Claim, Policy, claim};
 use crowsnest_plan::report::{Change, ClusterPlan, PolicyName, PolicyReport, TemplatePlan, replicas_of};
 use crowsnest_plan::scheduling::Plan;
@@ -149,8 +150,7 @@ impl Planning<'_> {
         let (reports, namespace) = (self.reports, unstructured::namespace(template));
         let scope = self.scope(namespace).await?;
         let binding_before = reports.binding(before.unwrap_or(template)).await?;
-        let (_, binding) = reports.binding_of(unstructured::kind(template), namespace, unstructured::name(template));
-        let key = BindingKey::new(namespace, binding);
+        let key = reports.binding_key(&ObjectIdentity::of(template)).await?;
         let base = self.attaching.attached(&key).or_else(|| binding_before.clone());
         let policies: Vec<Policy<'_>> = scope.policies.iter().map(|object| object.policy()).collect();
         let preemption = reports.context.config.gates.propagation_policy_preemption;
@@ -171,7 +171,7 @@ impl Planning<'_> {
             None => (template.clone(), None),
             Some(policy) => {
                 let template = claimed(template, policy);
-                let rebound = self.rebind(policy, &template, base.as_deref()).await?;
+                let rebound = self.rebind(policy, &template, base.as_deref(), &key).await?;
                 (template, Some(rebound))
             }
         };
@@ -230,7 +230,7 @@ impl Planning<'_> {
         let subject =
             Subject { template, spec_before: Some(typed.spec), binding: &binding, spec, evicted: Vec::new(), readable };
         for (name, replicas_before) in replicas {
-            let work = reports.work(&name, template).await?;
+            let work = reports.work(&name, &binding, template).await?;
             let manifest = work.as_ref().and_then(|work| manifest_of(work)).map(|one| subject.shown(one.clone()));
             plan.clusters.push(ClusterPlan {
                 change: Change::Removed,
@@ -250,6 +250,7 @@ impl Planning<'_> {
         policy: &Policy<'_>,
         template: &Value,
         existing: Option<&Value>,
+        key: &BindingKey,
     ) -> Result<BindingPlan, Error> {
         let intent = Intent {
             template,
@@ -258,7 +259,7 @@ impl Planning<'_> {
             priority: priority_of(existing),
             gates: self.reports.context.config.gates,
             template_changed: true,
-            new_permanent_id: UNKNOWN_ID,
+            new: NewBinding { name: &key.name, permanent_id: UNKNOWN_ID },
         };
         Ok(binding::plan(&intent, existing))
     }

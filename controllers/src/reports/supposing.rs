@@ -20,6 +20,7 @@ use super::{Imagined, Proposal, Reports, Role};
 use crate::Error;
 use crate::cache::Cached;
 use crate::runtime::context::decode;
+use crate::shared::bindings::binding_key_of;
 use crowsnest_admission::{Refusal, quota};
 use crowsnest_plan::eviction::{self, TaintDecision};
 use crowsnest_plan::quota::{self as plan, Usage};
@@ -167,8 +168,11 @@ impl Reports {
         }
         for (rebalancer, _) in &supposed.rebalancers {
             for workload in &rebalancer.spec.workloads {
-                let found = match rebalance::binding_of(workload) {
-                    Some(key) => self.context.binding(&key).await?.is_some(),
+                let found = match rebalance::template_of(workload) {
+                    Some(template) => {
+                        let key = binding_key_of(&self.context, &template).await?;
+                        self.context.binding(&key).await?.is_some()
+                    }
                     None => false,
                 };
                 if !found {

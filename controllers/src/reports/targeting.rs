@@ -48,7 +48,7 @@ impl Planning<'_> {
         let (spec, template, name) = (&subject.spec, subject.template, target.name.as_str());
         let reports = self.reports;
         let member = reports.supposed(&self.supposed, name).await?;
-        let work = reports.work(name, template).await?;
+        let work = reports.work(name, subject.binding, template).await?;
         let mut told = ClusterPlan {
             replicas: replicas_of(target).filter(|_| spec.is_workload()),
             replicas_before: subject.had(name).as_ref().and_then(replicas_of).filter(|_| spec.is_workload()),
@@ -134,7 +134,7 @@ impl Planning<'_> {
     ) -> Result<Vec<ClusterPlan>, Error> {
         let mut plans = Vec::new();
         for (name, replicas_before) in subject.leaving(targets, works_in) {
-            let work = self.reports.work(&name, subject.template).await?;
+            let work = self.reports.work(&name, subject.binding, subject.template).await?;
             let manifest = work.as_ref().and_then(|work| manifest_of(work)).map(|one| subject.shown(one.clone()));
             let message = match subject.is_evicted(&name) {
                 true if construct::purged_directly(&subject.spec).contains(&name.as_str()) => {

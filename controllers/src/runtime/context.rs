@@ -15,6 +15,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::Error;
+use crate::cache::distinct_bindings::DistinctBindings;
 use crate::cache::placements::Placements;
 use crate::cache::typed::Decodings;
 use crate::cache::{Cache, Cached, Header};
@@ -160,6 +161,7 @@ pub struct Context {
     pub metrics: ControllerMetrics,
     /// Placements of bindings.
     pub placements: Placements,
+    pub distinct_bindings: DistinctBindings,
     /// Serializes writes of bindings by namespace.
     pub(crate) binding_turns: Turns,
     clusters: Decodings<cluster::Cluster>,
@@ -214,6 +216,7 @@ impl Context {
             kinds,
             config,
             placements: Placements::default(),
+            distinct_bindings: DistinctBindings::default(),
             binding_turns: Turns::default(),
             clusters: Decodings::new(CLUSTERS),
             bindings: Decodings::new(BINDINGS),

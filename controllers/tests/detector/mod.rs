@@ -1,5 +1,6 @@
 //! Which templates a change has looked at, and when a policy's change reaches bindings.
 
+use crowsnest_api::object_identity::ObjectIdentity;
 use crowsnest_controllers::runtime::Config;
 use crowsnest_controllers::runtime::dynamic_client::{Objects, Resource, Target};
 use serde_json::{Value, json};
@@ -379,5 +380,53 @@ async fn what_is_switched_off_or_skipped_is_left_alone() {
     assert_eq!(home.looks("namespace-sync-controller").await, 0);
     let app = control_plane.get(Target::new(&config_map(), "default", "app")).await.unwrap().unwrap();
     assert_eq!(app["metadata"]["labels"], json!({"app": "app"}));
+    home.stop().await;
+}
+
+/// Names of Roles may contain colons and capitals, names of bindings must not.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn objects_with_one_usual_binding_name_have_a_binding_and_a_work_each() {
+    let home = Home::start(&["m1"]).await;
+    let (control_plane, m1) = (home.objects(), home.member("m1"));
+    let roles = builtin("rbac.authorization.k8s.io", "roles", "Role");
+    let role = |name: &str, resource: &str| {
+        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
+            "metadata": {"name": name, "namespace": "default"},
+            "rules": [{"apiGroups": [""], "resources": [resource], "verbs": ["get"]}]})
+    };
+    let allows = |resource: &'static str| move |role: &Value| role["rules"][0]["resources"] == json!([resource]);
+    let wanted = policy("p", "Role", "rbac.authorization.k8s.io/v1", placed_in("m1"));
+    control_plane.create(&propagation_policy(), "default", &wanted).await.unwrap();
+    let all = [("a:b", "pods"), ("a.b", "services"), ("A.B", "secrets")];
+    let mut bindings = std::collections::BTreeSet::new();
+    for (name, resource) in all {
+        control_plane.create(&roles, "default", &role(name, resource)).await.unwrap();
+        home.when(&m1, &roles, "default", name, allows(resource)).await;
+        let identity = ObjectIdentity::new("rbac.authorization.k8s.io/v1", "Role", "default", name);
+        let key = match name {
+            "a:b" => identity.usual_binding_key(),
+            _ => identity.distinct_binding_key(),
+        };
+        let is_its = |binding: &Value| identity.is_template_of(binding);
+        let bound = home.when(&control_plane, &binding(), "default", &key.name, is_its).await;
+        assert_eq!(bound["metadata"]["labels"][CLAIM], "id-of-p");
+        bindings.insert(key.name.clone());
+    }
+    assert_eq!(bindings.len(), all.len());
+    home.quiet().await;
+    let before = home.written();
+    home.manager.full_resync().await.unwrap();
+    home.quiet().await;
+    assert_eq!(before, home.written(), "a second pass wrote something");
+
+    // The others keep their bindings without the first.
+    control_plane.delete(Target::new(&roles, "default", "a:b")).await.unwrap();
+    control_plane.delete(Target::new(&binding(), "default", "a.b-role")).await.unwrap();
+    home.gone(&m1, &roles, "default", "a:b").await;
+    merge(&control_plane, &roles, "a.b", json!({"rules": role("", "nodes")["rules"]})).await;
+    home.when(&m1, &roles, "default", "a.b", allows("nodes")).await;
+    home.when(&m1, &roles, "default", "A.B", allows("secrets")).await;
+    home.quiet().await;
+    home.gone(&control_plane, &binding(), "default", "a.b-role").await;
     home.stop().await;
 }

@@ -4,7 +4,6 @@
 use crowsnest_api::Scope;
 use crowsnest_api::constants::{finalizer as finalizers, label as labels};
 use crowsnest_api::keys::binding_kind;
-use crowsnest_api::names::binding_name;
 use crowsnest_api::permanent_id;
 use crowsnest_api::policy::PropagationSpec;
 use crowsnest_api::work::{
@@ -54,7 +53,14 @@ pub struct Intent<'a> {
     /// The template changed by its user's hand, so the recorded resource version moves even if nothing else does.
     pub template_changed: bool,
     /// For a binding that doesn't exist yet.
-    pub new_permanent_id: &'a str,
+    pub new: NewBinding<'a>,
+}
+
+/// Name and permanent id of a binding to be created.
+#[derive(Debug, Clone, Copy)]
+pub struct NewBinding<'a> {
+    pub name: &'a str,
+    pub permanent_id: &'a str,
 }
 
 pub fn plan(intent: &Intent<'_>, existing: Option<&Value>) -> BindingPlan {
@@ -145,7 +151,7 @@ fn create(intent: &Intent<'_>, scope: Scope, spec: &ResourceBindingSpec) -> Valu
         "apiVersion": "work.karmada.io/v1alpha2",
         "kind": binding_kind(scope),
         "metadata": {
-            "name": binding_name(unstructured::kind(template), unstructured::name(template)),
+            "name": intent.new.name,
             "finalizers": [finalizer(scope)],
             "ownerReferences": [controller_reference(template)],
         },
@@ -155,7 +161,7 @@ fn create(intent: &Intent<'_>, scope: Scope, spec: &ResourceBindingSpec) -> Valu
         unstructured::set(&mut binding, &["metadata", "namespace"], json!(unstructured::namespace(template)));
     }
     claim_binding(&mut binding, intent.policy);
-    unstructured::set_label(&mut binding, permanent_id::binding_label(scope), intent.new_permanent_id);
+    unstructured::set_label(&mut binding, permanent_id::binding_label(scope), intent.new.permanent_id);
     binding
 }
 

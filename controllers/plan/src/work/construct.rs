@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use crowsnest_api::Scope;
 use crowsnest_api::constants::annotation::EXCLUSIVE;
 use crowsnest_api::names::{execution_namespace, work_name};
+use crowsnest_api::object_identity::ObjectIdentity;
 use crowsnest_api::permanent_id;
 use crowsnest_api::policy::{ConflictResolution, PurgeMode};
 use crowsnest_api::work::{ResourceBindingSpec, Suspension, TargetCluster};
@@ -204,11 +205,25 @@ pub fn for_binding(
         preserve_resources_on_deletion: Some(spec.preserve_resources_on_deletion.unwrap_or_default()),
     };
     let labels = BTreeMap::from([(binding.id_label().to_owned(), binding.permanent_id.to_owned())]);
-    wrap(cluster, manifest, labels, annotations, options)
+    let name = ObjectIdentity::of(&manifest).work_name(binding.name);
+    wrap_as(name, cluster, manifest, labels, annotations, options)
 }
 
 /// A Work around any object, as the namespace, RBAC and quota loops make them.
 pub fn wrap(
+    cluster: &str,
+    manifest: Value,
+    labels: BTreeMap<String, String>,
+    annotations: BTreeMap<String, String>,
+    options: WorkOptions,
+) -> DesiredWork {
+    let name =
+        work_name(unstructured::kind(&manifest), unstructured::name(&manifest), unstructured::namespace(&manifest));
+    wrap_as(name, cluster, manifest, labels, annotations, options)
+}
+
+fn wrap_as(
+    name: String,
     cluster: &str,
     mut manifest: Value,
     labels: BTreeMap<String, String>,
@@ -216,8 +231,6 @@ pub fn wrap(
     options: WorkOptions,
 ) -> DesiredWork {
     let namespace = execution_namespace(cluster);
-    let name =
-        work_name(unstructured::kind(&manifest), unstructured::name(&manifest), unstructured::namespace(&manifest));
     let uid = unstructured::uid(&manifest).to_owned();
     unstructured::set_label(&mut manifest, MANAGED_LABEL, "true");
     unstructured::set_annotation(&mut manifest, "resourcetemplate.karmada.io/uid", &uid);

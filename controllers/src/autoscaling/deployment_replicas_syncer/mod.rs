@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crowsnest_api::names::binding_name;
+use crowsnest_api::object_identity::ObjectIdentity;
 use crowsnest_api::work::ResourceBinding;
 use crowsnest_apimachinery::names::NamespacedName;
 use crowsnest_apimachinery::unstructured;
@@ -17,6 +17,7 @@ use crate::cache::Change;
 use crate::runtime::context::{Context, decode};
 use crate::runtime::workqueue::Outcome;
 use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
+use crate::shared::bindings::binding_key_of;
 use crowsnest_plan::retaining::{Replicas, is_retained, replicas};
 
 /// Between two looks at a Deployment whose members have not all reported.
@@ -64,11 +65,11 @@ impl Controller for DeploymentReplicasSyncer {
     async fn reconcile(self: Arc<Self>, NamespacedName { namespace, name }: NamespacedName) -> Result<Outcome, Error> {
         let context = &self.context;
         let kinds = &context.kinds;
-        let binding = binding_name(&kinds.deployment.kind, &name);
-        let Some(binding) = context.get_redacted(&kinds.resource_binding, &namespace, &binding).await? else {
+        let Some(deployment) = context.get_redacted(&kinds.deployment, &namespace, &name).await? else {
             return Ok(Outcome::Done);
         };
-        let Some(deployment) = context.get_redacted(&kinds.deployment, &namespace, &name).await? else {
+        let binding = binding_key_of(context, &ObjectIdentity::of(deployment.view())).await?;
+        let Some(binding) = context.get_redacted(&kinds.resource_binding, &namespace, &binding.name).await? else {
             return Ok(Outcome::Done);
         };
         let (binding, deployment) = (decode::<ResourceBinding>(binding.view())?, deployment.view());

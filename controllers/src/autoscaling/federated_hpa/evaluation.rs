@@ -4,8 +4,7 @@ use std::time::Instant;
 
 use crowsnest_api::autoscaling::FederatedHPASpec;
 use crowsnest_api::constants::condition;
-use crowsnest_api::keys::BindingKey;
-use crowsnest_api::names::binding_name;
+use crowsnest_api::object_identity::ObjectIdentity;
 use crowsnest_api::work::ResourceBindingSpec;
 use crowsnest_apimachinery::names::{ClusterName, NamespacedName};
 use crowsnest_apimachinery::selector::Selector;
@@ -23,6 +22,7 @@ use crate::metrics::autoscaling::{Action, Failure};
 use crate::runtime::context::Context;
 use crate::runtime::dynamic_client::{Resource, Target};
 use crate::runtime::event_recorder::Severity;
+use crate::shared::bindings::binding_key_of;
 use crowsnest_plan::autoscaling::behavior::Bounds;
 use crowsnest_plan::autoscaling::federated::{self as plan, ABLE_TO_SCALE, Bound, SCALING_ACTIVE, SCALING_LIMITED};
 use crowsnest_plan::autoscaling::metrics::{INVALID_SOURCE, Invalid, Wish, combine, propose, question};
@@ -174,11 +174,11 @@ impl Evaluation<'_> {
         let context = self.context();
         let (label, id) = plan::claim(&template.object).map_err(|why| Error::Apply(why.to_owned()))?;
         let (kind, name) = (&template.resource.kind, unstructured::name(&template.object));
-        if let Some((binding, typed)) =
-            context.binding(&BindingKey::new(&*self.key.namespace, binding_name(kind, name))).await?
-        {
+        let api_version = template.resource.gvr.api_version();
+        let target = ObjectIdentity::new(&api_version, kind, &self.key.namespace, name);
+        if let Some((binding, typed)) = context.binding(&binding_key_of(context, &target).await?).await? {
             let of = &typed.spec.resource;
-            let is_of = of.api_version == template.resource.gvr.api_version() && of.kind == *kind && of.name == name;
+            let is_of = of.api_version == api_version && of.kind == *kind && of.name == name;
             if is_of && unstructured::label(&binding, label) == Some(id) {
                 return Ok(typed.spec.clone());
             }

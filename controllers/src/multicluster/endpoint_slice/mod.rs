@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use crowsnest_api::constants::{annotation, finalizer, label};
-use crowsnest_api::keys::{BindingKey, WorkKey};
-use crowsnest_api::names::binding_name;
+use crowsnest_api::keys::WorkKey;
+use crowsnest_api::object_identity::ObjectIdentity;
 use crowsnest_apimachinery::unstructured;
 use futures::FutureExt;
 use serde_json::Value;
@@ -15,6 +15,7 @@ use crate::cache::Change;
 use crate::runtime::context::Context;
 use crate::runtime::workqueue::Outcome;
 use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
+use crate::shared::bindings::binding_key_of;
 use crowsnest_plan::services as plan;
 use crowsnest_plan::work::managed::WORK_PERMANENT_ID;
 
@@ -107,8 +108,9 @@ impl Controller for EndpointSliceController {
 impl EndpointSliceController {
     /// Whether the control plane takes the export of a Service to a cluster.
     async fn is_exported(&self, cluster: &str, namespace: &str, service: &str) -> Result<bool, Error> {
-        let binding = binding_name(plan::SERVICE_EXPORT, service);
-        let found = self.context.binding(&BindingKey::new(namespace, binding)).await?;
+        let export =
+            ObjectIdentity { group: plan::SERVICE_EXPORT_GROUP, kind: plan::SERVICE_EXPORT, namespace, name: service };
+        let found = self.context.binding(&binding_key_of(&self.context, &export).await?).await?;
         Ok(found.is_some_and(|(_, typed)| plan::is_exported_to(namespace, &typed.spec, service, cluster)))
     }
 

@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crowsnest_api::names::binding_name;
 use crowsnest_api::networking::{MultiClusterIngress, MultiClusterService};
+use crowsnest_api::object_identity::ObjectIdentity;
 use crowsnest_api::remedy::RemedyAction;
 use crowsnest_apimachinery::names::{ClusterName, NamespacedName};
 use crowsnest_apimachinery::unstructured;
@@ -17,6 +17,7 @@ use crate::cache::Change;
 use crate::runtime::context::{Context, decode};
 use crate::runtime::workqueue::Outcome;
 use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
+use crate::shared::bindings::binding_key_of;
 use crowsnest_plan::{multicluster_ingresses as plan, multicluster_services};
 
 pub struct MultiClusterIngressController {
@@ -136,8 +137,8 @@ impl MultiClusterIngressController {
                 multicluster_services::clusters(&typed.spec.provider_clusters, all)
             }
             None => {
-                let name = binding_name("Service", service);
-                let binding = context.get_full(&context.kinds.resource_binding, namespace, &name).await?;
+                let key = binding_key_of(context, &ObjectIdentity::new("v1", "Service", namespace, service)).await?;
+                let binding = context.get_full(&context.kinds.resource_binding, namespace, &key.name).await?;
                 let targets = binding.as_deref().and_then(|binding| unstructured::at(binding, &["spec", "clusters"]));
                 let targets = targets.and_then(Value::as_array).into_iter().flatten();
                 targets.map(|target| unstructured::text(target, &["name"]).to_owned()).collect()

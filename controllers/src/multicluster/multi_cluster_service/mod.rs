@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use crowsnest_api::constants::{condition, event, finalizer, label};
 use crowsnest_api::keys::WorkKey;
-use crowsnest_api::names::cluster_of_execution_namespace;
-use crowsnest_api::names::{binding_name, execution_namespace};
+use crowsnest_api::names::{cluster_of_execution_namespace, execution_namespace};
 use crowsnest_api::networking::{MultiClusterService, MultiClusterServiceSpec};
+use crowsnest_api::object_identity::ObjectIdentity;
 use crowsnest_apimachinery::names::NamespacedName;
 use crowsnest_apimachinery::unstructured;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -23,6 +23,7 @@ use crate::runtime::context::{Context, decode};
 use crate::runtime::event_recorder::Severity;
 use crate::runtime::workqueue::Outcome;
 use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
+use crate::shared::bindings::binding_key_of;
 use crate::shared::works::write_work;
 use crowsnest_plan::conditions;
 use crowsnest_plan::multicluster_services::{self as plan, Bind, Role};
@@ -151,11 +152,11 @@ impl MultiClusterServiceController {
             Some(claimed) => Arc::new(context.replace(&context.kinds.service, &claimed).await?),
             None => service,
         };
-        let binding = binding_name(unstructured::kind(&service), unstructured::name(&service));
+        let binding = binding_key_of(context, &ObjectIdentity::of(&service)).await?;
         let resource = &context.kinds.resource_binding;
-        let existing = context.get_full(resource, &key.namespace, &binding).await?;
+        let existing = context.get_full(resource, &key.namespace, &binding.name).await?;
         let clusters = providers.union(&consumers).cloned().collect();
-        match plan::bind(mcs, &service, &clusters, existing.as_deref()) {
+        match plan::bind(mcs, &service, &clusters, existing.as_deref(), &binding.name) {
             Bind::Keep => Ok(()),
             Bind::Create(binding) => context.create(resource, &binding).await.map(drop),
             Bind::Update(binding) => context.replace(resource, &binding).await.map(drop),
@@ -263,8 +264,10 @@ impl MultiClusterServiceController {
             }
         }
         self.let_go(&works).await?;
-        let binding = binding_name("Service", &key.name);
-        for (resource, name) in [(&context.kinds.service, &key.name), (&context.kinds.resource_binding, &binding)] {
+        let service = ObjectIdentity::new("v1", "Service", &key.namespace, &key.name);
+        let binding = binding_key_of(context, &service).await?;
+        for (resource, name) in [(&context.kinds.service, &key.name), (&context.kinds.resource_binding, &binding.name)]
+        {
             let object = context.get_full(resource, &key.namespace, name).await?;
             let object = object
                 .filter(|object| unstructured::label(object, label::MULTI_CLUSTER_SERVICE_PERMANENT_ID).is_some());

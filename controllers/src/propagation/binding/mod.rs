@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use crowsnest_api::constants::{annotation, condition, event, finalizer};
 use crowsnest_api::keys::BindingKey;
-use crowsnest_api::names::binding_name;
 use crowsnest_api::names::cluster_of_execution_namespace;
+use crowsnest_api::object_identity::ObjectIdentity;
 use crowsnest_api::permanent_id::POLICY_LABELS;
 use crowsnest_api::policy::OverrideSpec;
 use crowsnest_api::work::{ResourceBinding, ResourceBindingSpec, TargetCluster};
@@ -97,14 +97,16 @@ impl BindingController {
         binding_of_work(change.object()).filter(|_| is_drifted).into()
     }
 
-    /// The binding of a template. Whether there is one is found by the reconcile.
+    /// The binding of a template, by each name that it can have. Whether there is one is found by the reconcile.
     fn on_template(&self, change: &Change) -> Requests<BindingKey> {
         let template = change.object();
         let is_changed = !change.initial
             && is_template_resource(&change.resource.gvr)
             && change.of_template() != TemplateChange::None;
-        let name = || binding_name(unstructured::kind(template), unstructured::name(template));
-        Requests::one_if(is_changed, || BindingKey::new(unstructured::namespace(template), name()))
+        match is_changed {
+            true => self.context.distinct_bindings.candidates(&ObjectIdentity::of(template)).collect(),
+            false => Requests::none(),
+        }
     }
 
     /// Bindings whose template an override policy selects, before or after its change; all of them when its selectors before the

@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use crowsnest_api::constants::{annotation, event, finalizer, label};
 use crowsnest_api::keys::BindingKey;
-use crowsnest_api::names::{binding_name, binding_reference_key};
+use crowsnest_api::names::binding_reference_key;
+use crowsnest_api::object_identity::ObjectIdentity;
 use crowsnest_api::permanent_id;
 use crowsnest_api::work::ResourceBinding;
 use crowsnest_apimachinery::names::{ClusterName, NamespacedName};
@@ -24,10 +25,12 @@ use crate::runtime::dynamic_client::Resource;
 use crate::runtime::event_recorder::Severity;
 use crate::runtime::workqueue::Outcome;
 use crate::runtime::{Controller, Requests, Setup, Source, Switch, Trigger, Watch};
+use crate::shared::bindings::binding_key_of;
 use crate::shared::templates::template_of;
 use crowsnest_interpreter::default::dependencies::spelled;
 use crowsnest_plan::dependencies::{self, AttachedPlan, Parent, Wishes};
 use crowsnest_plan::dependencies::{Dependency, Needs};
+use crowsnest_plan::propagation::binding::NewBinding;
 use crowsnest_plan::propagation::change::Change as TemplateChange;
 
 pub struct DependenciesDistributor {
@@ -188,8 +191,9 @@ impl DependenciesDistributor {
             };
             for template in &templates {
                 let template = template.view();
-                attached.insert(binding_name(unstructured::kind(template), unstructured::name(template)));
-                match self.attach(&parent, template).await {
+                let own = binding_key_of(&self.context, &ObjectIdentity::of(template)).await?;
+                attached.insert(own.name.clone());
+                match self.attach(&parent, template, &own).await {
                     Ok(wrote) => written |= wrote,
                     Err(error) => failed = Some(error),
                 }
@@ -260,15 +264,15 @@ impl DependenciesDistributor {
     }
 
     /// Whether anything had to be written.
-    async fn attach(&self, parent: &Parent<'_>, template: &Value) -> Result<bool, Error> {
+    async fn attach(&self, parent: &Parent<'_>, template: &Value, own: &BindingKey) -> Result<bool, Error> {
         let resource = &self.context.kinds.resource_binding;
-        let name = binding_name(unstructured::kind(template), unstructured::name(template));
-        let existing = self.context.get_full(resource, parent.namespace, &name).await?;
+        let existing = self.context.get_full(resource, &own.namespace, &own.name).await?;
         let parents = match &existing {
             None => BTreeMap::new(),
             Some(existing) => self.parents_of(existing).await?,
         };
-        let attached = dependencies::attach(parent, template, existing.as_deref(), found_in(&parents), &new_id());
+        let new = NewBinding { name: &own.name, permanent_id: &new_id() };
+        let attached = dependencies::attach(parent, template, existing.as_deref(), found_in(&parents), new);
         let binding = match attached.plan {
             AttachedPlan::Keep => None,
             AttachedPlan::Create(binding) => Some(self.context.create(resource, &binding).await?),

@@ -11,10 +11,10 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
-use crowsnest_api::Scope;
 use crowsnest_api::constants::{event, label};
 use crowsnest_api::keys::PolicyKey;
-use crowsnest_api::names::{binding_name, is_reserved_namespace};
+use crowsnest_api::names::is_reserved_namespace;
+use crowsnest_api::object_identity::ObjectIdentity;
 use crowsnest_apimachinery::names::{ClusterName, Gvr, NamespacedName};
 use crowsnest_apimachinery::unstructured;
 use crowsnest_members::ApiResources;
@@ -32,7 +32,8 @@ use crate::runtime::dynamic_client::Resource;
 use crate::runtime::event_recorder::Severity;
 use crate::runtime::workqueue::Outcome;
 use crate::runtime::{Controller, Requests, Setup, Source, Switch, Trigger, Watch};
-use crowsnest_plan::propagation::binding::{self, BindingPlan, Intent, Interpreted};
+use crate::shared::bindings::binding_key_of;
+use crowsnest_plan::propagation::binding::{self, BindingPlan, Intent, Interpreted, NewBinding};
 use crowsnest_plan::propagation::change::Change as TemplateChange;
 use crowsnest_plan::propagation::lazy::{self, Touch};
 use crowsnest_plan::propagation::{Choice, Claim, Policy, Preemption, choose, claim};
@@ -327,9 +328,9 @@ impl ResourceDetector {
         if policy.is_lazy() && touch.is_none() {
             return Ok(false);
         }
-        let resource = self.context.kinds.binding(Scope::of_namespace(unstructured::namespace(template)));
-        let name = binding_name(unstructured::kind(template), unstructured::name(template));
-        let existing = self.context.get_full(resource, unstructured::namespace(template), &name).await?;
+        let key = binding_key_of(&self.context, &ObjectIdentity::of(template)).await?;
+        let resource = self.context.kinds.binding(key.scope());
+        let existing = self.context.get_full(resource, &key.namespace, &key.name).await?;
         let interpreted = self.interpret(template).await?;
         if !lazy::activates(policy, touch, template, existing.as_deref(), &interpreted) {
             return Ok(false);
@@ -341,7 +342,7 @@ impl ResourceDetector {
             priority: self.priority(template, policy).await?,
             gates: self.context.config.gates,
             template_changed: touch.is_some_and(|touch| touch > Touch::Found),
-            new_permanent_id: &new_id(),
+            new: NewBinding { name: &key.name, permanent_id: &new_id() },
         };
         match binding::plan(&intent, existing.as_deref()) {
             BindingPlan::Keep => Ok(false),
@@ -391,9 +392,9 @@ impl ResourceDetector {
 
     /// Removes a claim, from the binding first so that it never follows a policy its template doesn't.
     async fn release(&self, resource: &Resource, template: &Value, id: &str) -> Result<(), Error> {
-        let name = binding_name(unstructured::kind(template), unstructured::name(template));
-        let binding_resource = self.context.kinds.binding(Scope::of_namespace(unstructured::namespace(template)));
-        if let Some(binding) = self.context.get_full(binding_resource, unstructured::namespace(template), &name).await?
+        let key = binding_key_of(&self.context, &ObjectIdentity::of(template)).await?;
+        let binding_resource = self.context.kinds.binding(key.scope());
+        if let Some(binding) = self.context.get_full(binding_resource, &key.namespace, &key.name).await?
             && let Some(patch) = claim::release(&binding, id)
         {
             self.context.merge(binding_resource, &binding, patch).await?;

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use crowsnest_api::keys::BindingKey;
-use crowsnest_api::names::binding_name;
+use crowsnest_api::object_identity::ObjectIdentity;
 use crowsnest_apimachinery::names::{ClusterName, NamespacedName};
 
 use crate::Error;
@@ -122,12 +122,14 @@ impl Controller for InterpreterConfiguration {
         };
         if let Some(resource) = resources.iter().find(is_of_kind) {
             for NamespacedName { namespace, name } in self.context.keys(resource).await? {
-                let binding = BindingKey::new(namespace.as_str(), binding_name(&kind, &name));
-                if !namespace.is_empty() {
-                    self.dependencies.add(binding.clone());
+                let template = ObjectIdentity::new(&api_version, &kind, &namespace, &name);
+                for binding in self.context.distinct_bindings.candidates(&template) {
+                    if !namespace.is_empty() {
+                        self.dependencies.add(binding.clone());
+                    }
+                    self.bindings.add(binding.clone());
+                    self.statuses.add(binding);
                 }
-                self.bindings.add(binding.clone());
-                self.statuses.add(binding);
                 self.detector.enqueue(resource, namespace, name);
             }
         }

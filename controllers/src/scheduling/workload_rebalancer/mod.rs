@@ -15,6 +15,7 @@ use crate::runtime::context::{Context, decode};
 use crate::runtime::dynamic_client::Target;
 use crate::runtime::workqueue::Outcome;
 use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
+use crate::shared::bindings::binding_key_of;
 use crowsnest_plan::rebalance as plan;
 
 pub struct WorkloadRebalancerController {
@@ -92,14 +93,15 @@ impl WorkloadRebalancerController {
     /// Has a workload scheduled anew; whether it has a binding.
     async fn trigger(&self, workload: &ObjectReference, created: &Time) -> Result<bool, Error> {
         let context = &self.context;
-        let Some(key) = plan::binding_of(workload) else { return Ok(false) };
+        let Some(template) = plan::template_of(workload) else { return Ok(false) };
+        let key = binding_key_of(context, &template).await?;
         let resource = context.kinds.binding(key.scope());
         let binding = match context.get_full(resource, &key.namespace, &key.name).await? {
             Some(binding) => binding,
             // A workload without a binding is not tried again, so the API server has the last word on that.
             None => match context.objects.get(Target::new(resource, &key.namespace, &key.name)).await? {
-                Some(binding) => Arc::new(binding),
-                None => return Ok(false),
+                Some(binding) if template.is_template_of(&binding) => Arc::new(binding),
+                _ => return Ok(false),
             },
         };
         if !plan::is_to_be_triggered(created, triggered_at(&binding)?.as_ref()) {

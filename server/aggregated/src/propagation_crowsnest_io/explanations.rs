@@ -1,6 +1,7 @@
 //! `explanations` and `clusterexplanations`: why a template is in its clusters, and what it waits for.
 
 use axum::response::Response;
+use crowsnest_api::object_identity::ObjectIdentity;
 use crowsnest_apimachinery::status::{ApiError, Reason};
 use crowsnest_plan::report::Explanation;
 use futures::future::BoxFuture;
@@ -56,8 +57,10 @@ async fn explain(Call { server, context, .. }: Call<'_>) -> Result<Response, Api
     };
     let reader = Reader { delegated: &server.delegated, user: &context.user };
     reader.must(&get(&resource, namespace, name)).await?;
-    let (bindings, binding) = reports.binding_of(&resource.kind, namespace, name);
-    reader.must(&get(bindings, namespace, &binding)).await?;
+    let api_version = resource.gvr.api_version();
+    let template = ObjectIdentity::new(&api_version, &resource.kind, namespace, name);
+    let binding = reports.binding_key(&template).await?;
+    reader.must(&get(reports.binding_resource(binding.scope()), namespace, &binding.name)).await?;
     let explained = reports.explain(&resource, namespace, name).await?;
     let gvr = &resource.gvr;
     let explained = explained.ok_or_else(|| ApiError::not_found(&gvr.group, &gvr.resource, name))?;

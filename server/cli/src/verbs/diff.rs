@@ -9,8 +9,8 @@ use std::process::ExitCode;
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use crowsnest_api::constants::label;
-use crowsnest_api::names::binding_name;
 use crowsnest_api::names::cluster_of_execution_namespace;
+use crowsnest_api::object_identity::ObjectIdentity;
 use crowsnest_apimachinery::request::{path_segment, percent_encoded};
 use crowsnest_interpreter::Interpreter;
 use crowsnest_plan::gates::Gates;
@@ -209,9 +209,15 @@ async fn works(asked: &Asked) -> anyhow::Result<Vec<(String, Value)>> {
         }
         None => ("clusterresourcebindings".to_owned(), label::CLUSTER_RESOURCE_BINDING_PERMANENT_ID),
     };
-    let binding = binding_name(text(&template, "/kind"), &asked.name);
-    let name = path_segment(&binding);
-    let binding = reach::find(&asked.control_plane, None, &format!("{BINDINGS}/{place}/{name}")).await?;
+    let identity = ObjectIdentity::of(&template);
+    let mut binding = None;
+    for key in [identity.usual_binding_key(), identity.distinct_binding_key()] {
+        let path = format!("{BINDINGS}/{place}/{}", path_segment(&key.name));
+        binding = reach::find(&asked.control_plane, None, &path).await?.filter(|found| identity.is_template_of(found));
+        if binding.is_some() {
+            break;
+        }
+    }
     let binding = binding.ok_or_else(|| anyhow!("{called} is propagated nowhere: `crowsnest explain` tells why"))?;
     let value = binding["metadata"]["labels"][id].as_str().unwrap_or_default().to_owned();
     let works = format!("{WORKS}?labelSelector={}", percent_encoded(&format!("{id}={value}")));

@@ -1,0 +1,183 @@
+//! Identity of an object: API group, kind, namespace and name, as in Kubernetes' "Object Names and IDs". The version is no part of it.
+//!
+//! Names that Karmada derives from an object contain neither its group nor its exact spelling, so that two objects can have the same
+//! derived name. An object whose usual name is taken, or is no valid name, has one with a hash of its identity.
+
+use crowsnest_apimachinery::names::format::dns1123_subdomain;
+use crowsnest_apimachinery::unstructured;
+use serde_json::Value;
+
+use crate::keys::BindingKey;
+use crate::names::{binding_name, fnv1a, work_name};
+use crate::work::ObjectReference;
+
+/// Maximum length of the name of an object of a custom resource, in bytes.
+const MAX_NAME: usize = 253;
+
+/// Identity of an object of the control plane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ObjectIdentity<'a> {
+    /// Empty for the core group.
+    pub group: &'a str,
+    pub kind: &'a str,
+    /// Empty for a cluster-scoped object.
+    pub namespace: &'a str,
+    pub name: &'a str,
+}
+
+impl<'a> ObjectIdentity<'a> {
+    pub fn new(api_version: &'a str, kind: &'a str, namespace: &'a str, name: &'a str) -> Self {
+        let group = api_version.split_once('/').map_or("", |(group, _)| group);
+        ObjectIdentity { group, kind, namespace, name }
+    }
+
+    pub fn of(object: &'a Value) -> Self {
+        ObjectIdentity::new(
+            unstructured::api_version(object),
+            unstructured::kind(object),
+            unstructured::namespace(object),
+            unstructured::name(object),
+        )
+    }
+
+    /// Identity of the object that a reference names.
+    pub fn of_reference(reference: &'a ObjectReference) -> Self {
+        ObjectIdentity::new(&reference.api_version, &reference.kind, &reference.namespace, &reference.name)
+    }
+
+    /// Identity of the object that a binding refers to.
+    pub fn of_template(binding: &'a Value) -> Self {
+        let of = |field| unstructured::text(binding, &["spec", "resource", field]);
+        ObjectIdentity::new(of("apiVersion"), of("kind"), of("namespace"), of("name"))
+    }
+
+    /// Whether a binding refers to this object.
+    pub fn is_template_of(&self, binding: &Value) -> bool {
+        ObjectIdentity::of_template(binding) == *self
+    }
+
+    /// Key of the binding with Karmada's name, `<name>-<kind>`; [`Self::distinct_binding_key`] where that is no valid name.
+    pub fn usual_binding_key(&self) -> BindingKey {
+        let usual = Some(binding_name(self.kind, self.name)).filter(|name| dns1123_subdomain(name).is_empty());
+        BindingKey::new(self.namespace, usual.unwrap_or_else(|| self.distinct_name()))
+    }
+
+    /// Key of the object's binding where another object has the one with Karmada's name.
+    pub fn distinct_binding_key(&self) -> BindingKey {
+        BindingKey::new(self.namespace, self.distinct_name())
+    }
+
+    /// Name of the Works of this object's binding: Karmada's, unless the binding's name is not Karmada's or the Work's would not be valid.
+    pub fn work_name(&self, binding: &str) -> String {
+        let distinct = self.distinct_name();
+        let usual = (binding != distinct).then(|| work_name(self.kind, self.name, self.namespace));
+        usual.filter(|name| dns1123_subdomain(name).is_empty()).unwrap_or(distinct)
+    }
+
+    /// `<name>-<8 hexadecimal digits>`, a valid name of any object. The digits are a hash of the whole identity, so the name is unique
+    /// in the execution namespaces too, which hold Works of objects of all namespaces.
+    fn distinct_name(&self) -> String {
+        let identity = [self.group, self.kind, self.namespace, self.name].join("/");
+        let suffix = format!("-{:08x}", fnv1a(&identity));
+        let spelling = |one: char| match one.to_ascii_lowercase() {
+            ':' => '.',
+            one if one.is_ascii_lowercase() || one.is_ascii_digit() || one == '.' => one,
+            _ => '-',
+        };
+        let spelled: String = self.name.chars().map(spelling).take(MAX_NAME - suffix.len()).collect();
+        let labels = spelled.split('.').map(|label| label.trim_matches('-')).filter(|label| !label.is_empty());
+        let mut name = labels.collect::<Vec<_>>().join(".");
+        if name.is_empty() {
+            name.push_str("object");
+        }
+        name + &suffix
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+    use serde_json::json;
+
+    #[rstest]
+    #[case::core_service("v1 Service f02 web", "web-service", "web-", "web-5f64cdb874")]
+    #[case::other_group("serving.example.dev/v1 Service f02 web", "web-service", "web-", "web-5f64cdb874")]
+    #[case::other_version("serving.example.dev/v2 Service f02 web", "web-service", "web-", "web-5f64cdb874")]
+    #[case::colon(
+        "rbac.authorization.k8s.io/v1 ClusterRole - f02:view",
+        "f02.view-clusterrole",
+        "f02.view-",
+        "f02.view-"
+    )]
+    #[case::capitals(
+        "rbac.authorization.k8s.io/v1 ClusterRole - F02.View",
+        "f02.view-clusterrole",
+        "f02.view-",
+        "f02.view-"
+    )]
+    #[case::no_valid_name(
+        "rbac.authorization.k8s.io/v1 Role a system::a_b",
+        "system.a-b-",
+        "system.a-b-",
+        "system.a-b-"
+    )]
+    #[case::no_letter("rbac.authorization.k8s.io/v1 Role a ::", "object-", "object-", "object-")]
+    fn derived_names(#[case] of: &str, #[case] usual: &str, #[case] distinct: &str, #[case] work: &str) {
+        let parts: Vec<&str> = of.split(' ').map(|part| if part == "-" { "" } else { part }).collect();
+        let identity = ObjectIdentity::new(parts[0], parts[1], parts[2], parts[3]);
+        let named = |key: BindingKey, expected: &str| {
+            assert_eq!((key.namespace.as_str(), dns1123_subdomain(&key.name)), (parts[2], vec![]));
+            assert!(key.name.starts_with(expected), "{}", key.name);
+        };
+        named(identity.usual_binding_key(), usual);
+        named(identity.distinct_binding_key(), distinct);
+        named(BindingKey::new(parts[2], identity.work_name(&identity.usual_binding_key().name)), work);
+        let distinct = identity.distinct_binding_key().name.clone();
+        assert_eq!(identity.work_name(&distinct), distinct);
+    }
+
+    #[test]
+    fn distinct_names_are_different_where_usual_ones_are_equal() {
+        let rbac = "rbac.authorization.k8s.io/v1";
+        let same = [
+            ObjectIdentity::new("v1", "Service", "f02", "web"),
+            ObjectIdentity::new("serving.example.dev/v1", "Service", "f02", "web"),
+            ObjectIdentity::new(rbac, "ClusterRole", "", "f02:view"),
+            ObjectIdentity::new(rbac, "ClusterRole", "", "f02.view"),
+            ObjectIdentity::new(rbac, "ClusterRole", "", "F02.View"),
+        ];
+        let names: std::collections::BTreeSet<String> = same.iter().map(ObjectIdentity::distinct_name).collect();
+        assert_eq!(names.len(), same.len());
+    }
+
+    #[rstest]
+    #[case::longest_usual(243, false)]
+    #[case::too_long(244, true)]
+    #[case::longest(253, true)]
+    fn names_have_at_most_253_bytes(#[case] length: usize, #[case] shortened: bool) {
+        let name = "n".repeat(length);
+        let identity = ObjectIdentity::new("v1", "ConfigMap", "f02", &name);
+        let key = identity.usual_binding_key();
+        assert_eq!((key == identity.distinct_binding_key(), key.name.len()), (shortened, 253));
+        assert!(identity.work_name(&key.name).len() <= 253);
+    }
+
+    #[rstest]
+    #[case::same("serving.example.dev/v1", "Service", "web", true)]
+    #[case::other_version("serving.example.dev/v1beta1", "Service", "web", true)]
+    #[case::other_group("v1", "Service", "web", false)]
+    #[case::other_case("serving.example.dev/v1", "Service", "Web", false)]
+    fn bindings_are_found_by_reference(
+        #[case] api_version: &str,
+        #[case] kind: &str,
+        #[case] name: &str,
+        #[case] expected: bool,
+    ) {
+        let resource = json!({"apiVersion": api_version, "kind": kind, "namespace": "f02", "name": name});
+        let object = json!({"apiVersion": "serving.example.dev/v1", "kind": "Service",
+            "metadata": {"namespace": "f02", "name": "web"}});
+        let binding = json!({"spec": {"resource": resource}});
+        assert_eq!(ObjectIdentity::of(&object).is_template_of(&binding), expected);
+    }
+}

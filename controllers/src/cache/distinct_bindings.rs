@@ -1,0 +1,75 @@
+//! Keys of bindings that have a distinct name, since another object's binding has their usual one. They are few, and updated before
+//! controllers are notified of a binding.
+
+use std::collections::HashSet;
+
+use crowsnest_api::keys::BindingKey;
+use crowsnest_api::object_identity::ObjectIdentity;
+use crowsnest_apimachinery::names::NamespacedName;
+use parking_lot::RwLock;
+use serde_json::Value;
+
+use super::Change;
+
+#[derive(Default)]
+pub struct DistinctBindings(RwLock<HashSet<BindingKey>>);
+
+impl DistinctBindings {
+    /// Takes in a change of a binding.
+    pub fn learn(&self, change: &Change) {
+        let key = BindingKey::of(change.object());
+        match change.current().is_some_and(|binding| is_distinct(&key, binding)) {
+            true => drop(self.0.write().insert(key)),
+            false => drop(self.0.write().remove(&key)),
+        }
+    }
+
+    /// Removes the bindings of a scope that are not among the listed ones.
+    pub fn keep(&self, namespaced: bool, keys: &HashSet<NamespacedName>) {
+        let is_listed = |key: &BindingKey| keys.contains(key.as_namespaced_name());
+        self.0.write().retain(|key| key.is_cluster_scoped() == namespaced || is_listed(key));
+    }
+
+    /// Keys that the binding of an object can have: the usual one, and the distinct one if a binding has it.
+    pub fn candidates(&self, object: &ObjectIdentity<'_>) -> impl Iterator<Item = BindingKey> + use<> {
+        let distinct = Some(object.distinct_binding_key()).filter(|key| self.0.read().contains(key));
+        std::iter::once(object.usual_binding_key()).chain(distinct)
+    }
+}
+
+fn is_distinct(key: &BindingKey, binding: &Value) -> bool {
+    let template = ObjectIdentity::of_template(binding);
+    *key == template.distinct_binding_key() && *key != template.usual_binding_key()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+    use serde_json::json;
+
+    fn binding(name: &str) -> Value {
+        let resource = json!({"apiVersion": "example.dev/v1", "kind": "Service", "namespace": "shop", "name": "web"});
+        json!({"metadata": {"namespace": "shop", "name": name}, "spec": {"resource": resource}})
+    }
+
+    #[rstest]
+    #[case::usual("web-service", false)]
+    #[case::distinct(&ObjectIdentity::of_template(&binding("")).distinct_binding_key().name, true)]
+    #[case::by_hand("web", false)]
+    fn bindings_with_distinct_names(#[case] name: &str, #[case] expected: bool) {
+        let binding = binding(name);
+        assert_eq!(is_distinct(&BindingKey::of(&binding), &binding), expected);
+    }
+
+    #[test]
+    fn a_list_of_one_scope_leaves_the_other_alone() {
+        let bindings = DistinctBindings::default();
+        let (web, view) = (BindingKey::new("shop", "web-1"), BindingKey::new("", "view-1"));
+        bindings.0.write().extend([web.clone(), view.clone()]);
+        bindings.keep(true, &HashSet::new());
+        assert_eq!(*bindings.0.read(), HashSet::from([view.clone()]));
+        bindings.keep(false, &HashSet::from([view.as_namespaced_name().clone()]));
+        assert_eq!(*bindings.0.read(), HashSet::from([view]));
+    }
+}

@@ -1,0 +1,86 @@
+//! Objects that are told apart only by group, by case or by a colon: each reaches the member with its own content, is explained as
+//! itself, and leaves the others when it is deleted.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context, Result, ensure};
+use crowsnest_tests::{Fleet, Kubectl, until};
+use serde_json::Value;
+
+const SAME_NAMES: &str = include_str!("identity/same-names.yaml");
+const CUSTOM_SERVICE: &str = include_str!("identity/custom-service.yaml");
+const DEFINITION: &str = "crd/services.serving.example.dev";
+const CUSTOM: &str = "services.serving.example.dev/web";
+const OBJECTS: [&str; 5] =
+    ["service/web", CUSTOM, "clusterrole/f02:view", "clusterrole/f02.view", "clusterrole/F02.View"];
+
+#[test]
+fn objects_with_equal_binding_names_are_propagated_each() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let fleet = Fleet::start(&dir.path().join("data"), &["--members", "1"])?;
+    let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
+    let member = kubectl.on(&fleet.kubeconfig("member1"));
+    propagated(&kubectl, &member).with_context(|| fleet.log())?;
+    explained(&fleet).with_context(|| fleet.log())?;
+    deleted(&kubectl, &member).with_context(|| fleet.log())?;
+    ensure!(fleet.stop()?.success());
+    Ok(())
+}
+
+fn propagated(kubectl: &Kubectl, member: &Kubectl) -> Result<()> {
+    kubectl.until(&["get", "clusters"], |out| out.contains(" True "))?;
+    kubectl.ok(&["apply", "-f", "-"], SAME_NAMES)?;
+    for reached in [kubectl, member] {
+        reached.until(&["get", DEFINITION, "-o", "jsonpath={.status.conditions}"], |out| {
+            out.contains(r#""status":"True","type":"Established""#)
+        })?;
+    }
+    kubectl.ok(&["apply", "-f", "-"], CUSTOM_SERVICE)?;
+    const RULE: &str = "{.rules[0].resources[0]}";
+    let contents = [
+        ("{.spec.selector.app}", "web"),
+        ("{.spec.image}", "nginx"),
+        (RULE, "pods"),
+        (RULE, "services"),
+        (RULE, "secrets"),
+    ];
+    for (object, (path, content)) in OBJECTS.into_iter().zip(contents) {
+        member.until(&["get", object, "-n", "f02", "-o", &format!("jsonpath={path}")], |out| out == content)?;
+    }
+    member.until(&["get", "cm", "-n", "f02", "-o", "name"], |out| out.contains("configmap/n123456789-"))?;
+    Ok(())
+}
+
+/// Each object is explained by its own binding and its own Work.
+fn explained(fleet: &Fleet) -> Result<()> {
+    let (mut bindings, mut works) = (BTreeSet::new(), BTreeSet::new());
+    for object in OBJECTS {
+        let mut told = Value::Null;
+        until(&format!("{object} is applied"), || {
+            let said = fleet.crowsnest(&["explain", object, "-n", "f02", "-o", "json"])?;
+            told = serde_json::from_str(&said.out).with_context(|| format!("{said:?}"))?;
+            Ok(told["targets"][0]["applied"] == true)
+        })
+        .with_context(|| format!("last: {told:#}"))?;
+        ensure!(told["waiting"].as_array().is_none_or(Vec::is_empty), "{told:#}");
+        let name = |of: &Value| of["name"].as_str().map(str::to_owned);
+        bindings.extend(name(&told["binding"]));
+        works.extend(name(&told["targets"][0]["work"]));
+    }
+    ensure!((bindings.len(), works.len()) == (OBJECTS.len(), OBJECTS.len()), "{bindings:?} {works:?}");
+    ensure!(bindings.contains("web-service") && bindings.contains("f02.view-clusterrole"), "{bindings:?}");
+    Ok(())
+}
+
+/// The deletion of the object with the usual name changes nothing about the others.
+fn deleted(kubectl: &Kubectl, member: &Kubectl) -> Result<()> {
+    let uid = ["get", CUSTOM, "-n", "f02", "-o", "jsonpath={.metadata.uid}"];
+    let before = member.ok(&uid, "")?;
+    kubectl.ok(&["delete", "service", "web", "-n", "f02"], "")?;
+    member.until(&["get", "service", "-n", "f02", "-o", "name"], |out| !out.contains("service/web"))?;
+    let patch = r#"{"spec":{"image":"nginx:2"}}"#;
+    kubectl.ok(&["patch", CUSTOM, "-n", "f02", "--type=merge", "-p", patch], "")?;
+    member.until(&["get", CUSTOM, "-n", "f02", "-o", "jsonpath={.spec.image}"], |out| out == "nginx:2")?;
+    ensure!(member.ok(&uid, "")? == before, "the object was made again");
+    Ok(())
+}
