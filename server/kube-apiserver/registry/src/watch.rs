@@ -59,6 +59,8 @@ pub struct Watch {
     initial_end: Option<Revision>,
     watcher: Watcher,
     next_bookmark: Pin<Box<Sleep>>,
+    /// Generation of the catalog.
+    served: tokio::sync::watch::Receiver<u64>,
     /// Changes were taken from the watcher whose lines may not be made: its position is ahead of what is told.
     telling: bool,
     /// Why the watch ends before its first event.
@@ -103,6 +105,9 @@ impl Registry {
             Err(error) => return Err(storage_error(error)),
         };
         let version: Arc<str> = resource.gvr.api_version().into();
+        let mut served = self.catalog.subscribe();
+        // The resource may have been removed since the request found it.
+        served.mark_changed();
         Ok(Watch {
             registry: self.clone(),
             resource: resource.clone(),
@@ -116,6 +121,7 @@ impl Registry {
             watcher,
             options,
             next_bookmark: Box::pin(tokio::time::sleep(BOOKMARKS)),
+            served,
             telling: false,
             refused,
             ended: false,
@@ -165,17 +171,21 @@ impl Watch {
         if let Some(revision) = self.initial_end.take() {
             return Ok(vec![self.bookmark(revision, true)]);
         }
-        if !self.options.bookmarks {
-            let changes = self.watcher.next().await?;
-            return self.events(changes).await;
-        }
-        let changes = tokio::select! {
-            biased;
-            changes = self.watcher.next() => changes?,
-            () = &mut self.next_bookmark => {
-                self.next_bookmark.as_mut().reset(Instant::now() + BOOKMARKS);
-                let position = self.watcher.position();
-                return Ok(vec![self.bookmark(position, false)]);
+        let changes = loop {
+            tokio::select! {
+                biased;
+                changes = self.watcher.next() => break changes?,
+                Ok(()) = self.served.changed() => {
+                    // As in kube-apiserver, a watch of a version ends when its definition does not serve the version any more.
+                    if self.registry.catalog.get(&self.resource.gvr).is_none() {
+                        return Err(Error::Closed);
+                    }
+                }
+                () = &mut self.next_bookmark, if self.options.bookmarks => {
+                    self.next_bookmark.as_mut().reset(Instant::now() + BOOKMARKS);
+                    let position = self.watcher.position();
+                    return Ok(vec![self.bookmark(position, false)]);
+                }
             }
         };
         self.telling = true;

@@ -6,7 +6,8 @@ use async_trait::async_trait;
 use axum::body::Body;
 use base64::Engine;
 use crowsnest_apiserver::outbound::InProcessServer;
-use kube::api::{Api, DynamicObject, ListParams, ObjectMeta, PostParams};
+use futures::StreamExt;
+use kube::api::{Api, DynamicObject, ListParams, ObjectMeta, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::{Value, json};
 
@@ -111,6 +112,43 @@ async fn a_definition_lives_and_goes() {
     definitions.delete("cars.example.com", &Default::default()).await.unwrap();
     until_served(&server, false).await;
     assert!(definitions.get_opt("cars.example.com").await.unwrap().is_none());
+    server.stop().await.unwrap();
+}
+
+/// Upgrades of projects remove old versions from their definitions.
+#[tokio::test]
+async fn a_watch_ends_when_its_version_is_no_longer_served_and_others_go_on() {
+    const LONGEST: std::time::Duration = std::time::Duration::from_secs(30);
+    let server = ApiServer::start(Config::new("test", Data::Memory)).await.unwrap();
+    let client = server.admin();
+    let (crds, definitions) = ("apiextensions.k8s.io/v1", "customresourcedefinitions");
+    put(&client, crds, "CustomResourceDefinition", definitions, definition(json!({"strategy": "None"}))).await.unwrap();
+    until_served(&server, true).await;
+    let cars = |version: &str| {
+        let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("example.com", version, "Car"), "cars");
+        Api::<DynamicObject>::namespaced_with(client.clone(), "default", &resource)
+    };
+    let [old, new] = [cars("v1beta1"), cars("v1")];
+    let mut of_old = old.watch(&WatchParams::default(), "0").await.unwrap().boxed();
+    let mut of_new = new.watch(&WatchParams::default(), "0").await.unwrap().boxed();
+    let car = |name: &str| json!({"metadata": {"name": name, "namespace": "default"}, "spec": {"wheels": 4}});
+    put(&client, "example.com/v1", "Car", "cars", car("before")).await.unwrap();
+    for watch in [&mut of_old, &mut of_new] {
+        let event = tokio::time::timeout(LONGEST, watch.next()).await.unwrap();
+        assert!(matches!(event, Some(Ok(WatchEvent::Added(car))) if car.metadata.name.as_deref() == Some("before")));
+    }
+
+    let versions = definition(Value::Null)["spec"]["versions"][0].clone();
+    let resource =
+        ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "x"), definitions);
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+    let patch = Patch::Merge(json!({"spec": {"versions": [versions]}}));
+    api.patch("cars.example.com", &PatchParams::default(), &patch).await.unwrap();
+    let end = tokio::time::timeout(LONGEST, of_old.next()).await.expect("the watch ends");
+    assert!(end.is_none(), "{end:?}");
+    put(&client, "example.com/v1", "Car", "cars", car("after")).await.unwrap();
+    let event = tokio::time::timeout(LONGEST, of_new.next()).await.unwrap();
+    assert!(matches!(event, Some(Ok(WatchEvent::Added(car))) if car.metadata.name.as_deref() == Some("after")));
     server.stop().await.unwrap();
 }
 
