@@ -82,6 +82,9 @@ pub enum Error {
     ExpiredContinue(String),
     #[error(transparent)]
     Continue(#[from] InvalidToken),
+    /// No clause of `Accept` can be served.
+    #[error("{}", .0.message)]
+    NotAcceptable(ApiError),
 }
 
 impl Error {
@@ -108,6 +111,7 @@ impl Error {
             Self::NotSupported { .. } | Self::MethodNotAllowed => (StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed"),
             Self::InvalidOptions(_) | Self::InvalidLogs(_) => (StatusCode::UNPROCESSABLE_ENTITY, "Invalid"),
             Self::NoSessions { .. } | Self::NoProxy { .. } => (StatusCode::FORBIDDEN, "Forbidden"),
+            Self::NotAcceptable(_) => (StatusCode::NOT_ACCEPTABLE, "NotAcceptable"),
             Self::TooLarge(_) => (StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge"),
             Self::Expired | Self::ExpiredContinue(_) => (StatusCode::GONE, "Expired"),
         }
@@ -131,6 +135,7 @@ impl Error {
             Self::InvalidOptions(errors) => {
                 return ApiError::invalid("meta.k8s.io", "ListOptions", "", errors.clone());
             }
+            Self::NotAcceptable(error) => return error.clone(),
             Self::ExpiredContinue(token) => return ApiError::expired_continue(token.as_str()),
             Self::InvalidLogs(errors) => {
                 return ApiError::invalid("search.crowsnest.io", "FleetLogs", "", errors.clone());

@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_apimachinery::negotiate::{self, Offer, Shape};
 use crowsnest_apimachinery::request::Query;
 use crowsnest_component_base::body;
 use crowsnest_members::Member;
 use futures::stream::{FuturesUnordered, StreamExt};
-use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use serde_json::Value;
 
 use crate::composite::InvalidToken;
@@ -18,6 +19,7 @@ use crate::fleetwide::warning;
 use crate::joined::{Joined, Missing};
 use crate::native::{Native, Verb};
 use crate::options::ListOptions;
+use crate::table::accepted;
 use crate::{Body, Caller, Error, Proxy, full};
 
 /// How long a fan-out waits for a member's first byte, and for each of those after it.
@@ -26,6 +28,8 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// connection.
 const READ_WITHIN: Duration = Duration::from_secs(1);
 const SMALL: usize = 256 << 10;
+/// Lists of metadata. Tables and compressed lists cannot be joined.
+const METADATA: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 
 impl Proxy {
     /// Paths without a resource go to the control plane, a named object to the one cluster that has it, a collection is
@@ -48,7 +52,7 @@ impl Proxy {
                     names.sort();
                     names
                 });
-                self.list_everywhere(caller, path, request.uri().query()).await
+                self.list_everywhere(caller, path, request.headers(), request.uri().query()).await
             }
             _ => Err(Error::MethodNotAllowed),
         }
@@ -126,9 +130,13 @@ impl Proxy {
     }
 
     /// A member's list, or what it answered instead.
-    async fn listed(&self, member: &Arc<Member>, caller: &Caller, path: &str, query: &str) -> Result<Listed, Error> {
-        // Tables and compressed lists cannot be put together.
-        let request = get(query, HeaderValue::from_static("application/json"));
+    async fn listed(
+        &self,
+        member: &Arc<Member>,
+        caller: &Caller,
+        path: &str,
+        request: Request<Body>,
+    ) -> Result<Listed, Error> {
         let response = self.asked(member, caller, path, request).await?;
         if response.status() == StatusCode::OK {
             return Ok(Listed::Whole(response));
@@ -146,8 +154,17 @@ impl Proxy {
         &self,
         caller: &Caller,
         path: &str,
+        headers: &HeaderMap,
         query: Option<&str>,
     ) -> Result<Response<Body>, Error> {
+        // The joined list has the form of the members' lists.
+        let accept = match accepted(headers, Offer::Joined)? {
+            Shape::PartialMetadataList => METADATA,
+            Shape::PartialMetadata => {
+                return Err(Error::NotAcceptable(negotiate::is_a_list("unstructured.UnstructuredList")));
+            }
+            Shape::Object | Shape::Table | Shape::Aggregated { .. } => "application/json",
+        };
         let options = Query::parse(query);
         ListOptions::parse(&options, false, false)?;
         if options.get("continue").is_some_and(|token| !token.is_empty()) {
@@ -159,7 +176,12 @@ impl Proxy {
         let members = self.members_of(caller);
         let mut asked: FuturesUnordered<_> = members
             .iter()
-            .map(|member| async move { (member.name().clone(), self.listed(member, caller, path, query).await) })
+            .map(|member| async move {
+                (
+                    member.name().clone(),
+                    self.listed(member, caller, path, get(query, HeaderValue::from_static(accept))).await,
+                )
+            })
             .collect();
         let (mut lists, mut missing, mut refused) = (Vec::new(), Vec::new(), None);
         while let Some((cluster, answer)) = asked.next().await {

@@ -3,7 +3,9 @@
 //! Kinds of the core group print as a cluster prints them, with a column that names the cluster. Other kinds have
 //! Karmada's columns: name and creation time.
 
+use crowsnest_apimachinery::negotiate::{self, Offer};
 use crowsnest_apimachinery::printers::columns::{self, Doc};
+use crowsnest_apimachinery::request::Query;
 use crowsnest_index::Object;
 use http::{HeaderMap, header};
 use serde_json::value::RawValue;
@@ -19,6 +21,14 @@ pub enum Shape {
     Table(Include),
 }
 
+/// Content of an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Content {
+    Object,
+    List,
+    Watch,
+}
+
 /// `includeObject` of a table request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Include {
@@ -28,29 +38,37 @@ pub enum Include {
 }
 
 impl Shape {
-    /// The first media type we can give.
-    pub fn of(headers: &HeaderMap, include: &str) -> Self {
-        let accepts = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
-        for media in accepts.flat_map(|accept| accept.split(',')) {
-            let parameters: Vec<&str> = media.split(';').map(str::trim).collect();
-            if parameters[0] != "application/json"
-                || (parameters.contains(&"as=Table") && !parameters.contains(&"v=v1"))
-            {
-                continue;
+    /// The form of the first clause of `Accept` that can be served. A watch takes the metadata of lists and of objects for the same.
+    pub fn of(headers: &HeaderMap, query: &Query, content: Content) -> Result<Self, Error> {
+        let offer = match content {
+            Content::Object | Content::List => Offer::Merged,
+            Content::Watch => Offer::MergedStream,
+        };
+        match accepted(headers, offer)? {
+            negotiate::Shape::Table => Ok(Self::Table(match query.get("includeObject") {
+                Some("None") => Include::None,
+                Some("Object") => Include::Object,
+                _ => Include::Metadata,
+            })),
+            negotiate::Shape::PartialMetadata if content == Content::List => {
+                Err(Error::NotAcceptable(negotiate::is_a_list("unstructured.UnstructuredList")))
             }
-            let shape = parameters.iter().find_map(|parameter| match *parameter {
-                "as=Table" => Some(Self::Table(match include {
-                    "None" => Include::None,
-                    "Object" => Include::Object,
-                    _ => Include::Metadata,
-                })),
-                "as=PartialObjectMetadataList" | "as=PartialObjectMetadata" => Some(Self::Objects(Form::Metadata)),
-                _ => None,
-            });
-            return shape.unwrap_or(Self::Objects(Form::Whole));
+            negotiate::Shape::PartialMetadataList if content == Content::Object => {
+                Err(Error::NotAcceptable(negotiate::is_no_list("unstructured.Unstructured")))
+            }
+            negotiate::Shape::PartialMetadata | negotiate::Shape::PartialMetadataList => {
+                Ok(Self::Objects(Form::Metadata))
+            }
+            negotiate::Shape::Object | negotiate::Shape::Aggregated { .. } => Ok(Self::Objects(Form::Whole)),
         }
-        Self::Objects(Form::Whole)
     }
+}
+
+/// The shape that a client accepts of an offer.
+pub(crate) fn accepted(headers: &HeaderMap, offer: Offer) -> Result<negotiate::Shape, Error> {
+    let clauses: Vec<&str> = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok()).collect();
+    let accepted = negotiate::accept(Some(&clauses.join(",")), offer).map_err(Error::NotAcceptable)?;
+    Ok(accepted.shape)
 }
 
 const NAME: &str = "Name must be unique within a namespace. Is required when creating resources, although some resources may allow a client to request the generation of an appropriate name automatically. Name is primarily intended for creation idempotence and configuration definition. Cannot be updated. More info: https://kubernetes.io/docs/concepts/overview/working-with-objects/names#names";
@@ -111,15 +129,43 @@ pub fn row(object: &Object, version: &str, include: Include, now: i64) -> Result
 mod tests {
     use super::*;
 
+    const WHOLE: Shape = Shape::Objects(Form::Whole);
+    const METADATA: Shape = Shape::Objects(Form::Metadata);
+    const TABLE: Shape = Shape::Table(Include::Metadata);
+
     #[rstest::rstest]
-    #[case("application/json", Shape::Objects(Form::Whole))]
-    #[case("application/vnd.kubernetes.protobuf,application/json", Shape::Objects(Form::Whole))]
-    #[case("application/json;as=Table;v=v1;g=meta.k8s.io,application/json", Shape::Table(Include::Metadata))]
-    #[case("application/json;as=Table;g=meta.k8s.io;v=v1beta1,application/json", Shape::Objects(Form::Whole))]
-    #[case("application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", Shape::Objects(Form::Metadata))]
-    #[case("", Shape::Objects(Form::Whole))]
-    fn accepted_forms(#[case] accept: &str, #[case] expected: Shape) {
+    #[case::nothing("", [Some(WHOLE); 3])]
+    #[case::anything("*/*", [Some(WHOLE); 3])]
+    #[case::json("application/json", [Some(WHOLE); 3])]
+    #[case::json_beside_protobuf("application/vnd.kubernetes.protobuf,application/json", [Some(WHOLE); 3])]
+    #[case::table("application/json;as=Table;v=v1;g=meta.k8s.io,application/json", [Some(TABLE); 3])]
+    #[case::old_table("application/json;as=Table;g=meta.k8s.io;v=v1beta1,application/json", [Some(WHOLE); 3])]
+    #[case::old_table_alone("application/json;as=Table;g=meta.k8s.io;v=v1beta1", [None; 3])]
+    #[case::metadata_of_lists(
+        "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", [None, Some(METADATA), Some(METADATA)]
+    )]
+    #[case::metadata_of_objects(
+        "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1", [Some(METADATA), None, Some(METADATA)]
+    )]
+    #[case::metadata_client(
+        "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json",
+        [None, Some(METADATA), Some(METADATA)]
+    )]
+    #[case::metadata_in_protobuf_alone(
+        "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", [None; 3]
+    )]
+    #[case::by_quality(
+        "application/json;q=0.5,application/json;as=Table;v=v1;g=meta.k8s.io", [Some(TABLE); 3]
+    )]
+    #[case::protobuf("application/vnd.kubernetes.protobuf", [None; 3])]
+    #[case::yaml("application/yaml", [None; 3])]
+    #[case::another_type("text/plain", [None; 3])]
+    fn accepted_forms(#[case] accept: &str, #[case] expected: [Option<Shape>; 3]) {
         let headers = HeaderMap::from_iter([(header::ACCEPT, accept.parse().unwrap())]);
-        assert_eq!(Shape::of(&headers, ""), expected);
+        for (content, expected) in [Content::Object, Content::List, Content::Watch].into_iter().zip(expected) {
+            let shape = Shape::of(&headers, &Query::parse(None), content);
+            let refused = shape.as_ref().err().map(|error| error.reason().0.as_u16());
+            assert_eq!((shape.ok(), refused), (expected, expected.is_none().then_some(406)), "{content:?}");
+        }
     }
 }

@@ -12,6 +12,7 @@ pub mod json_patch;
 pub mod jsonpath;
 pub mod list_options;
 pub mod names;
+pub mod negotiate;
 pub mod nesting;
 pub mod printers;
 pub mod quantity;

@@ -1,6 +1,6 @@
 //! Which representation a client gets, from its Accept header; which one it sent, from Content-Type. Pure.
 
-use crowsnest_apimachinery::status::{ApiError, ApiResult, Details, Reason};
+use crate::status::{ApiError, ApiResult, Details, Reason};
 
 /// What the answer's objects are turned into.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -87,6 +87,12 @@ pub enum Offer {
     Resources,
     /// The version of the server, in JSON alone.
     Version,
+    /// Objects of several clusters, or one of them, in JSON alone.
+    Merged,
+    /// A stream of them.
+    MergedStream,
+    /// The lists of several clusters, joined without being read.
+    Joined,
 }
 
 /// Media types of answers, protobuf among them because clients are told so.
@@ -100,7 +106,7 @@ impl Offer {
             Self::Object | Self::Untabled | Self::Versions | Self::Resources => Some(MEDIA.to_owned()),
             Self::Collection => Some(format!("{MEDIA}, {STREAMS}")),
             Self::Version => Some("application/json".to_owned()),
-            Self::Custom | Self::Groups | Self::Document => None,
+            Self::Custom | Self::Groups | Self::Document | Self::Merged | Self::MergedStream | Self::Joined => None,
         }
     }
 
@@ -109,7 +115,29 @@ impl Offer {
     }
 
     fn is_discovery(self) -> bool {
-        !matches!(self, Self::Object | Self::Untabled | Self::Collection | Self::Custom)
+        matches!(self, Self::Groups | Self::Versions | Self::Document | Self::Resources | Self::Version)
+    }
+
+    fn is_merged(self) -> bool {
+        matches!(self, Self::Merged | Self::MergedStream | Self::Joined)
+    }
+
+    fn has_table(self) -> bool {
+        !self.is_discovery() && !matches!(self, Self::Untabled | Self::Joined)
+    }
+
+    /// Media types that a refusal of a form names.
+    fn media(self) -> &'static str {
+        match self {
+            Self::Merged | Self::Joined => "application/json",
+            Self::MergedStream => "application/json;stream=watch",
+            _ => MEDIA,
+        }
+    }
+
+    /// Versions of `meta.k8s.io` in which tables and metadata are given.
+    fn has_version(self, version: &str) -> bool {
+        version == "v1" || (version == "v1beta1" && !self.is_merged())
     }
 }
 
@@ -133,7 +161,7 @@ pub fn accept(header: Option<&str>, offer: Offer) -> ApiResult<Accepted> {
     for range in wanted {
         let encoding = match range.kind {
             "application/json" | "application/*" | "*/*" => Encoding::Json,
-            "application/yaml" => Encoding::Yaml,
+            "application/yaml" if !offer.is_merged() => Encoding::Yaml,
             _ => continue,
         };
         declined = false;
@@ -143,7 +171,7 @@ pub fn accept(header: Option<&str>, offer: Offer) -> ApiResult<Accepted> {
         }
     }
     // Who takes protobuf alone is told that there is none, whatever is said of it elsewhere.
-    Err(if declined { not_acceptable(MEDIA) } else { transforms(MEDIA) })
+    Err(if declined { not_acceptable(MEDIA) } else { transforms(offer.media()) })
 }
 
 /// 406 for clients that take no JSON, where there is nothing else.
@@ -156,6 +184,20 @@ pub fn no_stream() -> ApiError {
     transforms(STREAMS)
 }
 
+/// 406 for `as=PartialObjectMetadata` of a list of this Go type.
+pub fn is_a_list(go_type: &str) -> ApiError {
+    wrong_shape(&format!("PartialObjectMetadata, but the requested object is a list (*{go_type})"))
+}
+
+/// 406 for `as=PartialObjectMetadataList` of an object of this Go type.
+pub fn is_no_list(go_type: &str) -> ApiError {
+    wrong_shape(&format!("PartialObjectMetadataList, but the requested object is not a list (*{go_type})"))
+}
+
+fn wrong_shape(why: &str) -> ApiError {
+    ApiError::new(Reason::NotAcceptable, format!("you requested {why}"))
+}
+
 /// 406 for known media types in a form that is not offered.
 fn transforms(media: &str) -> ApiError {
     ApiError::new(Reason::NotAcceptable, format!("only the following media types are accepted: {media}"))
@@ -163,14 +205,12 @@ fn transforms(media: &str) -> ApiError {
 
 fn shape(range: &MediaRange<'_>, offer: Offer) -> Option<Shape> {
     let (target, group, version) = (range.get("as"), range.get("g"), range.get("v"));
-    let (discovery, aggregated) = (offer.is_discovery(), offer.is_aggregated());
+    let (has_metadata, aggregated) = (!offer.is_discovery() && offer.has_version(version), offer.is_aggregated());
     match (target, group, version) {
         ("", "", "") => Some(Shape::Object),
-        ("Table", "meta.k8s.io", "v1" | "v1beta1") if !discovery && offer != Offer::Untabled => Some(Shape::Table),
-        ("PartialObjectMetadata", "meta.k8s.io", "v1" | "v1beta1") if !discovery => Some(Shape::PartialMetadata),
-        ("PartialObjectMetadataList", "meta.k8s.io", "v1" | "v1beta1") if !discovery => {
-            Some(Shape::PartialMetadataList)
-        }
+        ("Table", "meta.k8s.io", _) if has_metadata && offer.has_table() => Some(Shape::Table),
+        ("PartialObjectMetadata", "meta.k8s.io", _) if has_metadata => Some(Shape::PartialMetadata),
+        ("PartialObjectMetadataList", "meta.k8s.io", _) if has_metadata => Some(Shape::PartialMetadataList),
         ("APIGroupDiscoveryList", "apidiscovery.k8s.io", "v2") if aggregated => Some(Shape::Aggregated { beta: false }),
         ("APIGroupDiscoveryList", "apidiscovery.k8s.io", "v2beta1") if aggregated => {
             Some(Shape::Aggregated { beta: true })
@@ -246,6 +286,14 @@ mod tests {
             (Offer::Versions, "text/plain", format!("{ROUTE}{MEDIA}")),
             (Offer::Document, "application/json;as=Table;v=v1;g=meta.k8s.io", format!("{FORM}{MEDIA}")),
             (Offer::Version, "application/yaml", format!("{ROUTE}application/json")),
+            (Offer::Merged, "application/yaml", format!("{FORM}application/json")),
+            (
+                Offer::Merged,
+                "application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io",
+                format!("{FORM}application/json"),
+            ),
+            (Offer::MergedStream, "text/plain", format!("{FORM}application/json;stream=watch")),
+            (Offer::Joined, "application/json;as=Table;v=v1;g=meta.k8s.io", format!("{FORM}application/json")),
         ];
         for (offer, header, text) in refused {
             assert_eq!(accept(Some(header), offer).map_err(|e| e.message), Err(text), "{offer:?} {header}");

@@ -18,7 +18,7 @@ use crate::composite::{Composite, Continue, ListId, Place, Portion};
 use crate::native::Native;
 use crate::object::{Form, MARK, mark, mark_live, write_marked};
 use crate::options::ListOptions;
-use crate::table::{Shape, columns, row};
+use crate::table::{Content, Shape, columns, row};
 use crate::{Body, BoxError, Caller, Error, Pieces, Proxy, full};
 
 /// Objects read from the cache at once.
@@ -115,7 +115,7 @@ impl Proxy {
         let incomplete = view.incomplete(index);
         let mut response = Response::new(());
         response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        let shape = Shape::of(headers, query.get("includeObject").unwrap_or_default());
+        let shape = Shape::of(headers, query, Content::List)?;
         if let Some(text) = view.withholds(index).filter(|_| shape == Shape::Objects(Form::Whole)) {
             response.headers_mut().append(header::WARNING, warning(text));
         }
@@ -154,6 +154,7 @@ impl Proxy {
         query: &Query,
         request: Request<Body>,
     ) -> Result<Response<Body>, Error> {
+        let shape = Shape::of(request.headers(), query, Content::Object)?;
         let located = self.locate(&view, native).await;
         self.witnessed(&request, || match &located {
             Ok(object) => vec![object.record.key.cluster().clone()],
@@ -165,7 +166,7 @@ impl Proxy {
             return self.get_live(&cluster, caller, path, query, request).await;
         }
         let version = version_of(&self.inner.index, &object.record, view.portion(&cluster));
-        let body = match Shape::of(request.headers(), query.get("includeObject").unwrap_or_default()) {
+        let body = match shape {
             Shape::Objects(form) => mark(&object.body, cluster.as_str(), Some(&version), form)?,
             Shape::Table(include) => {
                 let row = row(&object, &version, include, jiff::Timestamp::now().as_second())?;
@@ -200,7 +201,7 @@ impl Proxy {
         query: &Query,
         mut request: Request<Body>,
     ) -> Result<Response<Body>, Error> {
-        let Shape::Objects(form) = Shape::of(request.headers(), query.get("includeObject").unwrap_or_default()) else {
+        let Shape::Objects(form) = Shape::of(request.headers(), query, Content::Object)? else {
             return self.one_cluster(cluster.as_str(), caller, path, request).await;
         };
         request.headers_mut().insert(header::ACCEPT, HeaderValue::from_static("application/json"));
@@ -241,7 +242,7 @@ impl Proxy {
 }
 
 /// The resourceVersion an object goes out with.
-fn version_of(index: &Index, record: &Record, portion: Option<Portion>) -> String {
+pub(super) fn version_of(index: &Index, record: &Record, portion: Option<Portion>) -> String {
     let mut version = Composite::default();
     let (cluster, place) = (record.key.cluster().as_str(), Place { seq: record.seq, cache: index.id().clone() });
     version.set(cluster, &record.resource_version, Some(place));

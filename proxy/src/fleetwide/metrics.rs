@@ -15,7 +15,7 @@ use crate::cluster::read;
 use crate::metrics::Asking;
 use crate::metrics::resource::{Kind, Listing, selectors};
 use crate::native::{Native, Verb};
-use crate::table::Shape;
+use crate::table::{Content, Shape};
 use crate::{Body, Caller, Error, Proxy, full};
 
 const GROUP: &str = "metrics.k8s.io";
@@ -75,7 +75,7 @@ impl Proxy {
             Verb::List => {
                 let kind = Kind::of(native).ok_or(Error::UnknownResource)?;
                 let (fields, query) = selectors(native, &asked)?;
-                let shape = Shape::of(request.headers(), asked.get("includeObject").unwrap_or_default());
+                let shape = Shape::of(request.headers(), &asked, Content::List)?;
                 let (members, missing, asking) = (self.members_of(caller), Vec::new(), Asking::Caller(caller));
                 self.list_usage(Listing { kind, members, missing, asking, path, fields, query, shape }).await
             }

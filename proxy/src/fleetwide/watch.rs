@@ -21,12 +21,13 @@ use tokio::time::{Instant, Interval, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 use super::leaving::Leaving;
+use super::list::version_of;
 use super::{View, warning};
 use crate::composite::{Composite, Place};
 use crate::native::Native;
 use crate::object::{Form, mark};
 use crate::options::ListOptions;
-use crate::table::{Shape, columns, row};
+use crate::table::{Content, Shape, columns, row};
 use crate::{Body, BoxError, Error, Pieces, Proxy};
 
 /// A watch without `timeoutSeconds` ends after this.
@@ -114,7 +115,7 @@ impl Proxy {
         let timeout = query.get("timeoutSeconds").unwrap_or_default().parse().ok().filter(|seconds| *seconds > 0);
         let timeout = timeout.map_or(DEFAULT_TIMEOUT, Duration::from_secs);
         let wants_bookmarks = query.flag("allowWatchBookmarks");
-        let shape = Shape::of(headers, query.get("includeObject").unwrap_or_default());
+        let shape = Shape::of(headers, query, Content::Watch)?;
         let withheld = view.withholds(index).filter(|_| shape == Shape::Objects(Form::Whole));
         let owes_bookmark = query.flag(INITIAL_EVENTS) && wants_bookmarks;
         let watch = Watch {
@@ -283,7 +284,13 @@ impl Watch {
             if record.seq > self.follower.since() {
                 self.ahead.insert(record.key.clone(), record.seq);
             }
-            self.object("ADDED", object, out)?;
+            // Who takes a list as events cannot go on before its end, so each object has the version that a list gives it. Who did not
+            // ask for one goes on from any event.
+            let version = match self.owes_bookmark {
+                true => version_of(&self.index, record, self.view.portion(record.key.cluster())),
+                false => self.position.encode(),
+            };
+            self.object("ADDED", object, &version, out)?;
         }
         let cluster = &query.collection.cluster;
         if let Some(next) = page.next {
@@ -309,7 +316,8 @@ impl Watch {
         }
         for object in &page.objects {
             if self.view.allows(&object.record) && !self.view.shows(&object.record)? {
-                self.object("DELETED", object, out)?;
+                let version = self.position.encode();
+                self.object("DELETED", object, &version, out)?;
                 told.push(object.record.id);
             }
         }
@@ -349,7 +357,8 @@ impl Watch {
             _ => None,
         };
         self.move_to(&change.object.record, change.seq);
-        self.object(kind, selected.as_ref().unwrap_or(&change.object), out)
+        let version = self.position.encode();
+        self.object(kind, selected.as_ref().unwrap_or(&change.object), &version, out)
     }
 
     /// Sets the position of the object's cluster to this change, unless the cluster has left the view.
@@ -360,14 +369,13 @@ impl Watch {
         }
     }
 
-    fn object(&mut self, kind: &str, object: &Object, out: &mut Vec<u8>) -> Result<(), Error> {
+    fn object(&mut self, kind: &str, object: &Object, version: &str, out: &mut Vec<u8>) -> Result<(), Error> {
         let cluster = object.record.key.cluster().as_str();
-        let version = self.position.encode();
         let body = match self.shape {
-            Shape::Objects(form) => mark(&object.body, cluster, Some(&version), form)?,
+            Shape::Objects(form) => mark(&object.body, cluster, Some(version), form)?,
             Shape::Table(include) => {
-                let row = row(object, &version, include, jiff::Timestamp::now().as_second())?;
-                self.table(&version, &row)
+                let row = row(object, version, include, jiff::Timestamp::now().as_second())?;
+                self.table(version, &row)
             }
         };
         event(kind, &body, out);
@@ -403,12 +411,12 @@ impl Watch {
             metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
         }
         let body = match self.shape {
-            Shape::Objects(_) => serde_json::to_vec(&json!({
+            Shape::Objects(Form::Whole) => serde_json::to_vec(&json!({
                 "kind": self.kind, "apiVersion": self.view.resource.api_version(), "metadata": metadata,
             }))?,
+            Shape::Objects(Form::Metadata) => serde_json::to_vec(&partial(metadata))?,
             Shape::Table(_) => {
-                let object =
-                    json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata});
+                let object = partial(metadata);
                 let row = serde_json::to_vec(&json!({"cells": [], "object": object}))?;
                 self.table(&version, &row)
             }
@@ -416,6 +424,10 @@ impl Watch {
         event("BOOKMARK", &body, out);
         Ok(())
     }
+}
+
+fn partial(metadata: Value) -> Value {
+    json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata})
 }
 
 /// A version of a moment ago may still be on its way to this replica. One that does not come is another cache's.

@@ -24,7 +24,7 @@ use crate::joined::Missing;
 use crate::native::{Native, Verb};
 use crate::object::Form;
 use crate::options::{ListOptions, known_fields};
-use crate::table::{Include, Shape};
+use crate::table::{Content, Include, Shape};
 use crate::{Body, Error, Proxy};
 
 const GROUP: &str = "metrics.k8s.io";
@@ -102,17 +102,20 @@ impl Proxy {
         let native = Native::parse(path).ok_or(Error::UnknownResource)?;
         let kind = Kind::of(&native).ok_or(Error::UnknownResource)?;
         let asked = Query::parse(request.uri().query());
-        let shape = Shape::of(request.headers(), asked.get("includeObject").unwrap_or_default());
         let (members, missing) = self.ready();
         self.witnessed(&request, || members.iter().map(|member| member.name().clone()).collect());
         match native.verb(request.method(), &asked) {
             Verb::List => {
+                let shape = Shape::of(request.headers(), &asked, Content::List)?;
                 let (fields, query) = selectors(&native, &asked)?;
                 let (path, asking) = (kind.path(&native.namespace, ""), Asking::Ourselves);
                 let listing = Listing { kind, members, missing, asking, path: &path, fields, query, shape };
                 self.list_usage(listing).await
             }
-            Verb::Get => self.get_usage(kind, &native, members, missing, shape).await,
+            Verb::Get => {
+                let shape = Shape::of(request.headers(), &asked, Content::Object)?;
+                self.get_usage(kind, &native, members, missing, shape).await
+            }
             _ => Err(Error::MethodNotAllowed),
         }
     }

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 mod logs;
+mod negotiated;
 mod registered;
 mod rights;
 mod sessions;

@@ -7,7 +7,6 @@
 pub mod audit;
 pub mod authn;
 pub mod error;
-pub mod negotiate;
 pub mod outbound;
 mod read_ahead;
 pub mod regexp;

@@ -9,7 +9,7 @@ use crowsnest_apimachinery::status::ApiError;
 use crowsnest_component_base::client_errors::api_error;
 use std::sync::LazyLock;
 
-use crowsnest_apiserver::negotiate::takes_no_json;
+use crowsnest_apimachinery::negotiate::takes_no_json;
 use crowsnest_schema::patch::{parse_merge_patch, strategic_merge};
 use crowsnest_schema::{Schema, SchemaRef};
 use http::request::Builder;

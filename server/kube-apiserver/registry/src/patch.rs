@@ -1,8 +1,8 @@
 //! The four kinds of PATCH body, applied to a live object.
 
 use crowsnest_apimachinery::field::FieldError;
+use crowsnest_apimachinery::negotiate::unsupported_media_type;
 use crowsnest_apimachinery::status::{ApiError, ApiResult};
-use crowsnest_apiserver::negotiate::unsupported_media_type;
 use crowsnest_schema::Schema;
 use crowsnest_schema::apply::{self, Apply, Stop, Versions};
 use crowsnest_schema::decode::Expected;

@@ -8,8 +8,8 @@ mod health;
 use std::sync::Arc;
 
 use axum::body::Body;
+use crowsnest_apimachinery::negotiate::{self, Encoding, Offer, Shape};
 use crowsnest_apimachinery::status::ApiError;
-use crowsnest_apiserver::negotiate::{self, Encoding, Offer, Shape};
 use crowsnest_registry::Registry;
 use http::header::{ACCEPT, CACHE_CONTROL, ETAG, HeaderValue, IF_NONE_MATCH, VARY};
 use http::{Method, Request};

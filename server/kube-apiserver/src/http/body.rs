@@ -1,10 +1,10 @@
 //! Reading request bodies: the size limit, JSON or YAML, and the objects in them.
 
 use bytes::Bytes;
+use crowsnest_apimachinery::negotiate::Encoding;
 use crowsnest_apimachinery::request::MAX_REQUEST_BODY;
 use crowsnest_apimachinery::request::options::{FieldValidation, WriteOptions};
 use crowsnest_apimachinery::status::{ApiError, ApiResult};
-use crowsnest_apiserver::negotiate::Encoding;
 use crowsnest_component_base::body;
 use crowsnest_registry::resource::ResourceRef;
 use crowsnest_schema::decode::{self, Expected};

@@ -1,9 +1,9 @@
 //! Bodies of custom resources: kind and version must be given, unknown fields are found by the definition's schema, and wrong
 //! types are left to validation.
 
+use crowsnest_apimachinery::negotiate::Encoding;
 use crowsnest_apimachinery::request::options::WriteOptions;
 use crowsnest_apimachinery::status::{ApiError, ApiResult};
-use crowsnest_apiserver::negotiate::Encoding;
 use crowsnest_registry::resource::ResourceRef;
 use crowsnest_schema::check;
 use serde_json::Value;

@@ -4,8 +4,8 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use axum::body::Body;
+use crowsnest_apimachinery::negotiate::{self, Accepted, Encoding, Shape};
 use crowsnest_apimachinery::status::{ApiError, ApiResult};
-use crowsnest_apiserver::negotiate::{Accepted, Encoding, Shape};
 use crowsnest_builtin::internal;
 use crowsnest_registry::List;
 use crowsnest_registry::resource::ResourceRef;
@@ -92,9 +92,7 @@ pub fn object(
         }
         Shape::PartialMetadata => partial_object_metadata(object, internal),
         Shape::PartialMetadataList => {
-            let why =
-                format!("PartialObjectMetadataList, but the requested object is not a list (*{})", go_type(resource));
-            return Err(wrong_shape(&why));
+            return Err(negotiate::is_no_list(&go_type(resource)));
         }
         Shape::Object | Shape::Aggregated { .. } => return Ok(value(code, accepted.encoding, object)),
     };
@@ -112,10 +110,6 @@ pub(super) fn rows(resource: &ResourceRef, include: IncludeObject) -> Rows<'_> {
 /// Descriptions of columns that show a published field.
 pub(crate) fn docs(definition: &str, field: &str) -> Option<String> {
     crowsnest_schema::table::published(definition, field)
-}
-
-fn wrong_shape(why: &str) -> ApiError {
-    ApiError::new(crowsnest_apimachinery::status::Reason::NotAcceptable, format!("you requested {why}"))
 }
 
 /// The kind as the server's internal Go type is called.
@@ -151,8 +145,7 @@ pub fn list(accepted: Accepted, resource: &ResourceRef, list: List, include: &st
         }
         Shape::PartialMetadataList => partial_object_metadata_list(&list.objects, &meta, internal),
         Shape::PartialMetadata => {
-            let why = format!("PartialObjectMetadata, but the requested object is a list (*{}List)", go_type(resource));
-            return Err(wrong_shape(&why));
+            return Err(negotiate::is_a_list(&format!("{}List", go_type(resource))));
         }
         Shape::Object | Shape::Aggregated { .. } => collection(resource, list.objects, &meta),
     };

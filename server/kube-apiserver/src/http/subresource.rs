@@ -3,11 +3,11 @@
 use axum::extract::Request;
 use crowsnest_apimachinery::field::FieldError;
 use crowsnest_apimachinery::names::Gvr;
+use crowsnest_apimachinery::negotiate;
+use crowsnest_apimachinery::negotiate::Shape;
 use crowsnest_apimachinery::rbac::Action;
 use crowsnest_apimachinery::request::options::WriteOptions;
 use crowsnest_apimachinery::status::{ApiError, ApiResult};
-use crowsnest_apiserver::negotiate;
-use crowsnest_apiserver::negotiate::Shape;
 use crowsnest_registry::admission::{Attributes, Operation};
 use crowsnest_registry::connect::ConnectRequest;
 use crowsnest_registry::object::{Object, time};

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use axum::body::Body;
 use bytes::Bytes;
+use crowsnest_apimachinery::negotiate::{self, Accepted, Encoding, Shape};
 use crowsnest_apimachinery::request::options::ListOptions;
 use crowsnest_apimachinery::status::ApiResult;
-use crowsnest_apiserver::negotiate::{self, Accepted, Encoding, Shape};
 use crowsnest_builtin::internal;
 use crowsnest_registry::resource::ResourceRef;
 use crowsnest_registry::{EventForm, Watch};

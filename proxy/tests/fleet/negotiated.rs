@@ -1,0 +1,107 @@
+//! Forms of answers by each clause of `Accept`, in the proxy of the fleet and in `clusters/*`.
+
+use std::collections::BTreeMap;
+
+use http::Method;
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use crate::world::{CONFIG_MAPS, LABELLED, World, admin, events, names, read, request, world};
+
+const LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+const OBJECT: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
+const PROTOBUF: &str = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+
+async fn asked(world: &World, everywhere: bool, name: &str, accept: &str) -> (u16, Value) {
+    let (path, query) = match name {
+        "" => (CONFIG_MAPS.to_owned(), LABELLED),
+        name => (format!("{CONFIG_MAPS}/{name}"), ""),
+    };
+    let request = request(Method::GET, query, accept, None);
+    read(match everywhere {
+        true => world.proxy.cluster("*", &admin(), &path, request).await,
+        false => world.proxy.fleet_wide(&admin(), &path, request).await,
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lists_and_objects_have_the_first_form_that_can_be_served() {
+    let world = world().await;
+    let metadata_client = format!("{PROTOBUF},{LIST},application/json");
+    let a_list =
+        "you requested PartialObjectMetadata, but the requested object is a list (*unstructured.UnstructuredList)";
+    let no_list =
+        "you requested PartialObjectMetadataList, but the requested object is not a list (*unstructured.Unstructured)";
+    let only = "only the following media types are accepted: application/json";
+    for everywhere in [false, true] {
+        for accept in [LIST, &metadata_client] {
+            let (code, list) = asked(&world, everywhere, "", accept).await;
+            assert_eq!((code, &list["kind"]), (200, &json!("PartialObjectMetadataList")), "{list}");
+            let is_metadata = |item: &Value| item["kind"] == "PartialObjectMetadata" && item.get("data").is_none();
+            let items = list["items"].as_array().unwrap();
+            assert!(items.len() == 4 && items.iter().all(is_metadata), "{list}");
+        }
+        for (accept, message) in [(OBJECT, a_list), (PROTOBUF, only), ("text/plain", only)] {
+            let (code, status) = asked(&world, everywhere, "", accept).await;
+            assert_eq!((code, &status["message"]), (406, &json!(message)), "{accept}");
+        }
+    }
+    let (code, object) = asked(&world, false, "only-m1", OBJECT).await;
+    assert_eq!((code, &object["kind"], object.get("data")), (200, &json!("PartialObjectMetadata"), None));
+    let (code, status) = asked(&world, false, "only-m1", LIST).await;
+    assert_eq!((code, &status["message"]), (406, &json!(no_list)));
+    world.stop().await;
+}
+
+/// Bookmarks are objects too. Initial events carry the versions of a list.
+#[rstest]
+#[case::whole("application/json", "ConfigMap", "ConfigMap")]
+#[case::metadata(OBJECT, "PartialObjectMetadata", "PartialObjectMetadata")]
+#[case::metadata_client(
+    "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json",
+    "PartialObjectMetadata",
+    "PartialObjectMetadata"
+)]
+#[case::table("application/json;as=Table;g=meta.k8s.io;v=v1", "Table", "Table")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_watch_has_one_form(#[case] accept: &str, #[case] object: &str, #[case] bookmark: &str) {
+    let world = world().await;
+    let (_, list) = world.fleet_wide(Method::GET, CONFIG_MAPS, LABELLED, None).await;
+    let versions: BTreeMap<String, Value> = names(&list)
+        .into_iter()
+        .zip(list["items"].as_array().unwrap())
+        .map(|(name, item)| (name, item["metadata"]["resourceVersion"].clone()))
+        .collect();
+    let query = format!(
+        "{LABELLED}&watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+    );
+    let response = world.proxy.fleet_wide(&admin(), CONFIG_MAPS, request(Method::GET, &query, accept, None)).await;
+    assert_eq!(response.status(), 200);
+    let mut body = response.into_body();
+    let (mut told, mut ended) = (BTreeMap::new(), false);
+    while !ended {
+        for event in events(&mut body).await {
+            let shown = match object {
+                "Table" => &event["object"]["rows"][0]["object"],
+                _ => &event["object"],
+            };
+            ended = event["type"] == "BOOKMARK";
+            let expected = if ended { bookmark } else { object };
+            assert_eq!(
+                (&event["object"]["kind"], shown.get("data").is_some()),
+                (&json!(expected), !ended && object == "ConfigMap")
+            );
+            if !ended {
+                let name = names(&json!({"items": [shown]})).remove(0);
+                told.insert(name, shown["metadata"]["resourceVersion"].clone());
+            }
+        }
+    }
+    assert_eq!(told, versions);
+    let response = world.proxy.fleet_wide(&admin(), CONFIG_MAPS, request(Method::GET, &query, PROTOBUF, None)).await;
+    let (code, status) = read(response).await;
+    let message = "only the following media types are accepted: application/json;stream=watch";
+    assert_eq!((code, &status["message"]), (406, &json!(message)));
+    world.stop().await;
+}
