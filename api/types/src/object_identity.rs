@@ -51,7 +51,7 @@ impl<'a> ObjectIdentity<'a> {
         ObjectIdentity::new(of("apiVersion"), of("kind"), of("namespace"), of("name"))
     }
 
-    /// Whether a binding refers to this object.
+    /// True if a binding refers to this object.
     pub fn is_template_of(&self, binding: &Value) -> bool {
         ObjectIdentity::of_template(binding) == *self
     }

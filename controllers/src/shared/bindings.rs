@@ -27,7 +27,7 @@ pub async fn binding_key_of(context: &Context, object: &ObjectIdentity<'_>) -> R
     }
 }
 
-/// Whether a binding refers to an object; `None` if there is no such binding.
+/// True if a binding refers to an object; `None` if there is no such binding.
 async fn is_bound(context: &Context, object: &ObjectIdentity<'_>, key: &BindingKey) -> Result<Option<bool>, Error> {
     let binding = context.get_redacted(context.kinds.binding(key.scope()), &key.namespace, &key.name).await?;
     Ok(binding.map(|binding| object.is_template_of(binding.view())))

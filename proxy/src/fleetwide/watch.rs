@@ -284,8 +284,8 @@ impl Watch {
             if record.seq > self.follower.since() {
                 self.ahead.insert(record.key.clone(), record.seq);
             }
-            // Who takes a list as events cannot go on before its end, so each object has the version that a list gives it. Who did not
-            // ask for one goes on from any event.
+            // A client of a streaming list resumes only after the closing bookmark, so each object has its version in a list. Any other
+            // client may resume from any event, so each event has the version of the watch.
             let version = match self.owes_bookmark {
                 true => version_of(&self.index, record, self.view.portion(record.key.cluster())),
                 false => self.position.encode(),

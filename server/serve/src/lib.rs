@@ -104,7 +104,7 @@ struct Running {
     contact: watch::Sender<Contact>,
     /// Of the aggregated APIs and the webhooks.
     sessions: Sessions,
-    /// Where the API and the UI are served.
+    /// Addresses of the API and the UI, by name.
     addresses: Vec<(&'static str, SocketAddr)>,
     /// Of requests; they end after what is asked of them.
     servers: Tasks,

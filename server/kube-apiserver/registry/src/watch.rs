@@ -176,7 +176,7 @@ impl Watch {
                 biased;
                 changes = self.watcher.next() => break changes?,
                 Ok(()) = self.served.changed() => {
-                    // As in kube-apiserver, a watch of a version ends when its definition does not serve the version any more.
+                    // As in kube-apiserver, a watch ends when the definition stops serving its version.
                     if self.registry.catalog.get(&self.resource.gvr).is_none() {
                         return Err(Error::Closed);
                     }

@@ -1,4 +1,4 @@
-//! A campaign against an API that holds Leases: how often it is asked, and what a conflict leads to.
+//! A campaign against a mock API of Leases: the requests of a renewal, and the outcome of a conflict.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
