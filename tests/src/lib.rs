@@ -20,7 +20,7 @@ pub use kubectl::{GENERATIONS, Kubectl, Said, Stream, with_each};
 pub use process::{Apiserver, Member, Process};
 
 /// How long a state may take to come true on a loaded two-core machine.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+pub const PATIENCE: Duration = Duration::from_secs(240);
 
 /// Ports that no system gives to a connection by itself.
 const PORTS: std::ops::Range<u16> = 20_000..32_000;
@@ -358,8 +358,10 @@ pub fn until(what: &str, mut ready: impl FnMut() -> Result<bool>) -> Result<()> 
         if began.elapsed() > PATIENCE {
             bail!("waited {} s for {what}", PATIENCE.as_secs());
         }
-        // Asking costs a process: a breath between two questions leaves the machine to the fleet.
-        std::thread::park_timeout(Duration::from_millis(100));
+        // Most conditions start a kubectl, which takes CPU time from the fleet. Pauses that grow with the time waited keep both the CPU
+        // time and the delay of a long wait below a tenth.
+        let pause = (began.elapsed() / 10).clamp(Duration::from_millis(100), Duration::from_secs(2));
+        std::thread::park_timeout(pause);
     }
 }
 

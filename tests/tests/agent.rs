@@ -14,7 +14,6 @@ use kube::config::Kubeconfig;
 
 use proxy::Proxy;
 
-#[path = "agent/proxy.rs"]
 mod proxy;
 
 const DOCUMENT: &str = include_str!("../../docs/TUNNEL.md");

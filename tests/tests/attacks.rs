@@ -15,21 +15,13 @@ use site::Site;
 use table::{Case, Places};
 use wire::lossy;
 
-#[path = "attacks/callers.rs"]
 mod callers;
-#[path = "attacks/http1.rs"]
 mod http1;
-#[path = "attacks/http2.rs"]
 mod http2;
-#[path = "attacks/recorder.rs"]
 mod recorder;
-#[path = "attacks/site.rs"]
 mod site;
-#[path = "attacks/table.rs"]
 mod table;
-#[path = "attacks/verdict.rs"]
 mod verdict;
-#[path = "attacks/wire.rs"]
 mod wire;
 
 /// Maximum number of concurrent cases.

@@ -8,7 +8,6 @@ use crowsnest_tests::{Fleet, Kubectl};
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
 use serde_json::{Value, json};
 
-#[path = "certificates/forged.rs"]
 mod forged;
 
 const TOKEN: &str = include_str!("certificates/token.yaml");

@@ -11,7 +11,6 @@ use anyhow::{Context, Result, ensure};
 use crowsnest_tests::{Fleet, Kubectl, Said, binary, kubectl, until};
 use serde_json::Value;
 
-#[path = "cli/golden.rs"]
 mod golden;
 
 const POD: &str = include_str!("proxies/web.yaml");

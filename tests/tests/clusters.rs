@@ -28,7 +28,7 @@ const LOOK: Duration = Duration::from_secs(3);
 
 #[test]
 fn tokens_are_not_sent_where_strangers_want_them() -> Result<()> {
-    drop(rustls::crypto::ring::default_provider().install_default());
+    crate::use_ring();
     let dir = tempfile::tempdir()?;
     let fleet = Fleet::start(&dir.path().join("data"), &["--members", "member1"])?;
     let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };

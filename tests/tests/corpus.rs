@@ -12,15 +12,10 @@ use fixtures::{Corpus, Question};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use stage::Stage;
 
-#[path = "corpus/answer.rs"]
 mod answer;
-#[path = "corpus/fixtures.rs"]
 mod fixtures;
-#[path = "corpus/member.rs"]
 mod member;
-#[path = "corpus/stage.rs"]
 mod stage;
-#[path = "corpus/times.rs"]
 mod times;
 
 #[test]

@@ -7,14 +7,10 @@
 
 #![expect(clippy::print_stderr, reason = "the seed is printed")]
 
-#[path = "crash/look.rs"]
 mod look;
-#[path = "crash/members.rs"]
 mod members;
-#[path = "crash/model.rs"]
 mod model;
-#[path = "crash/write.rs"]
-mod write;
+pub mod write;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};

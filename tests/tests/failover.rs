@@ -9,20 +9,12 @@
 
 #![expect(clippy::print_stderr, reason = "how long each part takes is printed")]
 
-#[path = "failover/agent.rs"]
 mod agent;
-#[path = "failover/clock.rs"]
 mod clock;
-#[path = "failover/fault.rs"]
 mod fault;
-#[path = "failover/look.rs"]
 mod look;
-#[path = "failover/site.rs"]
 mod site;
-#[path = "failover/workload.rs"]
 mod workload;
-#[path = "crash/write.rs"]
-mod write;
 
 use anyhow::{Context, Result, ensure};
 use fault::Fault;

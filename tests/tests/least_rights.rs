@@ -6,23 +6,11 @@
 //! of an installation, and removes all members. The rights that each account used are read from the audit logs of all
 //! API servers and written to `target/tmp/least-rights`.
 
-#[path = "least_rights/granted.rs"]
 mod granted;
-#[path = "least_rights/pods.rs"]
 mod pods;
-#[allow(dead_code, reason = "the tests of `serve` use more of it")]
-#[path = "serve/relay.rs"]
-mod relay;
-#[allow(dead_code, reason = "the tests of `serve` use more of it")]
-#[path = "serve/site.rs"]
-mod site;
-#[path = "least_rights/used.rs"]
 mod used;
-#[path = "least_rights/verdict.rs"]
 mod verdict;
-#[path = "least_rights/walk.rs"]
 mod walk;
-#[path = "least_rights/world.rs"]
 mod world;
 
 use std::collections::{BTreeMap, BTreeSet};

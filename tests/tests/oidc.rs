@@ -13,16 +13,14 @@ use kube::Api;
 use kube::api::PostParams;
 use serde_json::{Value, json};
 
-#[path = "oidc/browser.rs"]
 mod browser;
-#[path = "oidc/provider.rs"]
 mod provider;
 
 use browser::Browser;
 use provider::{CLIENT, Provider, SECRET, Twist};
 
 static RUNTIME: LazyLock<tokio::runtime::Runtime> = LazyLock::new(|| {
-    rustls::crypto::ring::default_provider().install_default().expect("the first provider");
+    crate::use_ring();
     tokio::runtime::Runtime::new().expect("a runtime")
 });
 

@@ -207,7 +207,7 @@ fn written(control_plane: &ApiServer, member: &Member, templates: &[Value]) -> V
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_written_again() {
-    drop(rustls::crypto::ring::default_provider().install_default());
+    crate::use_ring();
     let filter = tracing_subscriber::EnvFilter::from_default_env();
     drop(tracing_subscriber::fmt().with_env_filter(filter).with_test_writer().try_init());
     let directory = tempfile::tempdir().unwrap();

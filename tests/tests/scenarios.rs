@@ -10,18 +10,7 @@
 #![expect(clippy::unwrap_used, reason = "Postgres is started by what the cache's tests share")]
 #![expect(clippy::print_stderr, reason = "verdicts are printed as they come")]
 
-#[path = "scenarios/deployment.rs"]
 mod deployment;
-#[allow(dead_code, reason = "the cache's tests use more of it")]
-#[path = "../../index/tests/support/postgres.rs"]
-mod postgres;
-#[allow(dead_code, reason = "the test of replicas cuts its cables")]
-#[path = "serve/relay.rs"]
-mod relay;
-#[allow(dead_code, reason = "the test of replicas asks them for more")]
-#[path = "serve/site.rs"]
-mod site;
-#[path = "scenarios/suite.rs"]
 mod suite;
 
 use std::sync::mpsc::{self, RecvTimeoutError};

@@ -5,7 +5,6 @@ use anyhow::{Context, Result, ensure};
 use crowsnest_tests::{Fleet, Kubectl, until};
 use serde_json::{Value, json};
 
-#[path = "search/shapes.rs"]
 mod shapes;
 
 const SHOP: &str = include_str!("search/shop.yaml");

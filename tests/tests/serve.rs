@@ -4,34 +4,21 @@
 
 #![expect(clippy::unwrap_used, clippy::print_stderr, reason = "Postgres is started by what the cache's tests share")]
 
-#[path = "serve/apart.rs"]
 mod apart;
-#[path = "serve/figures.rs"]
 mod figures;
-#[path = "serve/migrating.rs"]
 mod migrating;
-#[path = "serve/parting.rs"]
 mod parting;
 #[allow(dead_code, reason = "the cache's tests use more of it")]
 #[path = "../../index/tests/support/postgres.rs"]
-mod postgres;
-#[path = "serve/pulling.rs"]
+pub mod postgres;
 mod pulling;
-#[path = "serve/reading.rs"]
 mod reading;
-#[path = "serve/relay.rs"]
-mod relay;
-#[path = "serve/renewed.rs"]
+pub mod relay;
 mod renewed;
-#[path = "serve/site.rs"]
-mod site;
-#[path = "serve/upgrading.rs"]
+pub mod site;
 mod upgrading;
-#[path = "serve/watching.rs"]
 mod watching;
-#[path = "serve/world.rs"]
 mod world;
-#[path = "serve/written.rs"]
 mod written;
 
 use std::collections::BTreeSet;

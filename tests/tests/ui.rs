@@ -15,13 +15,12 @@ use anyhow::{Context, Result, ensure};
 use crowsnest_tests::{Fleet, Process, binary, free_port, until};
 use serde_json::json;
 
-#[path = "ui/member.rs"]
 mod member;
 
 use member::{DOCUMENT, HOSTILE};
 
 static RUNTIME: LazyLock<tokio::runtime::Runtime> = LazyLock::new(|| {
-    rustls::crypto::ring::default_provider().install_default().expect("the first provider");
+    crate::use_ring();
     tokio::runtime::Runtime::new().expect("a runtime")
 });
 

@@ -119,7 +119,7 @@ fn nothing_happened(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
 
 #[test]
 fn forged_reviews_do_not_reach_the_webhooks() -> Result<()> {
-    drop(rustls::crypto::ring::default_provider().install_default());
+    crate::use_ring();
     let dir = tempfile::tempdir()?;
     let fleet = Fleet::start(&dir.path().join("data"), &["--no-members", GATE[0], GATE[1]])?;
     let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
@@ -163,7 +163,7 @@ fn serve(fleet: &Fleet, folder: &Path, more: &[&str]) -> Result<(Process, String
 
 #[test]
 fn forged_reviews_have_no_effect_beside_their_answer() -> Result<()> {
-    drop(rustls::crypto::ring::default_provider().install_default());
+    crate::use_ring();
     let dir = tempfile::tempdir()?;
     let fleet = Fleet::start(&dir.path().join("data"), &["--no-members", GATE[0], GATE[1]])?;
     let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };

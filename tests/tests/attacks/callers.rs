@@ -12,10 +12,10 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 
-use crate::http1::exchange;
-use crate::site::{send, until};
-use crate::verdict::Identity;
-use crate::wire::{Wire, lossy, values};
+use crate::attacks::http1::exchange;
+use crate::attacks::site::{send, until};
+use crate::attacks::verdict::Identity;
+use crate::attacks::wire::{Wire, lossy, values};
 
 const CALLERS: &str = include_str!("callers.yaml");
 const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";

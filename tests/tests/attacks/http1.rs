@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::table::Case;
-use crate::wire::{self, Framing, Wire, lossy};
+use crate::attacks::table::Case;
+use crate::attacks::wire::{self, Framing, Wire, lossy};
 
 /// Time limit for the start of a response.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use crate::http1::Answer;
-use crate::table::Case;
-use crate::wire::Wire;
+use crate::attacks::http1::Answer;
+use crate::attacks::table::Case;
+use crate::attacks::wire::Wire;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const FRAME: usize = 16_384;

@@ -16,7 +16,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 use tokio_util::task::TaskTracker;
 
-use crate::wire::{self, Framing, Wire, find, lossy};
+use crate::attacks::wire::{self, Framing, Wire, find, lossy};
 
 /// Mark in the path, the query or a header of each request of the table, followed by the number of its case.
 pub const MARK: &str = "xq7-";

@@ -21,11 +21,11 @@ use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use crate::callers::{self, Certificate, Proofs};
-use crate::recorder::Recorder;
-use crate::table::{Case, Door, Places, subprotocol};
-use crate::verdict::{CANARY, Facts};
-use crate::wire::Wire;
+use crate::attacks::callers::{self, Certificate, Proofs};
+use crate::attacks::recorder::Recorder;
+use crate::attacks::table::{Case, Door, Places, subprotocol};
+use crate::attacks::verdict::{CANARY, Facts};
+use crate::attacks::wire::Wire;
 
 const CONTROL_PLANE: &str = include_str!("control-plane.yaml");
 const MEMBER: &str = include_str!("member.yaml");

@@ -12,8 +12,8 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::recorder::MARK;
-use crate::wire::find;
+use crate::attacks::recorder::MARK;
+use crate::attacks::wire::find;
 
 /// Folder of the table's files. They are read at run time, so a new row needs no build.
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/tests/attacks/table");
@@ -441,7 +441,8 @@ impl Case {
     pub fn check(&self) -> Result<()> {
         self.expects(200)?;
         ensure!(["caller", "caller?", "nothing"].contains(&self.arrives()), "{:?} cannot arrive", self.arrives());
-        let wire = if self.version == 2 { crate::http2::request(self) } else { crate::http1::request(self) };
+        let wire =
+            if self.version == 2 { crate::attacks::http2::request(self) } else { crate::attacks::http1::request(self) };
         ensure!(find(&wire, self.mark.as_bytes()).is_some(), "its mark is not sent");
         Ok(())
     }

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::http1::Answer;
-use crate::recorder::Arrival;
-use crate::table::{Arrives, Case, Listener, Somebody};
-use crate::wire::{find, header, header_lines, lossy, values};
+use crate::attacks::http1::Answer;
+use crate::attacks::recorder::Arrival;
+use crate::attacks::table::{Arrives, Case, Listener, Somebody};
+use crate::attacks::wire::{find, header, header_lines, lossy, values};
 
 /// Secret value of the control plane that no response may contain, because none of the callers may read it.
 pub const CANARY: &str = "the-canary-of-the-control-plane";
@@ -204,7 +204,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::table::{Places, cases};
+    use crate::attacks::table::{Places, cases};
 
     const HEAD: &str = "GET /api/v1/x HTTP/1.1\r\nauthorization: Bearer ours\r\nimpersonate-user: mallory\r\n\
         impersonate-group: crew\r\nhost: m1:443\r\n";

@@ -7,8 +7,8 @@ use anyhow::{Context, Result};
 use http::Request;
 use serde_json::Value;
 
-use crate::model::{MEMBERS, NAMESPACE, PREFIX};
-use crate::write::client;
+use crate::crash::model::{MEMBERS, NAMESPACE, PREFIX};
+use crate::crash::write::client;
 
 /// What is said of a Work whose member has the object.
 pub const APPLIED: &str = "applied";

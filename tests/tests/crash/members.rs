@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use crowsnest_tests::Apiserver;
 use kube::config::Kubeconfig;
 
-use crate::model::MEMBERS;
+use crate::crash::model::MEMBERS;
 
 /// Killed when dropped.
 pub struct Members {

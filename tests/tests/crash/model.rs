@@ -8,8 +8,8 @@ use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use serde_json::{Value, json};
 
-use crate::look::{APPLIED, binding_facts};
-use crate::write::Write;
+use crate::crash::look::{APPLIED, binding_facts};
+use crate::crash::write::Write;
 
 pub const MEMBERS: [&str; 3] = ["m1", "m2", "m3"];
 /// Of the templates, their policies and overrides.
@@ -230,7 +230,7 @@ impl Model {
         self.overrides[flock] = value;
     }
 
-    /// Everything that must be there, as [`crate::look`] tells it.
+    /// Everything that must be there, as [`crate::crash::look`] tells it.
     pub fn desired(&self) -> BTreeMap<String, String> {
         let mut desired = BTreeMap::new();
         for (number, value) in &self.templates {

@@ -10,8 +10,8 @@ use crowsnest_sim::member::Member;
 use http::Request;
 use serde_json::Value;
 
-use crate::workload::{NAMESPACE, Workload};
-use crate::{Needs, has};
+use crate::failover::workload::{NAMESPACE, Workload};
+use crate::failover::{Needs, has};
 
 pub type Members = BTreeMap<&'static str, Arc<Member>>;
 

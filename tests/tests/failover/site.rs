@@ -19,12 +19,12 @@ use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
-use crate::agent::Agent;
-use crate::clock::Clock;
-use crate::fault::Fault;
-use crate::look::{self, Copies, Members, Plans};
-use crate::workload::Workload;
-use crate::write::{Write, client, write_all};
+use crate::crash::write::{Write, client, write_all};
+use crate::failover::agent::Agent;
+use crate::failover::clock::Clock;
+use crate::failover::fault::Fault;
+use crate::failover::look::{self, Copies, Members, Plans};
+use crate::failover::workload::Workload;
 
 /// Half a fleet that fails at once is judged and moved one after another; few cores take their time.
 const LONG_PATIENCE: Duration = Duration::from_secs(300);
@@ -79,8 +79,7 @@ pub struct Site {
 impl Site {
     /// Members by name, some of which nobody dials, with everything running where it is wanted.
     pub fn start(names: &[&'static str], undialled: &[&'static str], workloads: Vec<Workload>) -> Result<Self> {
-        // Several libraries have a say in what encrypts; the first to ask decides.
-        drop(rustls::crypto::ring::default_provider().install_default());
+        crate::use_ring();
         let dir = tempfile::tempdir()?;
         let runtime = Runtime::new()?;
         let starting = names.iter().map(|name| Member::start(MemberConfig::new(name)));

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use crate::write::Write;
+use crate::crash::write::Write;
 
 pub const NAMESPACE: &str = "failover";
 

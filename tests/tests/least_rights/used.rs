@@ -6,7 +6,7 @@ use std::fmt;
 
 use serde_json::Value;
 
-use crate::granted::{Grant, target};
+use crate::least_rights::granted::{Grant, target};
 
 /// Right that one request needs.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

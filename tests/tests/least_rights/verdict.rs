@@ -8,8 +8,8 @@ use rstest::rstest;
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::granted::{Grant, Identity, Rbac};
-use crate::used::{Record, Use, records};
+use crate::least_rights::granted::{Grant, Identity, Rbac};
+use crate::least_rights::used::{Record, Use, records};
 
 /// Target that matches any resource and no path.
 const RESOURCES: &str = "resources";

@@ -9,8 +9,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use crowsnest_tests::{Process, Said, binary, free_port, until};
 
-use crate::pods::{Charts, agent, arguments, deployment, estimator, list};
-use crate::world::{MEMBERS, World};
+use crate::least_rights::pods::{Charts, agent, arguments, deployment, estimator, list};
+use crate::least_rights::world::{MEMBERS, World};
 
 const PROPAGATED: &str = include_str!("propagated.yaml");
 const KUBECONFIG: &str = "karmada-kubeconfig";

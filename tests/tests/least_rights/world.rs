@@ -12,10 +12,10 @@ use crowsnest_tests::{Apiserver, Kubectl, Process, Said, binary, free_port, kube
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::granted::Rbac;
-use crate::relay::Balancer;
-use crate::site::{Replica, Site, run};
-use crate::used::{Records, records};
+use crate::least_rights::granted::Rbac;
+use crate::least_rights::used::{Records, records};
+use crate::serve::relay::Balancer;
+use crate::serve::site::{Replica, Site, run};
 
 const POLICY: &str = include_str!("audit-policy.yaml");
 const SERVER: &str = include_str!("server.yaml");

@@ -12,9 +12,9 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
-use crate::postgres::Database;
-use crate::relay::Balancer;
-use crate::site::{Replica, Site, client, crowsnest, free_port};
+use crate::serve::postgres::Database;
+use crate::serve::relay::Balancer;
+use crate::serve::site::{Replica, Site, client, crowsnest, free_port};
 
 const MEMBERS: [&str; 3] = ["m1", "m2", "m3"];
 /// As the recorded control plane is set up.
@@ -46,7 +46,7 @@ pub struct Deployment {
 impl Deployment {
     /// None where no Postgres can be had.
     pub fn start() -> Result<Option<Self>> {
-        drop(rustls::crypto::ring::default_provider().install_default());
+        crate::use_ring();
         let runtime = Runtime::new()?;
         let Some(database) = runtime.block_on(Database::fresh()) else { return Ok(None) };
         let dir = tempfile::tempdir()?;

@@ -9,10 +9,10 @@ use anyhow::{Context, Result, ensure};
 use crowsnest_tests::until;
 use serde_json::Value;
 
-use crate::reading::ask;
-use crate::relay::Balancer;
-use crate::site::{self, ANSWERS_WITHIN, Replica, free_port};
-use crate::world::{MAPS_EVERYWHERE, World};
+use crate::serve::reading::ask;
+use crate::serve::relay::Balancer;
+use crate::serve::site::{self, ANSWERS_WITHIN, Replica, free_port};
+use crate::serve::world::{MAPS_EVERYWHERE, World};
 
 const SEARCH: &str = "/apis/search.crowsnest.io/v1alpha1/query?q=kind:configmap%20name:first";
 const IN_MEMBER: &str = "/apis/cluster.karmada.io/v1alpha1/clusters/m1/proxy/api/v1/namespaces/default";
@@ -119,8 +119,13 @@ fn shows_pages(world: &World) -> Result<()> {
         .filter(|cookie| !cookie.ends_with('='))
         .collect();
     ensure!(session.starts_with("HTTP/1.1 200") && !cookies.is_empty(), "{session}");
-    let found = asked(&format!("GET {SEARCH}"), &format!("Cookie: {}\r\n", cookies.join("; ")), "")?;
-    ensure!(found.starts_with("HTTP/1.1 200") && found.contains("\"first\""), "{found}");
+    let cookie = format!("Cookie: {}\r\n", cookies.join("; "));
+    let mut found = String::new();
+    until("the search of the UI to find the object", || {
+        found = asked(&format!("GET {SEARCH}"), &cookie, "")?;
+        Ok(found.starts_with("HTTP/1.1 200") && found.contains("\"first\""))
+    })
+    .with_context(|| found.clone())?;
     let (stopped, log) = shows.stop()?;
     ensure!(stopped.success(), "it stopped with {stopped}: {log}");
     Ok(())
@@ -155,7 +160,7 @@ fn logs_are_json(world: &World) -> Result<()> {
 
 #[test]
 fn why_it_ends_is_json_too() -> Result<()> {
-    let said = crate::site::run(&["serve", "--log-format=json", "--kubeconfig", "/nowhere/kubeconfig"])?;
+    let said = crate::serve::site::run(&["serve", "--log-format=json", "--kubeconfig", "/nowhere/kubeconfig"])?;
     let last: Value = serde_json::from_str(said.err.lines().last().unwrap_or_default()).context(said.err.clone())?;
     let error = last["error"].as_str().unwrap_or_default();
     ensure!(

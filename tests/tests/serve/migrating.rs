@@ -11,10 +11,10 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
-use crate::relay::Balancer;
-use crate::site::{Replica, Site, client, crowsnest, free_port};
-use crate::world::{object, objects, versions};
-use crate::written::writes;
+use crate::serve::relay::Balancer;
+use crate::serve::site::{Replica, Site, client, crowsnest, free_port};
+use crate::serve::world::{object, objects, versions};
+use crate::serve::written::writes;
 
 const CONTROL_PLANE: &str = include_str!("karmada/control-plane.yaml");
 const MEMBER: &str = include_str!("karmada/member.yaml");

@@ -7,10 +7,10 @@ use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
-use crate::relay::Balancer;
-use crate::site::{Replica, Said, Site, client, crowsnest, free_port};
-use crate::world::{object, objects};
-use crate::written::writes;
+use crate::serve::relay::Balancer;
+use crate::serve::site::{Replica, Said, Site, client, crowsnest, free_port};
+use crate::serve::world::{object, objects};
+use crate::serve::written::writes;
 
 struct Left {
     runtime: Runtime,

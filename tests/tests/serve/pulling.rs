@@ -8,9 +8,9 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, ensure};
 use crowsnest_tests::{Kubectl, Member, Process, binary, kubectl, until};
 
-use crate::reading::ask;
-use crate::site::Replica;
-use crate::world::{MAPS_EVERYWHERE, World};
+use crate::serve::reading::ask;
+use crate::serve::site::Replica;
+use crate::serve::world::{MAPS_EVERYWHERE, World};
 
 const WEB: &str = include_str!("../agent/web.yaml");
 

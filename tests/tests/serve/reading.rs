@@ -10,7 +10,7 @@ use http::Request;
 use kube::Client;
 use tokio::task::JoinHandle;
 
-use crate::world::{MAPS_EVERYWHERE, World};
+use crate::serve::world::{MAPS_EVERYWHERE, World};
 
 /// Between two reads of the same.
 const READ_EVERY: Duration = Duration::from_millis(100);

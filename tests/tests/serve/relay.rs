@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use crate::site::get;
+use crate::serve::site::get;
 
 /// Between two looks at whether a replica is ready, and how long it may take to say so.
 const LOOK_EVERY: Duration = Duration::from_millis(250);

@@ -21,10 +21,10 @@ use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
-use crate::reading::ask;
-use crate::relay::Balancer;
-use crate::site::{Replica, Site, client, crowsnest, free_port};
-use crate::world::{object, objects};
+use crate::serve::reading::ask;
+use crate::serve::relay::Balancer;
+use crate::serve::site::{Replica, Site, client, crowsnest, free_port};
+use crate::serve::world::{object, objects};
 
 const CLUSTERS: &str = "/apis/cluster.karmada.io/v1alpha1/clusters";
 /// The name by which the control plane calls us.

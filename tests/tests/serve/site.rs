@@ -12,7 +12,7 @@ pub use crowsnest_tests::free_port;
 use crowsnest_tests::{Process, binary};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 
-use crate::relay::{Backend, Relay};
+use crate::serve::relay::{Backend, Relay};
 
 /// Whoever takes longer is said to have not answered, so that the test says who that was.
 pub const ANSWERS_WITHIN: Duration = Duration::from_secs(30);
@@ -47,8 +47,7 @@ pub fn crowsnest(kubeconfig: &Path, args: &[&str]) -> Result<Said> {
 }
 
 pub async fn client(kubeconfig: &Path) -> Result<kube::Client> {
-    // A second one would be of no matter.
-    let _ = rustls::crypto::ring::default_provider().install_default();
+    crate::use_ring();
     let config = Kubeconfig::read_from(kubeconfig)?;
     let mut config = kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await?;
     // Tests count how often is asked.

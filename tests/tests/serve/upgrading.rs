@@ -7,9 +7,9 @@ use crowsnest_tests::until;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
-use crate::reading::ask;
-use crate::watching::{Watching, Writer};
-use crate::world::{MAPS_EVERYWHERE, World, object, objects};
+use crate::serve::reading::ask;
+use crate::serve::watching::{Watching, Writer};
+use crate::serve::world::{MAPS_EVERYWHERE, World, object, objects};
 
 const OURS: &str = env!("CARGO_PKG_VERSION");
 

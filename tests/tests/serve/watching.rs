@@ -17,8 +17,8 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::reading::ask;
-use crate::world::{MAPS_EVERYWHERE, World, object, objects};
+use crate::serve::reading::ask;
+use crate::serve::world::{MAPS_EVERYWHERE, World, object, objects};
 
 /// Fleet-wide from the cache, and of one cluster as it is there.
 const WATCHED: [&str; 2] =

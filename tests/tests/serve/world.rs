@@ -14,10 +14,10 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
-use crate::postgres::Database;
-use crate::relay::Balancer;
-use crate::site::{Replica, Said, Site, client, crowsnest, free_port, run_with};
-use crate::written::writes;
+use crate::serve::postgres::Database;
+use crate::serve::relay::Balancer;
+use crate::serve::site::{Replica, Said, Site, client, crowsnest, free_port, run_with};
+use crate::serve::written::writes;
 
 /// ConfigMaps of all members, from the cache.
 pub const MAPS_EVERYWHERE: &str =

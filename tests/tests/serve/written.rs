@@ -9,7 +9,7 @@ use kube::Client;
 use serde_json::Value;
 use tokio::runtime::Runtime;
 
-use crate::world::objects;
+use crate::serve::world::objects;
 
 /// What is asked by writing, and changes nothing.
 const QUESTIONS: [&str; 4] =

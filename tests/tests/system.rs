@@ -1,0 +1,65 @@
+//! Tests of the whole system: the real binary with real kubectl, Chromium and Postgres.
+//!
+//! They are one program because each of them mostly waits: as one program, they wait at the same time.
+
+mod agent;
+mod attacks;
+mod audit;
+mod backends;
+mod bounds;
+mod cache;
+mod certificates;
+mod chart;
+mod cli;
+mod clients;
+mod clusters;
+mod corpus;
+mod crash;
+mod credentials;
+mod dependencies;
+mod documents;
+mod edge;
+mod explain;
+mod failover;
+mod get;
+mod identity;
+mod informers;
+mod interpret;
+mod join;
+mod journal;
+mod knowledge;
+mod kubectl;
+mod least_rights;
+mod load;
+mod logs;
+mod metrics;
+mod oidc;
+mod operations;
+mod proxies;
+mod quickstart;
+mod quotas;
+mod refusals;
+mod register;
+mod release;
+mod restart;
+mod scenarios;
+mod search;
+mod secrets;
+mod serve;
+mod services;
+mod shapes;
+mod signin;
+mod sim;
+mod supposed;
+mod switches;
+mod taints;
+mod tenants;
+mod traces;
+mod ui;
+mod webhooks;
+
+/// Makes ring the TLS library of this process. Tests that use TLS themselves call it first.
+fn use_ring() {
+    // An error means that another test has done so already.
+    drop(rustls::crypto::ring::default_provider().install_default());
+}
