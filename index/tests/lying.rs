@@ -108,7 +108,7 @@ fn after_honesty() -> Vec<Case> {
         case("expired", Trouble("no longer tells"), |ask| {
             watched(ask, |_| Reply::Lines(vec![event("ERROR", &status(410, "too old"))], Then::Hold))
         }),
-        case("cut-line", Trouble("broke off"), |ask| {
+        case("cut-line", Trouble("was interrupted"), |ask| {
             watched(ask, |_| Reply::Lines(vec!["{\"type\":\"DELE".to_owned()], Then::Cut))
         }),
         case("silent", Trouble("went silent"), |ask| watched(ask, |_| Reply::Lines(Vec::new(), Then::Hold))),
