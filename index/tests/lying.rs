@@ -80,7 +80,7 @@ fn after_honesty() -> Vec<Case> {
         case("empty-pages", Trouble("does not end"), |ask| {
             relisted(ask, |ask| list("ConfigMapList", 11, &ask.nth.to_string(), &[]))
         }),
-        case("half-a-page", Trouble("for a page of"), |ask| {
+        case("half-a-page", Trouble("did not send a page of"), |ask| {
             relisted(ask, |_| Reply::Lines(vec!["{\"kind\":\"ConfigMapList\",".to_owned()], Then::Hold))
         }),
         case("no-answer", Trouble("no answer within"), |ask| relisted(ask, |_| Reply::Never)),
@@ -92,7 +92,7 @@ fn after_honesty() -> Vec<Case> {
             })
         }),
         case("web-page", Trouble("text/html"), |_| Some(Reply::Text("text/html", "<h1>Sign in</h1>".to_owned()))),
-        case("no-list", Trouble("something that is not"), |ask| relisted(ask, |_| Reply::Json(200, json!({})))),
+        case("no-list", Trouble("an invalid response"), |ask| relisted(ask, |_| Reply::Json(200, json!({})))),
         case("other-list", Trouble("none of the 2 objects"), |ask| {
             relisted(ask, |_| {
                 let item = |name: &str| json!({"metadata": {"namespace": "shop", "name": name}});
@@ -102,21 +102,21 @@ fn after_honesty() -> Vec<Case> {
         case("busy", Trouble("429: too busy"), |_| Some(Reply::Later(429))),
         case("failing", Trouble("500: no"), |_| Some(Reply::Json(500, status(500, "no")))),
         case("huge-line", Trouble("larger than"), |ask| watched(ask, |_| Reply::Endless("x".repeat(8 << 10)))),
-        case("garbage", Trouble("something that is not"), |ask| {
+        case("garbage", Trouble("an invalid response"), |ask| {
             watched(ask, |_| Reply::Lines(vec!["{\"type\":\n".to_owned()], Then::Hold))
         }),
-        case("expired", Trouble("no longer tells"), |ask| {
+        case("expired", Trouble("no longer available"), |ask| {
             watched(ask, |_| Reply::Lines(vec![event("ERROR", &status(410, "too old"))], Then::Hold))
         }),
         case("cut-line", Trouble("was interrupted"), |ask| {
             watched(ask, |_| Reply::Lines(vec!["{\"type\":\"DELE".to_owned()], Then::Cut))
         }),
-        case("silent", Trouble("went silent"), |ask| watched(ask, |_| Reply::Lines(Vec::new(), Then::Hold))),
-        case("brief", Trouble("ended at once"), |ask| watched(ask, |_| Reply::Lines(Vec::new(), Then::Close))),
-        case("brief-bookmark", Trouble("ended at once"), |ask| {
+        case("silent", Trouble("did not end in time"), |ask| watched(ask, |_| Reply::Lines(Vec::new(), Then::Hold))),
+        case("brief", Trouble("ended immediately"), |ask| watched(ask, |_| Reply::Lines(Vec::new(), Then::Close))),
+        case("brief-bookmark", Trouble("ended immediately"), |ask| {
             watched(ask, |_| Reply::Lines(vec![bookmark(10, false)], Then::Close))
         }),
-        case("older-events", Trouble("after 10: an outdated"), |ask| {
+        case("older-events", Trouble("after 10; it is an outdated"), |ask| {
             watched(ask, |_| {
                 let lines = [("ADDED", object("z", 2)), ("MODIFIED", object("a", 2)), ("DELETED", object("b", 1))];
                 Reply::Lines(lines.iter().map(|(what, object)| event(what, object)).collect(), Then::Hold)
