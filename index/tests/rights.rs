@@ -157,7 +157,7 @@ impl World {
     }
 }
 
-/// What identifies an object in messages and comparisons.
+/// Identifies an object in messages and comparisons.
 fn told(kind: &str, namespace: &str, name: &str) -> String {
     format!("{kind} {namespace}/{name}")
 }

@@ -21,8 +21,9 @@ pub(super) enum Verdict {
 /// `wanted`: sequence number of the object with this uid, if one is selected for the index. `belongs`: of the document's
 /// cluster in the index.
 ///
-/// A document of a selected cluster that the store does not have is deleted whoever wrote it: Karmada leaves such documents
-/// behind when objects are deleted while it is down. A document of another cluster is deleted only if Crowsnest wrote it.
+/// A document of a selected cluster that the store does not have is deleted, even if another writer created it:
+/// Karmada leaves such documents behind when objects are deleted while it is down. A document of another cluster is
+/// deleted only if Crowsnest wrote it.
 pub(super) fn judge(number: u64, wanted: Option<u64>, belongs: Belongs, epochs: Epochs) -> Verdict {
     let version = DocumentVersion::read(number);
     if let Some(DocumentVersion { epoch, .. }) = version

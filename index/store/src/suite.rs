@@ -363,7 +363,7 @@ async fn positions_advance_without_changes(#[values(Kind::Sqlite, Kind::Postgres
     assert_eq!(backend.store.latest().await.unwrap(), latest);
     let backend = backend.reopened().await;
     assert_eq!(collections(&backend).await, [("pods".to_owned(), "8".to_owned(), 2000)]);
-    // The collection is not collected any more; a position does not restore it.
+    // The collection is no longer collected; a position does not restore it.
     while !backend.store.drop_collection(&pods(), Epoch::ALONE, 10, 3000).await.unwrap().is_empty() {}
     backend.store.advance(&[at(pods(), "9")]).await.unwrap();
     assert!(collections(&backend).await.is_empty());

@@ -37,7 +37,7 @@ impl<Q, A> Drop for Place<Q, A> {
             let Some((_, waiting)) = queue.lock().waiting.pop_front() else { break };
             match waiting.send(Turn::Ask(Place(Some(Arc::clone(&queue))))) {
                 Ok(()) => return,
-                // The waiter is gone; try the next one.
+                // The waiter was dropped; try the next one.
                 Err(Turn::Ask(mut place)) => place.0 = None,
                 Err(Turn::Answered(_)) => {}
             }
@@ -73,7 +73,7 @@ impl<Q: Clone, A> Together<Q, A> {
             let own = answers.next();
             drop(place);
             for (waiting, answer) in others.into_iter().zip(answers) {
-                // Waiters that are gone need no result.
+                // Dropped waiters need no result.
                 waiting.send(Turn::Answered(answer)).ok();
             }
             if let Some(own) = own {

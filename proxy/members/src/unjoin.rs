@@ -28,7 +28,7 @@ pub struct UnjoinOptions {
     pub force: bool,
 }
 
-/// What is deleted with a cluster.
+/// Contents that are deleted with a cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Leaving {
     /// Number of Works, whose objects are deleted from the cluster.

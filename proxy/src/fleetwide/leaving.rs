@@ -57,7 +57,7 @@ impl Leaving {
         Ok(false)
     }
 
-    /// Removes entries that cannot cause an event any more: the watch has passed all changes that were visible when
+    /// Removes entries that can no longer cause an event: the watch has passed all changes that were visible when
     /// the collection was read. Such changes may arrive up to `lag` later.
     pub fn forget(&mut self, lag: Duration, latest: Seq, since: Seq) {
         let now = Instant::now();

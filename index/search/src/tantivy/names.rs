@@ -97,7 +97,7 @@ impl Names {
         self.text.get(start as usize..end as usize)
     }
 
-    /// Where a name is, or would be.
+    /// Position of a name, or its insertion point.
     pub fn search(&self, name: &str) -> Result<u32, u32> {
         let (mut from, mut to) = (0, u32::try_from(self.ends.len()).unwrap_or(u32::MAX));
         while from < to {

@@ -160,7 +160,7 @@ impl Corpus {
         Self { _home: home, sources: Sources { engine, permits, store, context }, documents }
     }
 
-    /// What is answered.
+    /// Answers a query.
     async fn asked(&self, query: &str) -> Answered {
         self.answered(&self.sources, query).await
     }
