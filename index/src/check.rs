@@ -1,7 +1,7 @@
-//! Looking a cache over, and throwing it away: for `crowsnest cache check` and `crowsnest cache rebuild`.
+//! Checks and deletes a cache, for `crowsnest cache check` and `crowsnest cache rebuild`.
 //!
-//! Checks read only, so a running cache may be checked. Nothing here is the home of truth: what is thrown away comes back
-//! from the members (invariant I2).
+//! Checks only read, so a running cache may be checked. The cache is not the source of truth: deleted contents are
+//! collected again from the members (invariant I2).
 
 use crowsnest_search::engine::{self, Inspection};
 use crowsnest_store::Store;
@@ -11,8 +11,8 @@ use crowsnest_store::{CheckReport, Error, Seq, StoreOptions, format};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Reads everything in a cache's data directory: the database page by page, every body, the text index's checksums, and
-/// whether the two agree. Only a directory without a cache, or one that cannot be read, is an error.
+/// Reads the whole data directory of a cache: every database page, every body, the checksums of the text index, and
+/// whether both agree. Fails only if the directory contains no cache or cannot be read.
 pub async fn check(data_dir: &Path) -> Result<CheckReport, Error> {
     let path = data_dir.join(sqlite::FILE);
     if !path.is_file() {
@@ -31,7 +31,7 @@ pub async fn check(data_dir: &Path) -> Result<CheckReport, Error> {
     store.check(&mut report).await?;
     let (opened_at, identity) = (store.latest().await?, store.known_identity().await?);
     let text = engine::local_indexes().find_map(|local| (local.inspect)(data_dir).transpose()).transpose();
-    // While somebody writes, the two are read at different moments and cannot be compared.
+    // While another process writes, the two are read at different times and cannot be compared.
     let still = store.newest().await? == opened_at;
     check_text(text, &identity, opened_at, still, &mut report);
     Ok(report)
@@ -61,7 +61,7 @@ fn check_text(
         report.problem(format!("the text index's file {} is damaged", file.display()));
     }
     if found.identity != identity {
-        // It is thrown away on the next start.
+        // It is deleted at the next start.
         report.behind = latest.0;
         return;
     }
@@ -71,16 +71,16 @@ fn check_text(
     }
 }
 
-/// What to throw away.
+/// The part to delete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rebuild {
-    /// The text index: it is made anew from the database.
+    /// The text index; it is rebuilt from the database.
     Text,
-    /// All of it: it is filled anew from the members.
+    /// Everything; the cache is filled again from the members.
     Everything,
 }
 
-/// Throws away; nobody may have it open. Returns whether there was anything.
+/// Deletes the files; no process may have them open. Returns true if there were any.
 pub fn discard(data_dir: &Path, what: Rebuild) -> Result<bool, Error> {
     let mut there = false;
     for folder in engine::local_indexes().flat_map(|local| local.folders) {
@@ -94,7 +94,7 @@ pub fn discard(data_dir: &Path, what: Rebuild) -> Result<bool, Error> {
 
 /// Deletes the records, and the cache's other files in `data_dir`. Returns false if there were none.
 pub async fn empty(store: &StoreOptions, data_dir: Option<&Path>) -> Result<bool, Error> {
-    // A database in use refuses, before anything else is deleted.
+    // A database in use is rejected before anything is deleted.
     let records = format::discard(store, None).await?;
     let files = data_dir.map_or(Ok(false), |data_dir| discard(data_dir, Rebuild::Everything))?;
     Ok(records || files)
@@ -123,7 +123,7 @@ mod tests {
 
     const PODS: usize = 300;
 
-    /// A cache that was closed with some hundred pods, no two of which say the same.
+    /// Fills a cache with some hundred different pods and closes it.
     async fn filled(home: &Path) {
         let nowhere = kube::Config::new(http::Uri::from_static("http://127.0.0.1:1"));
         let fleet = Fleet::detached(kube::Client::try_from(nowhere).unwrap());
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn a_sound_cache_is_sound_and_damage_is_found() {
+    async fn damage_is_found() {
         let home = tempfile::tempdir().unwrap();
         assert!(check(home.path()).await.unwrap_err().to_string().contains("cache.sqlite"));
         filled(home.path()).await;
@@ -185,13 +185,13 @@ mod tests {
         assert!(!check(home.path()).await.unwrap().is_sound());
         assert!(discard(home.path(), Rebuild::Everything).unwrap());
         assert!(!discard(home.path(), Rebuild::Everything).unwrap());
-        // And it fills again.
+        // The cache can be filled again.
         filled(home.path()).await;
         assert!(check(home.path()).await.unwrap().is_sound());
     }
 
     #[tokio::test]
-    async fn what_is_no_database_is_refused_in_one_line() {
+    async fn other_files_are_refused_in_one_line() {
         let home = tempfile::tempdir().unwrap();
         std::fs::write(home.path().join(sqlite::FILE), vec![b'x'; 9000]).unwrap();
         let options = IndexOptions::new(home.path());

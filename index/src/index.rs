@@ -1,4 +1,4 @@
-//! The cache as its readers see it.
+//! The public interface of the cache.
 
 mod reading;
 
@@ -36,7 +36,7 @@ use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// The global cache. Cheap to clone.
+/// The global cache of all members. Cheap to clone.
 #[derive(Clone)]
 pub struct Index {
     pub(crate) inner: Arc<Inner>,
@@ -45,14 +45,14 @@ pub struct Index {
 pub(crate) struct Inner {
     pub shared: Arc<Shared>,
     searcher: Searcher,
-    /// Of the store.
+    /// Id of the store.
     pub id: CacheId,
     /// Identity of the store. Keep it secret: cluster aliases are derived from it.
     identity: String,
-    /// Everybody's rights need these, whatever else is collected.
+    /// Interests in RBAC objects, which authorization always needs.
     _rules: Vec<InterestGuard>,
     pub health: watch::Sender<Health>,
-    /// Engines that objects are exported to.
+    /// Export targets.
     pub engines: Arc<Engines>,
     /// See [`Index::replicas`].
     replicas: watch::Sender<BTreeSet<String>>,
@@ -62,7 +62,7 @@ pub(crate) struct Inner {
 }
 
 impl Drop for Inner {
-    /// The text index's thread would outlive whoever forgot to stop the cache.
+    /// Stops the text index's thread even if [`Index::stop`] was not called.
     fn drop(&mut self) {
         self.stop.cancel();
     }
@@ -71,27 +71,27 @@ impl Drop for Inner {
 /// The store of a cache.
 pub(crate) struct OpenedStore {
     pub store: Arc<dyn Store>,
-    /// The same store, where replicas share it.
+    /// The same store if replicas share it.
     pub replicated: Option<Arc<PostgresStore>>,
     pub codec: Arc<Codec>,
 }
 
-/// Which workers are not well. Empty is healthy.
+/// Failing workers with their reasons. Empty is healthy.
 pub(crate) type Health = BTreeMap<&'static str, String>;
 
 fn failing((part, reason): (&&str, &String)) -> String {
-    format!("the cache's {part} fails: {reason}")
+    format!("worker {part} of the cache failed: {reason}")
 }
 
 impl Index {
-    /// Opens the store, starts the workers and begins to collect. Returns at once: [`CollectionState::complete`] says
-    /// what is there.
+    /// Opens the store, starts the workers and starts collecting. Returns immediately;
+    /// [`CollectionState::complete`] reports which collections are complete.
     pub async fn open(fleet: Fleet, options: IndexOptions) -> Result<Self, Error> {
         Self::open_with(fleet, options, Interests::default()).await
     }
 
-    /// Opens the cache with interests that hold from its start. A cache drops what nobody is interested in, so interests in what
-    /// it holds already have to be declared before.
+    /// Opens the cache with initial interests. The cache drops collections without interests, so interests in its
+    /// existing contents must be declared here.
     pub async fn open_with(fleet: Fleet, mut options: IndexOptions, interests: Interests) -> Result<Self, Error> {
         let codec = Arc::new(Codec::default());
         match options.store.clone() {
@@ -103,7 +103,7 @@ impl Index {
             }
             StoreOptions::Postgres(postgres) => {
                 if options.history.max_store_bytes.take().is_some() {
-                    tracing::warn!("the size of a Postgres database is not limited here");
+                    tracing::warn!("the size limit does not apply to a Postgres database");
                 }
                 let replica = postgres.replica.clone().unwrap_or_else(|| replica_name(rand::random()));
                 let mut store = PostgresStore::open(&postgres, &replica, Arc::clone(&codec)).await?;
@@ -132,9 +132,9 @@ impl Index {
         let mut stored_scopes = HashMap::new();
         for stored in store.collections().await? {
             stored_scopes.insert(stored.key.clone(), stored.scope);
-            // Its records are there, and nobody follows them yet.
+            // The records are available, but the collection is not followed yet.
             let resumed = collect && replicated.is_none();
-            let trouble = resumed.then(|| "it was stored before the start and is being resumed".to_owned());
+            let trouble = resumed.then(|| "it was stored before this start and is being resumed".to_owned());
             states.update(&stored.key, |state| {
                 *state = CollectionState { trouble: trouble.or(stored.state.trouble), ..stored.state }
             });
@@ -224,7 +224,7 @@ impl Index {
         Ok(index)
     }
 
-    /// Starts what replicas with one store need.
+    /// Starts the tasks of replicas that share a store.
     fn share(
         &self,
         shared: &Arc<Shared>,
@@ -257,7 +257,7 @@ impl Index {
         }
     }
 
-    /// Runs a worker; its end, unless asked for, makes the cache unready (invariant I6).
+    /// Runs a worker. If it ends before the cache is stopped, the cache becomes unready (invariant I6).
     pub(crate) fn work(&self, name: &'static str, worker: impl Future<Output = Result<(), Error>> + Send + 'static) {
         let (health, stop) = (self.inner.health.clone(), self.inner.stop.clone());
         let guarded = self.inner.tasks.spawn(worker);
@@ -269,28 +269,28 @@ impl Index {
                 Ok(Err(error)) => error.chain(),
                 Err(error) => error.to_string(),
             };
-            tracing::error!(worker = name, reason, "a worker of the cache is dead");
+            tracing::error!(worker = name, reason, "a worker of the cache ended unexpectedly");
             health.send_modify(|health| drop(health.insert(name, reason)));
         });
     }
 
-    /// Kills a worker where it stands, for tests of what then happens. False: there is none of that name.
+    /// Aborts a worker, for tests. False if there is no worker of this name.
     #[doc(hidden)]
     pub fn abort(&self, worker: &str) -> bool {
         let handle = self.inner.workers.lock().get(worker).cloned();
         handle.inspect(AbortHandle::abort).is_some()
     }
 
-    /// Workers that are dead, which only another start of the cache mends, each with the reason.
+    /// Workers that ended unexpectedly, with their reasons. Only a restart of the cache helps.
     pub fn dead(&self) -> Vec<String> {
-        // What is unwell and no worker comes right by itself.
+        // Other problems may recover; an ended worker does not.
         let workers = self.inner.workers.lock();
         self.inner.health.borrow().iter().filter(|(name, _)| workers.contains_key(*name)).map(failing).collect()
     }
 
-    /// False, with the reason, when a worker is dead or the registry does not follow the control plane.
+    /// Fails with the reason if a worker has ended or the registry does not follow the control plane.
     pub fn ready(&self) -> Result<(), String> {
-        // All of them: a worker's death may be another's, and which came first is not known here.
+        // Reports all failures, because one worker's end may be caused by another's.
         let failing: Vec<String> = self.inner.health.borrow().iter().map(failing).collect();
         if !failing.is_empty() {
             return Err(failing.join("; "));
@@ -298,7 +298,7 @@ impl Index {
         self.inner.shared.fleet.ready()
     }
 
-    /// Searches, and the rights of callers.
+    /// Search and authorization.
     pub fn searcher(&self) -> &Searcher {
         &self.inner.searcher
     }
@@ -315,7 +315,7 @@ impl Index {
         &self.inner.shared.options
     }
 
-    /// Interests of readers: the cache collects a resource as long as the guard of an interest in it lives.
+    /// Interests of readers. A resource is collected while the guard of an interest in it exists.
     pub fn interests(&self) -> &Interests {
         &self.inner.shared.interests
     }
@@ -324,23 +324,23 @@ impl Index {
         self.inner.shared.store.size().await
     }
 
-    /// The newest change told. Read it before a list, watch from it after: nothing is missed.
+    /// Seq of the newest published change. Read it before a list and watch from it, so that no change is missed.
     pub fn seq(&self) -> Seq {
         self.inner.shared.tail.latest()
     }
 
-    /// Follows every change after `since`, of all clusters and resources, in order. The reader filters; it is told
-    /// [`crowsnest_store::Gone`] when it fell behind the window, and lists again.
+    /// Follows all changes after `since`, of all clusters and resources, in order. A reader that falls behind the
+    /// window gets [`crowsnest_store::Gone`] and has to list again.
     pub fn follow(&self, since: Seq) -> Follower {
         self.inner.shared.tail.follow(since)
     }
 
-    /// The same of a topic: thousands may follow theirs, and each wakes for its changes alone.
+    /// Follows the changes of a topic. Each of thousands of followers wakes only for its own changes.
     pub fn follow_topic(&self, since: Seq, topic: Topic) -> Follower {
         self.inner.shared.tail.follow_topic(since, topic)
     }
 
-    /// How far a collection follows its member; None when nobody collects it.
+    /// The state of a collection; None if it is not collected.
     pub fn state(&self, key: &CollectionKey) -> Option<CollectionState> {
         self.inner.shared.states.get(key)
     }
@@ -349,12 +349,12 @@ impl Index {
         self.inner.shared.states.all()
     }
 
-    /// How far each collection of a cluster follows it.
+    /// Visits the states of a cluster's collections.
     pub fn states_of(&self, cluster: &ClusterName, see: impl FnMut(&CollectionState)) {
         self.inner.shared.states.of(cluster, see);
     }
 
-    /// Which cache its [`Seq`]s are of.
+    /// Id of the cache to which its [`Seq`]s belong.
     pub fn id(&self) -> &CacheId {
         &self.inner.id
     }
@@ -367,17 +367,17 @@ impl Index {
         format!("~{:016x}", hasher.finish())
     }
 
-    /// Counts changes of completeness and trouble of any collection.
+    /// Incremented when completeness or errors of any collection change.
     pub fn states_version(&self) -> watch::Receiver<u64> {
         self.inner.shared.states.version()
     }
 
-    /// Names of those that collect with this one, itself among them, and live; none where a process is alone, or collects nothing.
+    /// Live replicas that share the store, including this one; empty for a single process, or without collecting.
     pub fn replicas(&self) -> watch::Receiver<BTreeSet<String>> {
         self.inner.replicas.subscribe()
     }
 
-    /// Waits until a complete list of the collection is in. Needs an interest, or it waits for ever.
+    /// Waits until a collection has a complete list. Waits forever without an interest in the collection.
     pub async fn complete(&self, key: &CollectionKey) {
         let mut version = self.states_version();
         loop {
@@ -391,28 +391,28 @@ impl Index {
         }
     }
 
-    /// What a cluster serves, as last discovered.
+    /// Resources that a cluster serves, as last discovered.
     pub fn served(&self, cluster: &ClusterName) -> Option<Arc<ApiResources>> {
         self.inner.shared.served.read().get(cluster).cloned()
     }
 
-    /// Counts changes of what any cluster serves.
+    /// Incremented when the resources that any cluster serves change.
     pub fn served_version(&self) -> watch::Receiver<u64> {
         self.inner.shared.served_version.subscribe()
     }
 
-    /// Ends all workers and waits for them.
+    /// Stops all workers and waits for them.
     pub async fn stop(&self) {
         self.inner.stop.cancel();
         self.inner.tasks.close();
         self.inner.tasks.wait().await;
         if let Err(error) = self.inner.shared.store.close().await {
-            tracing::warn!(error = error.chain(), "the cache's database was not closed");
+            tracing::warn!(error = error.chain(), "cannot close the cache's database");
         }
     }
 }
 
-/// The objects that say who may see what, of every cluster.
+/// Interests in the RBAC objects of every cluster.
 fn declare_rules(interests: &Interests) -> Vec<InterestGuard> {
     let everywhere = [Clusters::All, Clusters::one(ClusterName::control_plane())];
     let rules = everywhere.into_iter().flat_map(|clusters| {
@@ -424,7 +424,7 @@ fn declare_rules(interests: &Interests) -> Vec<InterestGuard> {
     interests.declare_all(rules)
 }
 
-/// Tells one control plane from another: the uid of its oldest namespace, empty where it has none.
+/// Id of a control plane: the uid of its namespace kube-system, or empty without one.
 async fn control_plane_id(fleet: &Fleet) -> Result<String, Error> {
     let namespaces: kube::Api<Namespace> = kube::Api::all(fleet.control_plane());
     let found = namespaces.get_opt("kube-system").await;
@@ -432,7 +432,7 @@ async fn control_plane_id(fleet: &Fleet) -> Result<String, Error> {
     Ok(found.and_then(|namespace| namespace.metadata.uid).unwrap_or_default())
 }
 
-/// The host's name and a random part, short enough for a connection's name.
+/// The host name with a random suffix, short enough for an application name of Postgres.
 fn replica_name(random: u32) -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let host: String = host.trim().chars().filter(char::is_ascii).take(40).collect();

@@ -1,8 +1,8 @@
 //! The global cache: collect → store → index → watch, list, search.
 //!
 //! Owns the records of all member objects (and of the control plane, under its reserved name): collectors fill the
-//! store, the store's writer feeds the tail, the text index follows. Read by the proxy, the controllers, search and the
-//! UI. Deleting its data directory loses nothing.
+//! store, the store's writer publishes to the tail, the text index follows it. Read by the proxy, the controllers,
+//! search and the UI. The data directory may be deleted without data loss.
 
 pub mod check;
 mod collect;

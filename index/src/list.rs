@@ -1,4 +1,4 @@
-//! What a reader wants of a collection, and a piece of the answer.
+//! List queries on a collection, and pages of their results.
 
 use crowsnest_apimachinery::names::{ClusterName, Gvr};
 use crowsnest_apimachinery::selector::{FieldSelector, Selector};
@@ -7,7 +7,7 @@ use crowsnest_store::Scan;
 use crowsnest_store::record::{CollectionKey, Object, Record};
 use std::collections::BTreeSet;
 
-/// What a reader wants of one collection, in key order.
+/// A list query on one collection; results are in key order.
 #[derive(Debug, Clone)]
 pub struct ListQuery {
     pub collection: CollectionKey,
@@ -15,7 +15,7 @@ pub struct ListQuery {
     pub namespaces: Option<BTreeSet<String>>,
     pub labels: Option<Selector>,
     pub fields: Option<FieldSelector>,
-    /// Start after this (namespace, name), as a page's `next` said.
+    /// Start after this (namespace, name), the `next` of the previous page.
     pub after: Option<(String, String)>,
 }
 
@@ -25,7 +25,7 @@ impl ListQuery {
         Self { collection, namespaces: None, labels: None, fields: None, after: None }
     }
 
-    /// Of a typed kind.
+    /// A query for a typed kind.
     pub fn of<K: k8s_openapi::Resource>(cluster: ClusterName) -> Self {
         Self::new(cluster, Gvr::of::<K>())
     }
@@ -40,7 +40,7 @@ impl ListQuery {
         self
     }
 
-    /// Whether a record of the collection is asked for.
+    /// True if the query selects a record of the collection.
     pub fn matches(&self, record: &Record) -> Result<bool, Error> {
         let namespace = self.namespaces.as_ref().is_none_or(|names| names.contains(&*record.key.namespace));
         Ok(namespace && selects(self.labels.as_ref(), self.fields.as_ref(), record)?)
@@ -52,14 +52,14 @@ impl ListQuery {
     }
 }
 
-/// Whether selectors fit a record.
+/// True if both selectors match a record.
 pub fn selects(labels: Option<&Selector>, fields: Option<&FieldSelector>, record: &Record) -> Result<bool, Error> {
     if labels.is_some_and(|selector| !selector.matches(&record.labels)) {
         return Ok(false);
     }
     let Some(selector) = fields else { return Ok(true) };
     let printed = &record.printed()?.fields;
-    // None: the kind does not know the field.
+    // None: the kind does not support the field.
     let value = |field: &str| match field {
         "metadata.name" => Some(&*record.key.name),
         "metadata.namespace" => Some(&*record.key.namespace),
@@ -68,7 +68,7 @@ pub fn selects(labels: Option<&Selector>, fields: Option<&FieldSelector>, record
     Ok(selector.matches_with(|field| value(field).map(std::borrow::Cow::Borrowed)))
 }
 
-/// Some objects of a list.
+/// A page of a list.
 #[derive(Debug, Clone)]
 pub struct Page {
     pub objects: Vec<Object>,

@@ -1,4 +1,4 @@
-//! What the cache says of itself: read by the status API, the metrics and `crowsnest cache status`.
+//! Status of the cache: read by the status API, the metrics and `crowsnest cache status`.
 
 use crate::Index;
 use crowsnest_component_base::metrics::Series;
@@ -8,38 +8,38 @@ use crowsnest_store::{CollectionKey, CollectionState, Error, Seq};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// The cache at one moment.
+/// Snapshot of the cache's status.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CacheStatus {
-    /// The newest change.
+    /// Seq of the newest change.
     pub seq: Seq,
-    /// Backend of text search.
+    /// Name of the search backend.
     pub backend: String,
-    /// The newest change text search can find.
+    /// Seq of the newest change that search can find.
     pub searchable: Seq,
-    /// Changes that text search cannot find yet.
+    /// Number of changes that search cannot find yet.
     pub lag: u64,
-    /// Why changes cannot be written to the text index now.
+    /// Reason why changes cannot currently be written to the text index.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub index_trouble: Option<String>,
-    /// The writer to an engine outside of this process.
+    /// Status of the writer to an external engine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub index_writer: Option<EngineWriter>,
-    /// Bytes of the index on the disks of that engine.
+    /// Disk usage of the index in that engine, in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub index_bytes: Option<u64>,
-    /// Why it is not ready.
+    /// Reason why the cache is not ready.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
     pub store: StoreSize,
-    /// Batches that wait for the store's writer.
+    /// Number of batches queued for the store's writer.
     pub queued: usize,
-    /// In order of cluster and resource.
+    /// Ordered by cluster and resource.
     pub collections: Vec<CollectionStatus>,
 }
 
-/// One resource of one cluster.
+/// Status of one resource of one cluster.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CollectionStatus {
@@ -49,12 +49,12 @@ pub struct CollectionStatus {
     pub resource: String,
     pub kind: String,
     pub records: u64,
-    /// A whole list was taken.
+    /// A complete list was stored.
     pub complete: bool,
     pub resource_version: String,
-    /// When the member was last heard of for this resource, Unix milliseconds; 0: never.
+    /// Unix milliseconds of the last contact with the member for this resource; 0: never.
     pub heard_at: i64,
-    /// Why it is not followed now.
+    /// Reason why it is not followed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trouble: Option<String>,
 }
@@ -88,7 +88,7 @@ impl CollectionStatus {
 }
 
 impl Index {
-    /// Counts every collection's records: some hundred milliseconds with millions of them.
+    /// Counts the records of every collection, which takes some hundred milliseconds for millions of records.
     pub async fn status(&self) -> Result<CacheStatus, Error> {
         let store = &self.inner.shared.store;
         let (size, counts) = (store.size().await?, store.counts().await?);
@@ -112,21 +112,25 @@ impl Index {
         })
     }
 
-    /// Every metric of the cache now.
+    /// Current values of all metrics of the cache.
     pub async fn series(&self, now_ms: i64) -> Result<Vec<Series>, Error> {
         let status = self.status().await?;
         let mut all = self.metrics().series();
         let plain = |name, help, value| Series { name, help, counts: false, labels: Vec::new(), value };
         let store = &status.store;
         all.extend([
-            plain("crowsnest_cache_seq", "The newest change.", status.seq.0),
-            plain("crowsnest_text_seq", "The newest change text search can find.", status.searchable.0),
-            plain("crowsnest_cache_ready", "1 when every worker lives.", status.problem.is_none().into()),
+            plain("crowsnest_cache_seq", "Sequence number of the newest change.", status.seq.0),
+            plain(
+                "crowsnest_text_seq",
+                "Sequence number of the newest change that text search can find.",
+                status.searchable.0,
+            ),
+            plain("crowsnest_cache_ready", "1 if all workers are running.", status.problem.is_none().into()),
             plain("crowsnest_cache_versions", "Old versions kept.", store.versions),
             plain("crowsnest_cache_deletions", "Deleted objects kept.", store.deletions),
-            plain("crowsnest_cache_version_bytes", "Bytes of old versions, packed.", store.version_bytes),
+            plain("crowsnest_cache_version_bytes", "Bytes of old versions, compressed.", store.version_bytes),
             plain("crowsnest_cache_store_bytes", "Bytes of the database.", store.bytes),
-            plain("crowsnest_cache_writer_queue", "Batches that wait for the writer.", status.queued as u64),
+            plain("crowsnest_cache_writer_queue", "Batches queued for the writer.", status.queued as u64),
         ]);
         all.extend(status.index_bytes.map(|bytes| {
             plain("crowsnest_text_index_bytes", "Bytes of the index on the disks of the search engine.", bytes)
@@ -145,14 +149,14 @@ impl Index {
     }
 }
 
-/// What is measured of a collection at a time.
+/// Value of a metric of a collection.
 type Measure = fn(&CollectionStatus, i64) -> u64;
 
 const COLLECTION_SERIES: [(&str, &str, Measure); 4] = [
     ("crowsnest_cache_records", "Objects cached.", |one, _| one.records),
-    ("crowsnest_cache_complete", "1 once a whole list was taken.", |one, _| one.complete.into()),
+    ("crowsnest_cache_complete", "1 if a complete list was stored.", |one, _| one.complete.into()),
     ("crowsnest_cache_followed", "1 while the member is followed.", |one, _| one.trouble.is_none().into()),
-    ("crowsnest_cache_silent_seconds", "Time since the member was heard of.", |one, now_ms| {
+    ("crowsnest_cache_silent_seconds", "Time since the last contact with the member.", |one, now_ms| {
         (now_ms.saturating_sub(one.heard_at).max(0) / 1000) as u64
     }),
 ];

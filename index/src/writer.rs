@@ -1,11 +1,12 @@
-//! The one task that writes to the store, and then tells the tail.
+//! The task that writes to the store and then publishes the changes to the tail.
 //!
-//! Collectors hand in batches through a bounded queue; whatever waits is taken into one transaction. If a transaction
-//! fails the writer stops and the cache is unready (invariant I6): going on would leave a hole. A replica instead gives up
-//! its claims and what waits; once it claims clusters again, their collectors go on from the stored positions.
+//! Collectors send batches through a bounded queue; all waiting batches are combined into one transaction. If a
+//! transaction fails, the writer stops and the cache becomes unready (invariant I6), because continuing would leave
+//! a gap. A replica instead gives up its claims and the queued batches; after it claims clusters again, their
+//! collectors resume from the stored positions.
 //!
-//! Bookmarks change nothing but a position. Of a fleet at rest they are all there is to do, so their positions are stored together, once
-//! in a while and at the end: a restart may hear again what it has already, and never misses anything.
+//! Bookmarks only change a position. An idle fleet sends nothing else, so their positions are stored together at
+//! intervals and at the end: after a restart, some events may be received again, but none is missed.
 
 use crate::collect::Share;
 use crate::replicas::Claims;
@@ -24,18 +25,17 @@ use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-/// Steps taken into one transaction at most (a single larger batch is still one).
+/// Maximum number of steps per transaction; a single larger batch is not split.
 const TRANSACTION_STEPS: usize = 2000;
-/// Batches that may wait.
+/// Maximum number of queued batches.
 const QUEUE: usize = 64;
-/// From one transaction to the next: what comes meanwhile goes into one. A transaction costs as much as a good many steps, and what
-/// comes after a pause is stored at once.
+/// Minimum interval between transactions. Batches that arrive in between are combined, because a transaction costs
+/// as much as many steps. After an idle period, a batch is stored immediately.
 const GATHER: Duration = Duration::from_millis(5);
 const DROP_CHUNK: usize = 1000;
-/// Between two looks at what is too old, and between two times that the positions of bookmarks are stored. Servers keep what they can
-/// tell again for minutes.
+/// Interval of pruning and of storing the positions of bookmarks. Servers can resend the events of several minutes.
 const TIDY_EVERY: Duration = Duration::from_secs(60);
-/// At the end nobody waits longer for the positions.
+/// Time limit for storing the positions at the end.
 const LAST_POSITIONS: Duration = Duration::from_secs(3);
 
 enum Order {
@@ -43,7 +43,7 @@ enum Order {
     Other(Other),
 }
 
-/// What waits, or comes until then.
+/// The next order that is queued or arrives before a deadline.
 async fn following(queue: &mut mpsc::Receiver<Order>, until: Option<tokio::time::Instant>) -> Option<Order> {
     match (queue.try_recv(), until) {
         (Ok(order), _) => Some(order),
@@ -52,7 +52,7 @@ async fn following(queue: &mut mpsc::Receiver<Order>, until: Option<tokio::time:
     }
 }
 
-/// What is given back, and who is told, once a batch is stored or left out.
+/// The share to release and the caller to notify once a batch is stored or rejected.
 struct Waiting {
     _share: Option<Share>,
     done: Option<oneshot::Sender<()>>,
@@ -63,7 +63,7 @@ enum Other {
     Train(TrainingSet),
 }
 
-/// The queue to the writer. Cheap to clone.
+/// Sender of the writer's queue. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct WriterHandle {
     orders: mpsc::Sender<Order>,
@@ -76,7 +76,7 @@ impl std::fmt::Debug for Order {
 }
 
 impl WriterHandle {
-    /// Queues a batch, waiting while the queue is full.
+    /// Queues a batch; waits while the queue is full.
     pub async fn apply(&self, batch: Batch) -> Result<(), Error> {
         self.queue(batch, Waiting { _share: None, done: None }).await
     }
@@ -90,49 +90,50 @@ impl WriterHandle {
         self.orders.send(Order::Apply(batch, waiting)).await.map_err(|_| Error::Stopped)
     }
 
-    /// Queues a batch and waits until it is stored and told.
+    /// Queues a batch and waits until it is stored and published.
     pub async fn apply_and_wait(&self, batch: Batch) -> Result<(), Error> {
         let (done, wait) = oneshot::channel();
         self.queue(batch, Waiting { _share: None, done: Some(done) }).await?;
         wait.await.map_err(|_| Error::Stopped)
     }
 
-    /// Deletes a whole collection, as changes.
+    /// Deletes a collection with all of its records, as changes.
     pub async fn drop_collection(&self, key: CollectionKey, epoch: Epoch) -> Result<(), Error> {
         let (done, wait) = oneshot::channel();
         self.orders.send(Order::Other(Other::Drop(key, epoch, done))).await.map_err(|_| Error::Stopped)?;
         wait.await.map_err(|_| Error::Stopped)
     }
 
-    /// Orders that wait.
+    /// Number of queued orders.
     pub fn waiting(&self) -> usize {
         self.orders.max_capacity().saturating_sub(self.orders.capacity())
     }
 
-    /// Whether the writer has ended.
+    /// True if the writer has ended.
     pub fn is_stopped(&self) -> bool {
         self.orders.is_closed()
     }
 
-    /// Hands over samples for a dictionary. Dropped when the queue is full: another body will complete another set.
+    /// Sends samples for a dictionary. Dropped if the queue is full; samples are collected again after a restart.
     pub fn train(&self, set: TrainingSet) {
         if self.orders.try_send(Order::Other(Other::Train(set))).is_err() {
-            tracing::debug!("the writer is busy, a dictionary waits for the next start");
+            tracing::debug!("the writer is busy; a dictionary is trained after the next start");
         }
     }
 }
 
-/// Positions that are not stored yet, and when they were told. Each collection is stored up to its own, or further.
+/// Positions that are not stored yet, with the time when they were received. Each collection is stored up to its
+/// position or further.
 type Positions = BTreeMap<CollectionKey, (Epoch, String, i64)>;
 
-/// Orders that are done together.
+/// Orders that are executed together.
 #[derive(Default)]
 struct Taken {
     batches: Vec<Batch>,
     steps: usize,
-    /// Of those that have nothing else to say, and come after all batches of their collection.
+    /// Batches that only contain a position and follow all other batches of their collection.
     positions: Vec<Batch>,
-    /// Each with the claim it was sent under.
+    /// Callers to notify, with the claim of their batch.
     waiting: Vec<(ClusterName, Epoch, Waiting)>,
 }
 
@@ -143,8 +144,8 @@ impl Taken {
         self.batches.push(batch);
     }
 
-    /// Leaves out what was sent under claims that have gone. False: there is none.
-    fn leave_out(&mut self, claims: &Claims) -> bool {
+    /// Drops batches whose claims have been lost. Returns false if there are none.
+    fn drop_fenced(&mut self, claims: &Claims) -> bool {
         let before = self.batches.len();
         self.batches.retain(|batch| claims.holds(&batch.collection.cluster, batch.epoch));
         self.waiting.retain(|(cluster, epoch, _)| claims.holds(cluster, *epoch));
@@ -159,13 +160,13 @@ pub(crate) struct Writer {
     pub claims: Arc<Claims>,
     pub metrics: Arc<Metrics>,
     pub history: History,
-    /// How far the text index has got.
+    /// Seq up to which the text index has processed changes.
     pub seen: Arc<AtomicU64>,
     pub now_ms: fn() -> i64,
 }
 
 impl Writer {
-    /// The queue, and the task's future.
+    /// Creates the queue and the task's future.
     pub fn prepare(self, stop: CancellationToken) -> (WriterHandle, impl Future<Output = Result<(), Error>> + Send) {
         let (orders, queue) = mpsc::channel(QUEUE);
         (WriterHandle { orders }, self.run(queue, stop))
@@ -173,7 +174,7 @@ impl Writer {
 
     async fn run(self, mut queue: mpsc::Receiver<Order>, stop: CancellationToken) -> Result<(), Error> {
         let mut positions = Positions::new();
-        // Here and not as the timer's first tick, which may come after the first orders.
+        // Not left to the timer's first tick, which may come after the first orders.
         self.tidy(&mut positions).await.or_else(|error| self.claims.give_up(error))?;
         let mut tidy = tokio::time::interval_at(tokio::time::Instant::now() + TIDY_EVERY, TIDY_EVERY);
         tidy.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -185,7 +186,8 @@ impl Writer {
                     self.store_last(positions).await;
                     return Ok(());
                 }
-                // Before the queue: where there is always an order, those who are quiet must not fall too far behind.
+                // Checked before the queue, so that a constant flow of orders does not delay the positions of idle
+                // collections.
                 _ = tidy.tick() => {
                     self.tidy(&mut positions).await.or_else(|error| self.claims.give_up(error))?;
                     continue;
@@ -196,7 +198,7 @@ impl Writer {
                 self.store_last(positions).await;
                 return Ok(());
             };
-            let obeyed = self.obey(order, &mut queue, &mut positions, &mut stored_at).await;
+            let obeyed = self.execute(order, &mut queue, &mut positions, &mut stored_at).await;
             obeyed.or_else(|error| self.claims.give_up(error))?;
         }
     }
@@ -204,13 +206,13 @@ impl Writer {
     async fn tidy(&self, positions: &mut Positions) -> Result<(), Error> {
         self.store_positions(std::mem::take(positions)).await?;
         if let Err(error) = self.prune().await {
-            // Nothing is lost by it, nor by trying again: no reason to let go of clusters.
-            tracing::warn!(error = error.chain(), "what is too old is kept for now");
+            // Pruning can be repeated without loss, so the claims are kept.
+            tracing::warn!(error = error.chain(), "cannot prune old versions; retrying later");
         }
         Ok(())
     }
 
-    /// Those of claims that have gone are another's to know.
+    /// Stores the positions whose claims are still held.
     async fn store_positions(&self, positions: Positions) -> Result<(), Error> {
         let held = |(collection, (epoch, version, heard_at)): (CollectionKey, (Epoch, String, i64))| {
             let is_held = self.claims.holds(&collection.cluster, epoch);
@@ -221,22 +223,22 @@ impl Writer {
             return Ok(());
         }
         match self.store.advance(&positions).await {
-            // Some claim has gone just now. Who goes on there, or here, hears a little more again.
+            // A claim was just lost. Its next holder receives some events again.
             Err(Error::Fenced) => Ok(()),
             done => done,
         }
     }
 
-    /// Without them a restart has a little more to hear again.
+    /// Without these positions, some events are received again after a restart.
     async fn store_last(&self, positions: Positions) {
         match tokio::time::timeout(LAST_POSITIONS, self.store_positions(positions)).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::debug!(error = error.chain(), "the last positions are not stored"),
-            Err(_) => tracing::debug!("the last positions are not stored in time"),
+            Ok(Err(error)) => tracing::debug!(error = error.chain(), "cannot store the last positions"),
+            Err(_) => tracing::debug!("storing the last positions timed out"),
         }
     }
 
-    /// Lets go of what is too old or too much.
+    /// Deletes old versions beyond the retention limits.
     async fn prune(&self) -> Result<(), Error> {
         let mut history = self.history;
         if history.max_store_bytes.is_some() {
@@ -245,11 +247,11 @@ impl Writer {
                     let over;
                     (history, over) = history.within(&size);
                     if over > 0 && size.versions == 0 {
-                        tracing::warn!(over, "the store is larger than it may be: allow more, or exclude resources");
+                        tracing::warn!(over, "the store exceeds its size limit; raise the limit or exclude resources");
                     }
                 }
-                // Nothing is lost by waiting for the next time.
-                Err(error) => tracing::warn!(error = error.chain(), "the store's size is unknown"),
+                // The size is checked again at the next interval.
+                Err(error) => tracing::warn!(error = error.chain(), "cannot read the size of the store"),
             }
         }
         let seen = Seq(self.seen.load(Ordering::Relaxed));
@@ -262,8 +264,8 @@ impl Writer {
         }
     }
 
-    /// Does one order, and with a batch those that wait behind it.
-    async fn obey(
+    /// Executes an order together with queued batches.
+    async fn execute(
         &self,
         order: Order,
         queue: &mut mpsc::Receiver<Order>,
@@ -293,7 +295,7 @@ impl Writer {
                     self.note(taken.positions, positions);
                     drop(taken.batches);
                     for done in taken.waiting.into_iter().filter_map(|(_, _, waiting)| waiting.done) {
-                        // Nobody waiting any more is fine.
+                        // The caller may no longer be waiting.
                         let _ = done.send(());
                     }
                 }
@@ -303,20 +305,20 @@ impl Writer {
         Ok(())
     }
 
-    /// Leaves out what was sent under a claim that has gone since; whoever waits for it hears that it came to nothing.
+    /// Rejects a batch whose claim has been lost since; its sender is notified.
     fn admit(&self, batch: Batch, then: Waiting, taken: &mut Taken) {
         if !self.claims.holds(&batch.collection.cluster, batch.epoch) {
             return;
         }
         taken.waiting.push((batch.collection.cluster.clone(), batch.epoch, then));
-        match self.tells_position_only(&batch) {
+        match self.is_position_only(&batch) {
             true => taken.positions.push(batch),
             false => taken.store(batch),
         }
     }
 
-    /// Nothing of it is news but the position, if it has any.
-    fn tells_position_only(&self, batch: &Batch) -> bool {
+    /// True if the batch only contains a position, or nothing.
+    fn is_position_only(&self, batch: &Batch) -> bool {
         let Progress { resource_version, complete, kind, scope } = &batch.progress;
         if !batch.steps.is_empty() || *complete || scope.is_some() {
             return false;
@@ -328,7 +330,7 @@ impl Writer {
         resource_version.is_none() && kind.is_none() || self.states.get(&batch.collection).is_some_and(is_known)
     }
 
-    /// Everything up to these positions is stored.
+    /// Updates the states up to these positions.
     fn note(&self, told: Vec<Batch>, positions: &mut Positions) {
         let now_ms = (self.now_ms)();
         for Batch { collection, epoch, progress, .. } in told {
@@ -339,11 +341,11 @@ impl Writer {
         }
     }
 
-    /// A claim may go while its batch is on the way: the others' are as good as before.
+    /// If a claim is lost during the transaction, the batches of the other claims are applied again.
     async fn apply_held(&self, taken: &mut Taken) -> Result<(), Error> {
         loop {
             match self.apply(&taken.batches).await {
-                Err(Error::Fenced) if taken.leave_out(&self.claims) => {}
+                Err(Error::Fenced) if taken.drop_fenced(&self.claims) => {}
                 done => return done,
             }
         }
@@ -390,8 +392,8 @@ impl Writer {
                     Ok((Some(dictionary), kind)) => {
                         self.store.save_dictionary(&kind, &dictionary, (self.now_ms)()).await?;
                     }
-                    Ok((None, kind)) => tracing::debug!(kind, "objects too different for a dictionary"),
-                    Err(error) => tracing::warn!(%error, "training a dictionary failed"),
+                    Ok((None, kind)) => tracing::debug!(kind, "objects are too different for a dictionary"),
+                    Err(error) => tracing::warn!(%error, "cannot train a dictionary"),
                 }
             }
         }
@@ -427,7 +429,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn positions_of_bookmarks_are_stored_at_the_end_and_never_overtake_what_is_stored() {
+    async fn positions_of_bookmarks_are_stored_at_the_end_and_never_before_their_batches() {
         let directory = tempfile::tempdir().unwrap();
         let options = IndexOptions::new(directory.path());
         let codec = Arc::new(Codec::default());
@@ -451,11 +453,11 @@ mod tests {
         for version in ["6", "7"] {
             handle.apply_and_wait(batch(Vec::new(), Some(version), false)).await.unwrap();
         }
-        // Whoever goes on in this process goes on from there.
+        // Collectors of this process resume from there.
         let state = states.get(&pods()).unwrap();
         assert_eq!((state.resource_version.as_str(), state.heard_at), ("7", NOW));
         assert_eq!((stored(&store).await.as_str(), metrics.transactions.get()), ("5", transactions));
-        // What is stored by now says where it is itself.
+        // A stored batch contains its own position.
         let pod = json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"namespace": "x", "name": "a", "uid": "u",
             "resourceVersion": "8"}});
         let object = draft(&pod);

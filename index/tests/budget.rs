@@ -1,4 +1,4 @@
-//! Memory between the wire and the store is bounded (invariant I5), however slow the store is.
+//! Bytes of objects between the network and the store are limited (invariant I5), however slow the store is.
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
@@ -28,7 +28,7 @@ fn large(nth: usize) -> Value {
 
 async fn member(cluster: &str, script: Script) -> Liar {
     let mut objects: Vec<Value> = (0..60).map(large).collect();
-    // Larger than all that may be in flight.
+    // Larger than the limit.
     objects[30]["data"]["text"] = "y".repeat(600 << 10).into();
     Liar::start(cluster, Truth { version: 10, objects }, script).await
 }
@@ -37,7 +37,7 @@ const PAGES: Script = |ask: &Ask| ask.initial.then(|| Reply::Json(400, status(40
 const STREAM: Script = |_| None;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_blocked_store_holds_members_back() {
+async fn a_blocked_store_limits_the_bytes_in_flight() {
     let control_plane = control_plane().await;
     let fleet = Fleet::start(control_plane.server.admin(), FleetOptions::on_loopback()).await.unwrap();
     let directory = tempfile::tempdir().unwrap();

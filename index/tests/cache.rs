@@ -1,4 +1,4 @@
-//! The cache against real API servers: a control plane and two members, in this process.
+//! The cache with real API servers in this process: a control plane and two members.
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
@@ -35,7 +35,7 @@ struct World {
     directory: tempfile::TempDir,
 }
 
-/// Waits for a change the caller is looking for.
+/// Waits for a matching change.
 async fn until(follower: &mut Follower, what: &str, mut found: impl FnMut(&Change) -> bool) {
     within(what, async {
         loop {
@@ -117,7 +117,7 @@ impl World {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_members_hold_is_listed_watched_and_found() {
+async fn objects_of_members_are_listed_watched_and_found() {
     let world = World::new().await;
     let index = &world.index;
     let query = ListQuery::new(name("member1"), config_maps()).in_namespace("shop");
@@ -131,7 +131,7 @@ async fn what_members_hold_is_listed_watched_and_found() {
     let selector = crowsnest_apimachinery::selector::Selector::parse("app in (app-3,app-4)").unwrap();
     assert_eq!(world.list(query.with_labels(selector)).await, ["app-3", "app-4"]);
 
-    // A change is told within moments, and then found.
+    // A change is published immediately and searchable shortly after.
     let mut follower = index.follow(index.seq());
     world.members[1].create(config_map("ops", "late-config", "brand-new text")).await;
     let mut seq = Seq(0);
@@ -149,10 +149,10 @@ async fn what_members_hold_is_listed_watched_and_found() {
     assert_eq!(nginx.facets.iter().find(|facet| facet.field == "cluster").unwrap().values.len(), 2);
     assert!(nginx.skipped.is_empty(), "{:?}", nginx.skipped);
     assert_eq!(ask(index, "late-confgi", UserInfo::system()).await.summary.unwrap().did_you_mean, ["late-config"]);
-    // The control plane is one more place.
+    // The control plane is collected like a member.
     assert!(!ask(index, "kind:cluster cluster:@control-plane name:member1", UserInfo::system()).await.hits.is_empty());
 
-    // Deletions, too.
+    // Deletions are published as well.
     let gone = config_map("ops", "late-config", "");
     api(&world.members[1].server.admin(), &gone).delete("late-config", &DeleteParams::default()).await.unwrap();
     until(&mut follower, "the deletion", |change| {
@@ -167,7 +167,7 @@ async fn what_members_hold_is_listed_watched_and_found() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn callers_see_what_each_member_lets_them() {
+async fn callers_see_the_objects_that_each_member_allows() {
     let world = World::new().await;
     let mut follower = world.index.follow(world.index.seq());
     let (role, binding) = (
@@ -206,7 +206,7 @@ async fn callers_see_what_each_member_lets_them() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_broken_member_harms_only_itself_and_a_restart_resumes() {
+async fn a_broken_member_affects_only_itself_and_a_restart_resumes() {
     let mut world = World::new().await;
     let before = world.list(ListQuery::new(name("member2"), config_maps())).await;
     let broken = world.members.remove(1);
@@ -216,14 +216,14 @@ async fn a_broken_member_harms_only_itself_and_a_restart_resumes() {
     within("the trouble", version.wait_for(|_| world.index.state(&cut_off).is_some_and(|state| !state.is_fresh())))
         .await
         .unwrap();
-    assert_eq!(world.list(ListQuery::new(name("member2"), config_maps())).await, before, "its records stay");
+    assert_eq!(world.list(ListQuery::new(name("member2"), config_maps())).await, before, "its records are kept");
     let answer = ask(&world.index, "kind:configmap runbook", UserInfo::system()).await;
     assert_eq!(names(&answer).len(), 2);
     assert_eq!(answer.skipped.iter().map(|skipped| skipped.cluster.as_str()).collect::<Vec<_>>(), ["member2"]);
     assert!(!answer.skipped[0].missing && answer.skipped[0].age_seconds.is_some(), "{:?}", answer.skipped);
-    assert_eq!(world.index.ready(), Ok(()), "a member's trouble is not ours");
+    assert_eq!(world.index.ready(), Ok(()), "a failing member does not make the cache unready");
 
-    // What happens while nobody watches is caught up from the stored position, without another list.
+    // Changes while the cache is stopped are received from the stored position, without another list.
     world.index.stop().await;
     world.members[0].create(config_map("ops", "meanwhile", "missed")).await;
     let mut options = IndexOptions::new(world.directory.path());
@@ -237,13 +237,13 @@ async fn a_broken_member_harms_only_itself_and_a_restart_resumes() {
     assert_eq!(world.list(ListQuery::new(name("member2"), config_maps())).await, before);
     assert_eq!(world.index.metrics().lists.get(), 0, "everything resumed");
 
-    // A cluster that leaves takes its records along.
+    // The records of a cluster that leaves are deleted.
     let mut follower = world.index.follow(world.index.seq());
     let cluster =
         json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster", "metadata": {"name": "member2"}});
     let clusters = api(&world.control_plane.server.admin(), &cluster);
     clusters.delete("member2", &DeleteParams::default()).await.unwrap();
-    until(&mut follower, "member2's records leaving", |change| {
+    until(&mut follower, "the deletion of member2's records", |change| {
         change.happened == Happened::Deleted && change.object.record.key.cluster().as_str() == "member2"
     })
     .await;
@@ -251,7 +251,7 @@ async fn a_broken_member_harms_only_itself_and_a_restart_resumes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn kinds_come_and_go_with_their_definitions() {
+async fn kinds_are_collected_while_their_definitions_exist() {
     let world = World::new().await;
     let (member, index) = (&world.members[0], &world.index);
     let definition = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
@@ -275,11 +275,11 @@ async fn kinds_come_and_go_with_their_definitions() {
 
     let definitions = api(&member.server.admin(), &definition);
     definitions.delete("widgets.example.com", &DeleteParams::default()).await.unwrap();
-    until(&mut follower, "its records leaving", |change| {
+    until(&mut follower, "the deletion of its records", |change| {
         change.object.record.key.collection == key && change.happened == Happened::Deleted
     })
     .await;
-    within("its collection ending", version.wait_for(|_| index.state(&key).is_none())).await.unwrap();
+    within("the end of its collection", version.wait_for(|_| index.state(&key).is_none())).await.unwrap();
     assert_eq!(index.metrics().collectors.get(), collectors - 1);
     assert!(index.served(&name("member1")).unwrap().get(&key.resource).is_none());
     world.stop().await;
@@ -290,7 +290,7 @@ async fn joining_registers_a_member_that_then_works() {
     let control_plane = start("control-plane").await;
     control_plane.create(cluster_definition()).await;
     let member = start("member1").await;
-    // What the token controller of a real cluster does.
+    // Simulates the token controller.
     let secrets: Api<k8s_openapi::api::core::v1::Secret> = Api::namespaced(member.server.admin(), "karmada-cluster");
     let tokens = tokio::spawn(async move {
         for name in ["karmada-member1", "karmada-impersonator"] {
@@ -304,7 +304,7 @@ async fn joining_registers_a_member_that_then_works() {
     let options = JoinOptions::new(name("member1"));
     let joined = within("joining", async {
         loop {
-            // The definition of Cluster may not be served yet.
+            // The CRD of Cluster may not be served yet.
             match join(&client, &member.config, &options).await {
                 Err(error) if error.is_not_found() => tokio::task::yield_now().await,
                 other => return other.unwrap(),
@@ -338,9 +338,9 @@ async fn joining_registers_a_member_that_then_works() {
     control_plane.shut_down().await;
 }
 
-/// However long it takes to tell everything, it is what there was when it was asked for.
+/// An export shows the snapshot at its start, however long it takes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_export_is_of_one_moment() {
+async fn an_export_shows_one_snapshot() {
     const ROWS: usize = 700;
     let world = World::new().await;
     let member = &world.members[0];
@@ -366,7 +366,7 @@ async fn an_export_is_of_one_moment() {
     let mut export = Box::pin(world.index.searcher().export(request.clone()).await.unwrap());
     let mut all = told(within("the first rows", export.try_next()).await.unwrap().unwrap());
     assert!(all.len() < ROWS, "not everything at once");
-    // Of what is told later some goes, some changes, and something comes.
+    // Delete, change and add objects that are exported later.
     for nth in (ROWS - 60)..ROWS {
         match nth % 2 {
             0 => drop(rows.delete(&format!("row-{nth:03}"), &DeleteParams::default()).await.unwrap()),
@@ -377,7 +377,7 @@ async fn an_export_is_of_one_moment() {
         }
     }
     member.create(row(ROWS, "after")).await;
-    until(&mut follower, "what came last", |change| is(change, ROWS)).await;
+    until(&mut follower, "the added row", |change| is(change, ROWS)).await;
     searchable(&world.index, world.index.seq()).await;
     while let Some(hits) = within("more rows", export.try_next()).await.unwrap() {
         all.extend(told(hits));
@@ -385,7 +385,7 @@ async fn an_export_is_of_one_moment() {
     let expected: Vec<_> = (0..ROWS).map(|nth| (format!("row-{nth:03}"), "before".to_owned())).collect();
     assert_eq!(all, expected);
 
-    // Another one is of another moment, and ends where it is told to.
+    // Another export shows another snapshot and respects the limit.
     request.query.push_str(" limit:3 name:row-69*");
     let hits: Vec<Vec<Hit>> = world.index.searcher().export(request).await.unwrap().try_collect().await.unwrap();
     let told: Vec<_> = hits.into_iter().flat_map(told).collect();

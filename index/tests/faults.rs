@@ -1,10 +1,10 @@
-//! The cache under fault: whatever dies, breaks or forgets, in the end it holds what the members hold, byte for byte, and
-//! text search finds exactly that.
+//! Fault test of the cache: after any process, network or data fault, the cache finally equals the members' objects
+//! byte for byte, and text search finds exactly these.
 //!
-//! Members are real API servers in this process, each behind a network that fails; the cache runs in a process of its own
-//! that is killed, stopped, frozen and crippled. A round is a random series of writes with one to three faults between
-//! them, and then the comparison. `CROWSNEST_FAULT_ROUNDS` says how many rounds for each store, `CROWSNEST_FAULT_SEED`
-//! repeats a series (times differ, choices do not); the seed is printed.
+//! Members are real API servers in this process, each behind a network that can fail; the cache runs in a separate
+//! process that is killed, stopped, suspended and crippled. A round is a random series of writes with one to three
+//! faults between them, followed by the comparison. `CROWSNEST_FAULT_ROUNDS` sets the number of rounds for each
+//! store, `CROWSNEST_FAULT_SEED` repeats a series (timing differs, choices do not); the seed is printed.
 
 #![expect(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr, reason = "in a test a panic is the report")]
 
@@ -40,7 +40,7 @@ use tokio::sync::watch;
 const MEMBERS: usize = 3;
 /// Writes to one member before, during and after each fault.
 const WRITES: std::ops::Range<usize> = 1..9;
-/// Between two looks at another process's state: looking without a pause would starve it.
+/// Polling interval; polling without a delay would starve the other process.
 const LOOK_EVERY: Duration = Duration::from_millis(30);
 const USUAL_ROUNDS: [usize; 2] = [8, 3];
 
@@ -49,7 +49,7 @@ fn main() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["host", start] => runtime.block_on(host::run(serde_json::from_str(start).unwrap())),
-        // As the usual harness answers.
+        // As the default test harness responds.
         arguments if arguments.contains(&"--list") => {
             println!("sqlite_survives_faults: test\npostgres_survives_faults: test");
         }
@@ -58,7 +58,7 @@ fn main() {
                 let mut filters = arguments.iter().filter(|argument| !argument.starts_with('-')).peekable();
                 filters.peek().is_none() || filters.any(|filter| test.contains(*filter))
             };
-            // A change is judged by what it changed: the same faults each time, unless somebody looks for new ones.
+            // On CI, the seed is fixed, so that a change is tested with the same faults each time.
             let usual = || if std::env::var("CI").as_deref() == Ok("true") { 1 } else { rand::random() };
             let seed = number("CROWSNEST_FAULT_SEED").unwrap_or_else(usual);
             let rounds =
@@ -79,10 +79,10 @@ fn main() {
 
 fn number(variable: &str) -> Option<u64> {
     let text = std::env::var(variable).ok()?;
-    Some(text.parse().unwrap_or_else(|_| panic!("{variable} is no number: {text}")))
+    Some(text.parse().unwrap_or_else(|_| panic!("{variable} is not a number: {text}")))
 }
 
-/// Where the cache keeps its records.
+/// Storage backend of the cache.
 enum Storage {
     Sqlite,
     Postgres(Database),
@@ -96,7 +96,7 @@ impl Storage {
         }
     }
 
-    /// Ends all connections to the database.
+    /// Terminates all connections to the database.
     async fn terminate(&self) {
         self.tell(
             "SELECT count(pg_terminate_backend(pid)) > -1 FROM pg_stat_activity WHERE pid <> pg_backend_pid() \
@@ -105,7 +105,7 @@ impl Storage {
         .await;
     }
 
-    /// Whether no replica was heard of for as long as a lease lasts.
+    /// True if no replica has renewed its lease for the duration of a lease.
     async fn lease_has_run_out(&self) -> bool {
         self.tell(
             "SELECT coalesce(max(heartbeat) < clock_timestamp() - interval '5.5 s', true) \
@@ -123,7 +123,7 @@ impl Storage {
     }
 }
 
-/// Says what was being done when something panics.
+/// Prints the current round and faults on a panic.
 struct Story {
     seed: u64,
     storage: &'static str,
@@ -178,7 +178,7 @@ impl World {
         Self { control_plane, sites, models, words: Words::default(), storage, host, rng, homes }
     }
 
-    /// Writes to every member, with something beside them that begins at any of the writes.
+    /// Writes to every member, and runs `beside` starting at a random write.
     async fn write_beside<T>(&mut self, beside: impl AsyncFnOnce(&mut Host, &[Site], &Storage) -> T) -> T {
         let Self { sites, models, words, storage, host, rng, .. } = self;
         let mut writes = Vec::new();
@@ -196,7 +196,7 @@ impl World {
         done
     }
 
-    /// Tells what it cost.
+    /// Returns the duration of its parts.
     async fn round(&mut self, story: &mut Story) -> String {
         let began = Instant::now();
         self.words.turn();
@@ -217,7 +217,7 @@ impl World {
         let status = check::settled(&mut self.host, &marks).await;
         let settled = began.elapsed() - broken;
         let differences = check::differences(&mut self.host, &self.sites, &self.words).await;
-        assert!(differences.is_empty(), "the cache is not what the members hold:\n{differences}");
+        assert!(differences.is_empty(), "the cache differs from the members:\n{differences}");
         let compared = began.elapsed() - broken - settled;
         format!("{broken:.1?} + {settled:.1?} + {compared:.1?}, {} lists", status.lists)
     }

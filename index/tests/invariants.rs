@@ -1,5 +1,5 @@
-//! The cache's invariants (docs/ARCHITECTURE.md), each broken by one of these tests if it no longer holds. I5 (memory) and
-//! I7 (members that lie) have more in `lying.rs`, I3 and I6 in `faults.rs`, I9 in `rights.rs`.
+//! Tests of the cache's invariants (docs/ARCHITECTURE.md). More tests: I5 (memory) and I7 (misbehaving members) in
+//! `lying.rs`, I3 and I6 in `faults.rs`, I9 in `rights.rs`.
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
@@ -21,7 +21,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// One member whose ConfigMaps and Secrets are wanted.
+/// One member whose ConfigMaps and Secrets are collected.
 struct World {
     member: Option<Member>,
     fleet: Fleet,
@@ -107,26 +107,26 @@ async fn searchable(index: &Index) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn i1_one_collector_follows_a_resource_whoever_asks() {
+async fn i1_one_collector_follows_a_resource_for_all_interests() {
     let mut world = World::new().await;
     let index = world.opened(world.options()).await;
     let collectors = index.metrics().collectors.get();
     let more = ["registry", "controller", "page"];
     world.interests.extend(more.map(|why| world.declared.declare(interest(config_maps(), why))));
-    // Something that comes later is collected: those before it were looked at.
+    // When a later interest is collected, the earlier ones have been processed.
     let roles = Gvr::new("", "v1", "endpoints");
     let late = world.declared.declare(interest(roles.clone(), "late"));
     within("the late one", index.complete(&CollectionKey::new(name("member1"), roles.clone()))).await;
     assert_eq!(index.metrics().collectors.get(), collectors + 1);
 
-    // The last one out stops it, and its records go.
+    // When the last interest ends, the collector stops and the records are deleted.
     let key = CollectionKey::new(name("member1"), config_maps());
     drop(late);
     world.interests.drain(..1).for_each(drop);
     let mut version = index.states_version();
     let gone = CollectionKey::new(name("member1"), roles);
     within("the late one's end", version.wait_for(|_| index.state(&gone).is_none())).await.unwrap();
-    assert!(index.state(&key).is_some_and(|state| state.is_fresh()), "three others still ask");
+    assert!(index.state(&key).is_some_and(|state| state.is_fresh()), "three other interests remain");
     world.interests.clear();
     within("the end", version.wait_for(|_| index.state(&key).is_none())).await.unwrap();
     assert!(bodies(&index).await.is_empty());
@@ -151,7 +151,7 @@ async fn i2_a_deleted_data_directory_loses_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn i3_the_text_index_comes_back_from_the_store_alone() {
+async fn i3_the_text_index_is_rebuilt_from_the_store() {
     let mut world = World::new().await;
     let index = world.opened(world.options()).await;
     index.stop().await;
@@ -159,7 +159,7 @@ async fn i3_the_text_index_comes_back_from_the_store_alone() {
     std::fs::remove_dir_all(world.directory.path().join("text")).unwrap();
     let index = world.opened(world.options()).await;
     searchable(&index).await;
-    // What was stored before is resumed where somebody answers.
+    // Stored collections are resumed if their cluster responds.
     let mut version = index.states_version();
     let is_resumed = || {
         let states = index.states();
@@ -168,7 +168,7 @@ async fn i3_the_text_index_comes_back_from_the_store_alone() {
     };
     within("the control plane", version.wait_for(|_| is_resumed())).await.unwrap();
     let answer = found(&index, "kind:configmap hello").await;
-    assert_eq!((answer.hits.len(), answer.skipped.len()), (OBJECTS, 1), "the member is gone, which is said");
+    assert_eq!((answer.hits.len(), answer.skipped.len()), (OBJECTS, 1), "the unreachable member is reported");
     index.stop().await;
 }
 
@@ -184,7 +184,7 @@ async fn i4_reads_never_wait_for_the_text_index() {
     let key = RecordKey::new(name("member1"), config_maps(), "shop", "new");
     assert_eq!(index.get(&key).await.unwrap().unwrap().body, change.object.body);
     assert!(bodies(&index).await.contains(&change.object.text().to_owned()));
-    // Search does not know it yet, and says how far it is.
+    // Search does not include the change yet and reports its lag.
     let Summary { total, seq, behind, .. } = found(&index, "fresh").await.summary.unwrap();
     assert_eq!((total, seq.0 + behind), (0, index.seq().0));
     assert!(behind > 0);
@@ -192,7 +192,7 @@ async fn i4_reads_never_wait_for_the_text_index() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn i4_what_is_gone_is_found_as_it_was_before_the_text_index_has_heard_of_it() {
+async fn i4_deleted_objects_are_found_before_the_text_index_has_processed_them() {
     let world = World::new().await;
     let index = world.opened(world.options()).await;
     searchable(&index).await;
@@ -215,12 +215,12 @@ async fn i4_what_is_gone_is_found_as_it_was_before_the_text_index_has_heard_of_i
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn i6_a_dead_worker_makes_the_cache_unready() {
+async fn i6_an_ended_worker_makes_the_cache_unready() {
     for worker in ["store writer", "text index", "rights", "collectors"] {
         let world = World::new().await;
         let index = world.opened(world.options()).await;
         assert_eq!((index.ready(), index.dead()), (Ok(()), Vec::new()));
-        assert!(index.abort(worker), "there is no {worker}");
+        assert!(index.abort(worker), "there is no worker {worker}");
         let unready = within(worker, async {
             loop {
                 match index.ready() {
@@ -236,7 +236,7 @@ async fn i6_a_dead_worker_makes_the_cache_unready() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn i8_secret_values_are_nowhere() {
+async fn i8_secret_values_are_not_stored() {
     const VALUE: &str = "correct-horse-battery";
     let world = World::new().await;
     let index = world.opened(world.options()).await;

@@ -1,5 +1,5 @@
-//! Members that are slow, broken or lying harm only their own records (invariant I7): those stay and say what is the
-//! matter, and everybody else's are complete and fresh, although lists are made one at a time here.
+//! Members that are slow, broken or inconsistent affect only their own records (invariant I7): these are kept with
+//! the reason, while those of other members stay complete and current, although only one list runs at a time here.
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
@@ -36,13 +36,13 @@ const PATIENCE: Patience = Patience {
     retry_after: Duration::from_millis(500),
 };
 const MAX_OBJECT: usize = 32 << 10;
-/// What a member has that lies later.
+/// Objects of a member before it misbehaves.
 const BEFORE: [(&str, u64); 3] = [("a", 3), ("b", 4), ("c", 5)];
 
-/// What the cache says of a member while it lies.
+/// State of a collection while its member misbehaves.
 enum Says {
     Trouble(&'static str),
-    /// It has reached this version, and nothing is wrong.
+    /// The collection is current at this version.
     Fresh(&'static str),
 }
 
@@ -52,7 +52,7 @@ struct Case {
     name: &'static str,
     script: Script,
     says: Says,
-    /// What is cached of it meanwhile.
+    /// Cached objects of the member meanwhile.
     keeps: &'static [(&'static str, u64)],
 }
 
@@ -60,7 +60,7 @@ const fn case(name: &'static str, says: Says, script: Script) -> Case {
     Case { name, script, says, keeps: &BEFORE }
 }
 
-/// Makes it list again.
+/// Ends the watch, so that the member is listed again.
 fn relisted(ask: &Ask, script: fn(&Ask) -> Reply) -> Option<Reply> {
     Some(if ask.watch { gone() } else { script(ask) })
 }
@@ -69,7 +69,7 @@ fn watched(ask: &Ask, script: fn(&Ask) -> Reply) -> Option<Reply> {
     ask.watch.then(|| script(ask))
 }
 
-fn after_honesty() -> Vec<Case> {
+fn cases_after_a_complete_list() -> Vec<Case> {
     vec![
         case("same-token", Trouble("does not end"), |ask| {
             relisted(ask, |_| list("ConfigMapList", 11, "again", &[object("a", 3)]))
@@ -80,7 +80,7 @@ fn after_honesty() -> Vec<Case> {
         case("empty-pages", Trouble("does not end"), |ask| {
             relisted(ask, |ask| list("ConfigMapList", 11, &ask.nth.to_string(), &[]))
         }),
-        case("half-a-page", Trouble("for a page of"), |ask| {
+        case("half-a-page", Trouble("did not send a page of"), |ask| {
             relisted(ask, |_| Reply::Lines(vec!["{\"kind\":\"ConfigMapList\",".to_owned()], Then::Hold))
         }),
         case("no-answer", Trouble("no answer within"), |ask| relisted(ask, |_| Reply::Never)),
@@ -92,7 +92,7 @@ fn after_honesty() -> Vec<Case> {
             })
         }),
         case("web-page", Trouble("text/html"), |_| Some(Reply::Text("text/html", "<h1>Sign in</h1>".to_owned()))),
-        case("no-list", Trouble("something that is not"), |ask| relisted(ask, |_| Reply::Json(200, json!({})))),
+        case("no-list", Trouble("an invalid response"), |ask| relisted(ask, |_| Reply::Json(200, json!({})))),
         case("other-list", Trouble("none of the 2 objects"), |ask| {
             relisted(ask, |_| {
                 let item = |name: &str| json!({"metadata": {"namespace": "shop", "name": name}});
@@ -102,21 +102,21 @@ fn after_honesty() -> Vec<Case> {
         case("busy", Trouble("429: too busy"), |_| Some(Reply::Later(429))),
         case("failing", Trouble("500: no"), |_| Some(Reply::Json(500, status(500, "no")))),
         case("huge-line", Trouble("larger than"), |ask| watched(ask, |_| Reply::Endless("x".repeat(8 << 10)))),
-        case("garbage", Trouble("something that is not"), |ask| {
+        case("garbage", Trouble("an invalid response"), |ask| {
             watched(ask, |_| Reply::Lines(vec!["{\"type\":\n".to_owned()], Then::Hold))
         }),
-        case("expired", Trouble("no longer tells"), |ask| {
+        case("expired", Trouble("no longer available"), |ask| {
             watched(ask, |_| Reply::Lines(vec![event("ERROR", &status(410, "too old"))], Then::Hold))
         }),
-        case("cut-line", Trouble("broke off"), |ask| {
+        case("cut-line", Trouble("was interrupted"), |ask| {
             watched(ask, |_| Reply::Lines(vec!["{\"type\":\"DELE".to_owned()], Then::Cut))
         }),
-        case("silent", Trouble("went silent"), |ask| watched(ask, |_| Reply::Lines(Vec::new(), Then::Hold))),
-        case("brief", Trouble("ended at once"), |ask| watched(ask, |_| Reply::Lines(Vec::new(), Then::Close))),
-        case("brief-bookmark", Trouble("ended at once"), |ask| {
+        case("silent", Trouble("did not end in time"), |ask| watched(ask, |_| Reply::Lines(Vec::new(), Then::Hold))),
+        case("brief", Trouble("ended immediately"), |ask| watched(ask, |_| Reply::Lines(Vec::new(), Then::Close))),
+        case("brief-bookmark", Trouble("ended immediately"), |ask| {
             watched(ask, |_| Reply::Lines(vec![bookmark(10, false)], Then::Close))
         }),
-        case("older-events", Trouble("after 10: an outdated"), |ask| {
+        case("older-events", Trouble("after 10; it is an outdated"), |ask| {
             watched(ask, |_| {
                 let lines = [("ADDED", object("z", 2)), ("MODIFIED", object("a", 2)), ("DELETED", object("b", 1))];
                 Reply::Lines(lines.iter().map(|(what, object)| event(what, object)).collect(), Then::Hold)
@@ -231,11 +231,11 @@ impl World {
         world
     }
 
-    /// The cache dies now, and begins again with what is on its disk.
+    /// Simulates a crash: restarts the cache with a copy of its files.
     async fn crash(&mut self, meanwhile: impl FnOnce()) {
         let left = tempfile::tempdir().unwrap();
         for entry in fs::read_dir(self.directory.path()).unwrap().map(Result::unwrap) {
-            // The database alone: everything else is made from it, and may be half written.
+            // Only the database: everything else is derived from it and may be incomplete.
             if entry.file_type().unwrap().is_file() {
                 fs::copy(entry.path(), left.path().join(entry.file_name())).unwrap();
             }
@@ -259,7 +259,7 @@ impl World {
         liar
     }
 
-    /// Waits until the cache says so of a cluster's ConfigMaps.
+    /// Waits until the state of a cluster's ConfigMaps matches.
     async fn until(&self, cluster: &str, what: &str, found: impl Fn(&CollectionState) -> bool) {
         let mut version = self.index.states_version();
         let mut last = None;
@@ -270,7 +270,7 @@ impl World {
                 if last.as_ref().is_some_and(&found) {
                     return;
                 }
-                // Positions alone are not told.
+                // Changes of positions alone do not wake the receiver.
                 drop(tokio::time::timeout(Duration::from_millis(100), version.changed()).await);
             }
         };
@@ -294,7 +294,7 @@ impl World {
         }
     }
 
-    /// (name, version) of all that is cached.
+    /// Names and versions of all cached objects.
     async fn cached(&self, cluster: &str) -> Vec<(String, u64)> {
         let objects: Vec<_> =
             self.index.list(ListQuery::new(name(cluster), config_maps())).try_collect().await.unwrap();
@@ -309,17 +309,17 @@ impl World {
         assert_eq!(self.cached(cluster).await, expected, "{cluster}");
     }
 
-    /// Its changes come in, and so do lists nobody wanted before.
-    async fn honest_is_served(&mut self) {
+    /// Checks that the well-behaved member is followed, and that new resources of it are listed.
+    async fn other_members_are_followed(&mut self) {
         for (resource, group) in [("secrets", ""), ("services", ""), ("deployments", "apps")] {
             let resource = Gvr::new(group, "v1", resource);
             self.want(Clusters::one(name("honest")), resource.clone());
             let key = CollectionKey::new(name("honest"), resource);
-            within("a list of the honest member", self.index.complete(&key)).await;
+            within("a list of the well-behaved member", self.index.complete(&key)).await;
         }
         let mut follower = self.index.follow(self.index.seq());
         self.honest.create(config_map("shop", "news", "hello")).await;
-        within("news of the honest member", async {
+        within("a change of the well-behaved member", async {
             while !follower.next().await.unwrap().unwrap().iter().any(|change| {
                 let key = &change.object.record.key;
                 key.cluster().as_str() == "honest" && &*key.name == "news"
@@ -342,9 +342,9 @@ impl World {
 const HONEST: Script = |_| None;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lying_member_harms_only_its_own_records() {
+async fn a_misbehaving_member_affects_only_its_own_records() {
     let mut world = World::new().await;
-    let (later, start) = (after_honesty(), from_the_start());
+    let (later, start) = (cases_after_a_complete_list(), from_the_start());
     let mut liars = Vec::new();
     for case in &later {
         liars.push(world.liar(case.name, HONEST).await);
@@ -358,8 +358,8 @@ async fn a_lying_member_harms_only_its_own_records() {
     }
     let cases: Vec<&Case> = later.iter().chain(&start).collect();
     join_all(cases.iter().map(|case| world.says(case))).await;
-    world.honest_is_served().await;
-    // And still.
+    world.other_members_are_followed().await;
+    // The states are stable.
     join_all(cases.iter().map(|case| world.says(case))).await;
     for case in &cases {
         world.holds(case.name, case.keeps).await;
@@ -367,7 +367,7 @@ async fn a_lying_member_harms_only_its_own_records() {
     let metrics = world.index.metrics();
     assert!(metrics.objects_refused.get() > 0 && metrics.objects_outdated.get() > 0);
 
-    // Who tells the truth again is believed again.
+    // A member that behaves again is followed again.
     let now = [("a", 3), ("b", 20), ("e", 25)];
     for liar in &liars {
         let objects = now.map(|(name, version)| object(name, version)).to_vec();
@@ -381,17 +381,17 @@ async fn a_lying_member_harms_only_its_own_records() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_member_restored_from_a_backup_is_believed_once_it_insists() {
+async fn a_member_restored_from_a_backup_is_accepted_after_a_second_list() {
     let world = World::new().await;
     let liar = world.liar("restored", HONEST).await;
     world.is_fresh_at("restored", "10").await;
-    // It tells nothing of having gone back: only a look shows it.
+    // The rollback is not reported; it is detected by checking the version.
     liar.change(Some(Truth { version: 8, objects: vec![object("a", 2), object("b", 4)] }), HONEST);
     world.is_fresh_at("restored", "8").await;
     world.holds("restored", &[("a", 2), ("b", 4)]).await;
-    assert!(world.index.metrics().watch_failures.get() >= 2, "it was doubted first");
+    assert!(world.index.metrics().watch_failures.get() >= 2, "its first list was rejected");
 
-    // Once is not enough: an older replica may have answered. Its list is not taken.
+    // One older list may come from an outdated replica and is rejected.
     liar.change(Some(Truth { version: 12, objects: vec![object("a", 12), object("b", 4)] }), |ask| match ask {
         Ask { watch: true, from, .. } if from == "8" => None,
         Ask { watch: false, nth: 1, .. } => Some(list("ConfigMapList", 5, "", &[object("a", 2)])),
@@ -404,9 +404,9 @@ async fn a_member_restored_from_a_backup_is_believed_once_it_insists() {
     world.stop().await;
 }
 
-/// A watch opens before the member tells what was missed, or that it cannot tell it.
+/// A watch opens before the member sends missed events or 410 Gone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_collection_is_followed_again_once_what_was_missed_is_here() {
+async fn a_collection_is_followed_again_after_missed_events_arrived() {
     let world = World::new().await;
     let told: Script = |ask| watched(ask, |_| Reply::Lines(vec![event("MODIFIED", &object("a", 20))], Then::Hold));
     let forgotten: Script = |ask| {
@@ -427,10 +427,10 @@ async fn a_collection_is_followed_again_once_what_was_missed_is_here() {
     world.stop().await;
 }
 
-/// Positions that bookmarks tell are stored now and then, and a crash loses the last: then the member is asked for what came since
-/// an older one, and tells it or does not know it any more.
+/// Positions of bookmarks are stored at intervals, and a crash loses the last ones: the member is then watched from
+/// an older position and sends the events since, or 410 Gone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_crash_goes_on_from_an_older_position() {
+async fn a_restart_after_a_crash_resumes_from_an_older_position() {
     const CLUSTERS: [&str; 2] = ["remembers", "forgets"];
     let mut world = World::new().await;
     let mut liars = Vec::new();
@@ -451,7 +451,7 @@ async fn a_crash_goes_on_from_an_older_position() {
     }
     let seq = world.index.seq();
     let meanwhile = || {
-        // It tells a list of nothing.
+        // The member's list is empty, so a list would delete everything.
         liars[0].change(Some(Truth { version: 99, objects: Vec::new() }), |ask| {
             let lines = match ask.from.as_str() {
                 "16" | "20" => vec![event("MODIFIED", &object("c", 25)), bookmark(30, false)],
@@ -468,7 +468,7 @@ async fn a_crash_goes_on_from_an_older_position() {
         world.is_fresh_at(cluster, "30").await;
         world.holds(cluster, &[("a", 15), ("c", 25)]).await;
     }
-    // Nobody is told again what was told before; the control plane may still be making its own roles.
+    // No change is published twice; the control plane may still be creating its own roles.
     let told = world.index.follow(seq).ready_now().unwrap();
     let named = |change: &Arc<Change>| {
         let key = &change.object.record.key;

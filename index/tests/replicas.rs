@@ -1,8 +1,8 @@
-//! Replicas under fault: three real processes on one Postgres, against real API servers in this one.
+//! Fault test of replicas: three processes with one Postgres database, and API servers in this process.
 //!
-//! One is killed, one is stopped past its lease, one is cut off from the database without a word. Each time its clusters
-//! move within ten seconds; and in the end every replica has told the same changes, in order, each once, and holds what
-//! the members hold.
+//! One replica is killed, one is suspended past its lease, one is disconnected from the database. Each time, its
+//! clusters move to others within ten seconds. In the end, every replica has published the same changes in the same
+//! order without duplicates, and its cache equals the members' objects.
 
 #![expect(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr, reason = "in a test a panic is the report")]
 
@@ -35,9 +35,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::process::{Child, Command};
 use tokio_util::sync::CancellationToken;
 
-/// Spread over three replicas so that each has some.
+/// Distributed over three replicas, so that each has some.
 const MEMBERS: usize = 6;
-/// What a fault may cost.
+/// Time limit for moving clusters after a fault.
 const MOVED_WITHIN: Duration = Duration::from_secs(10);
 
 fn main() {
@@ -47,7 +47,7 @@ fn main() {
         ["replica", control_plane, database, id, home] => {
             runtime.block_on(replica(control_plane, database, id, Path::new(home)));
         }
-        // As the usual harness answers.
+        // As the default test harness responds.
         arguments if arguments.contains(&"--list") => println!("replicas_survive_each_others_faults: test"),
         _ => {
             runtime.block_on(replicas_survive_each_others_faults());
@@ -56,12 +56,13 @@ fn main() {
     }
 }
 
-/// Between two looks at another process's state: looking without a pause would starve it.
+/// Polling interval; polling without a delay would starve the other processes.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// Between two rounds of changes.
+/// Interval of changes.
 const CHANGE_EVERY: Duration = Duration::from_millis(20);
 
-/// One replica: follows everything into `<home>/log`, answers `list <cluster>` and `ready` on a port it prints.
+/// Runs a replica: logs all changes to `<home>/log` and answers `list <cluster>` and `ready` on a port that it
+/// prints.
 async fn replica(control_plane: &str, database: &str, id: &str, home: &Path) {
     let mut config = kube::Config::new(control_plane.parse().unwrap());
     config.accept_invalid_certs = true;
@@ -123,7 +124,7 @@ async fn answer(index: &Index, question: &str) -> String {
                 Err(error) => format!("error {}", error.chain()),
             }
         }
-        // Every collection of the fault test's resource is followed by somebody, as far as this replica knows.
+        // True if every collection of the tested resource is followed by some replica.
         _ => {
             let states = index.states();
             let of = states.iter().filter(|(key, _)| key.resource == config_maps());
@@ -141,7 +142,7 @@ async fn answer(index: &Index, question: &str) -> String {
     }
 }
 
-/// A replica as the test sees it.
+/// A replica process.
 struct Process {
     id: String,
     child: Child,
@@ -177,7 +178,7 @@ impl Process {
         assert!(Command::new("kill").args([signal, &process]).status().await.unwrap().success());
     }
 
-    /// Waits until it says that all is followed.
+    /// Waits until all collections are followed.
     async fn ready(&self) {
         let mut last = String::new();
         let waiting = async {
@@ -194,12 +195,12 @@ impl Process {
         }
     }
 
-    /// The seqs told, with all a reader could see of each.
+    /// The first seq and the logged changes with all observable properties.
     fn log(&self) -> (u64, Vec<(u64, String)>) {
         let text = std::fs::read_to_string(self.home.join("log")).unwrap();
         let mut lines = text.lines();
         let start = lines.next().unwrap().strip_prefix("after ").unwrap().parse().unwrap();
-        // A killed one may have been in the middle of a line.
+        // A killed process may have written an incomplete line.
         let whole = if text.ends_with('\n') { usize::MAX } else { text.lines().count() - 2 };
         let seq = |line: &str| line.split_once(' ').unwrap().0.parse().unwrap();
         (start, lines.take(whole).map(|line| (seq(line), line.to_owned())).collect())
@@ -212,7 +213,7 @@ struct World {
 }
 
 impl World {
-    /// Who collects each cluster.
+    /// The replica that holds each cluster.
     async fn holders(&self) -> BTreeMap<String, Option<String>> {
         let mut connection = self.database.connect().await;
         let rows = sqlx::query("SELECT cluster, replica FROM crowsnest_cache.claims").fetch_all(&mut connection).await;
@@ -228,8 +229,8 @@ impl World {
             .collect()
     }
 
-    /// Waits until others hold what this replica held, which must not take longer than a fault may cost, and until what
-    /// happened there since is read from `witness`.
+    /// Waits until other replicas hold the clusters, within the time limit, and until `witness` has published
+    /// changes from them.
     async fn moved(&self, from: &Process, had: &BTreeSet<String>, witness: &Process, fault: &str) {
         assert!(!had.is_empty(), "{} had nothing to lose", from.id);
         let began = Instant::now();
@@ -252,8 +253,13 @@ impl World {
         };
         let done = tokio::time::timeout(MOVED_WITHIN, moving).await;
         let claimed = began.elapsed();
-        assert!(done.is_ok(), "{fault}: after {claimed:?} {had:?} of {} are with {:?}", from.id, self.holders().await);
-        within("news of the clusters that moved", async {
+        assert!(
+            done.is_ok(),
+            "{fault}: after {claimed:?}, {had:?} of {} are held by {:?}",
+            from.id,
+            self.holders().await
+        );
+        within("changes of the moved clusters", async {
             for cluster in had.iter().filter(|cluster| cluster.starts_with("member")) {
                 while !witness.ask(&format!("list {cluster}")).await.unwrap().contains(&mark) {
                     tokio::time::sleep(LOOK_EVERY).await;
@@ -262,11 +268,14 @@ impl World {
         })
         .await;
         let took = began.elapsed();
-        println!("{fault}: {} clusters were claimed in {claimed:.1?} and told of in {took:.1?}", had.len());
+        println!(
+            "{fault}: {} clusters were claimed in {claimed:.1?} and their changes published in {took:.1?}",
+            had.len()
+        );
     }
 }
 
-/// Changes objects all the time, until told to stop: adds, changes, deletes.
+/// Adds, changes and deletes objects continuously until stopped.
 async fn churn(clients: Vec<Client>, stop: CancellationToken) -> usize {
     let mut rounds = 0;
     let mut pace = tokio::time::interval(CHANGE_EVERY);
@@ -278,7 +287,7 @@ async fn churn(clients: Vec<Client>, stop: CancellationToken) -> usize {
             let objects = api(client, &object);
             let key = format!("churn-{}", rounds % 7);
             if rounds % 5 == 4 {
-                // Not there yet is fine.
+                // The object may not exist.
                 drop(objects.delete(&key, &DeleteParams::default()).await);
             } else {
                 let patch = PatchParams::apply("test").force();
@@ -311,7 +320,7 @@ async fn replicas_survive_each_others_faults() {
     let direct = world.database.url();
     let through = world.database.url_at(network.port());
 
-    // All of them, with changes from the first moment.
+    // All replicas start while objects change.
     let stop = CancellationToken::new();
     let churning = tokio::spawn(churn(clients.clone(), stop.clone()));
     let one = Process::start("one", &control_plane, &direct, homes.path()).await;
@@ -330,28 +339,28 @@ async fn replicas_survive_each_others_faults() {
     })
     .await;
 
-    // Killed: no farewell.
+    // Killed without releasing its claims.
     let had = world.clusters_of("one").await;
     one.signal("-KILL").await;
     world.moved(&one, &had, &two, "killed").await;
     let four = Process::start("four", &control_plane, &direct, homes.path()).await;
     four.ready().await;
 
-    // Stopped past its lease; when it goes on, its claims are others'.
+    // Suspended past its lease; after it resumes, others hold its claims.
     let had = world.clusters_of("two").await;
     two.signal("-STOP").await;
     world.moved(&two, &had, &three, "stopped").await;
     two.signal("-CONT").await;
     two.ready().await;
 
-    // Cut off: its connections stay open and nothing comes through them.
+    // Disconnected: its connections stay open without traffic.
     let had = world.clusters_of("three").await;
     network.silence(true);
     world.moved(&three, &had, &four, "cut-off").await;
     network.silence(false);
     three.ready().await;
 
-    // Calm: everyone holds what the members hold.
+    // After the changes end, the caches of all replicas equal the members' objects.
     stop.cancel();
     let rounds = churning.await.unwrap();
     let alive = [&two, &three, &four];
@@ -387,7 +396,7 @@ async fn replicas_survive_each_others_faults() {
         .await;
     }
 
-    // And every replica told the same, in order, each change once: the dead one as far as it came.
+    // Every replica published the same changes in order, each once; the killed one up to its end.
     let logs: Vec<(&str, u64, Vec<(u64, String)>)> = [&one, &two, &three, &four]
         .into_iter()
         .map(|replica| {
@@ -398,11 +407,11 @@ async fn replicas_survive_each_others_faults() {
     let mut all: BTreeMap<u64, &str> = BTreeMap::new();
     for (id, start, log) in &logs {
         for (nth, (seq, line)) in log.iter().enumerate() {
-            assert_eq!(*seq, start + nth as u64 + 1, "{id} told {line}");
-            assert_eq!(*all.entry(*seq).or_insert(line), line, "{id} told another story");
+            assert_eq!(*seq, start + nth as u64 + 1, "{id} published {line}");
+            assert_eq!(*all.entry(*seq).or_insert(line), line, "{id} published a different change");
         }
     }
-    println!("{rounds} rounds, {} changes, told alike by all", all.len());
+    println!("{rounds} rounds, {} changes, published equally by all", all.len());
     drop((one, two, three, four));
     for member in world.members {
         member.shut_down().await;

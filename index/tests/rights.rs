@@ -114,7 +114,7 @@ impl World {
         within("the rules", self.index.searcher().obeyed().wait_for(|reached| *reached >= seq)).await.unwrap();
     }
 
-    /// Waits until the rules the member has now are obeyed: each watch tells in order, so its last object comes last.
+    /// Waits until the member's current rules are applied: each watch is ordered, so its last object arrives last.
     async fn caught_up(&self, round: &str) {
         aggregate::pass(self.member.server.registry()).await.unwrap();
         let mut follower = self.index.follow(self.index.seq());
@@ -139,7 +139,7 @@ impl World {
         self.obeyed(seq).await;
     }
 
-    /// A change the cache has heard of holds within a second.
+    /// A change in the cache takes effect within a second.
     async fn soon_obeyed(&self, seq: Seq) {
         let mut obeyed = self.index.searcher().obeyed();
         let waited = tokio::time::timeout(Duration::from_secs(1), obeyed.wait_for(|reached| *reached >= seq));
@@ -157,7 +157,7 @@ impl World {
     }
 }
 
-/// What identifies an object in messages and comparisons.
+/// Identifies an object in messages and comparisons.
 fn told(kind: &str, namespace: &str, name: &str) -> String {
     format!("{kind} {namespace}/{name}")
 }
@@ -179,7 +179,7 @@ impl Reviews<'_> {
         if let Some(allowed) = self.asked.get(&key) {
             return *allowed;
         }
-        // A request would have the groups that every API server adds by itself.
+        // A request would include the groups that every API server adds.
         let user = self.user.clone().completed();
         let attributes = ResourceAttributes {
             verb: Some(verb.to_owned()),
@@ -202,8 +202,8 @@ impl Reviews<'_> {
         allowed
     }
 
-    /// The rule in the module documentation. `None`: every object may be got, and a review cannot tell whether a rule
-    /// names this one as well.
+    /// Evaluates the rule in the module documentation. `None`: every object may be got, so a review cannot tell
+    /// whether a rule also names this one.
     async fn show(&mut self, object: &Value) -> Option<bool> {
         let (kind, namespace, name) =
             (object["kind"].as_str().unwrap(), text(object, "namespace"), text(object, "name"));
@@ -221,7 +221,7 @@ impl Reviews<'_> {
     }
 }
 
-/// Compares all users' hits with the member's verdicts; returns the numbers of shown and hidden objects.
+/// Compares all users' hits with the member's reviews; returns the numbers of shown and hidden objects.
 async fn compare(world: &World, users: &[UserInfo], round: &str) -> (usize, usize) {
     let objects = objects();
     let verdicts = stream::iter(users).map(|user| {
@@ -265,11 +265,11 @@ fn found(answer: &Answer) -> BTreeSet<String> {
         told(&hit.object.record.kind, &key.namespace, &key.name)
     });
     let found: BTreeSet<String> = hits.collect();
-    assert_eq!(found.len(), answer.hits.len(), "a hit came twice");
+    assert_eq!(found.len(), answer.hits.len(), "duplicate hit");
     found
 }
 
-/// Totals and facets count the hits, and nothing else.
+/// Totals and facets count exactly the hits.
 fn counts_agree(answer: &Answer, user: &UserInfo) {
     let summary = answer.summary.as_ref().unwrap();
     assert_eq!((summary.total, summary.incomplete), (answer.hits.len() as u64, false), "{}", user.name);
@@ -297,7 +297,7 @@ async fn create_all(member: &Member, objects: &[Value]) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn searches_show_what_the_member_would() {
+async fn searches_show_what_the_member_allows() {
     let mut cases = Cases::new(9);
     let member = start("member1").await;
     let objects = objects();
@@ -308,9 +308,9 @@ async fn searches_show_what_the_member_would() {
     aggregate::pass(member.server.registry()).await.unwrap();
     let world = World::new(member).await;
     let (shown, hidden) = compare(&world, &cases.users, "as listed").await;
-    assert!(shown > 500 && hidden > 2000, "too few to mean something: {shown} shown, {hidden} hidden");
+    assert!(shown > 500 && hidden > 2000, "too few cases: {shown} shown, {hidden} hidden");
 
-    // The same through watches: bindings go and come, roles change and go.
+    // The same by watching changes of bindings and roles.
     let admin = world.member.server.admin();
     let bindings = cases.bindings.clone();
     for binding in cases.picked(&bindings, 120) {
@@ -330,7 +330,7 @@ async fn searches_show_what_the_member_would() {
     create_all(&world.member, &more).await;
     world.caught_up("changed").await;
     let (shown, hidden) = compare(&world, &cases.users, "as changed").await;
-    assert!(shown > 500 && hidden > 2000, "too few to mean something: {shown} shown, {hidden} hidden");
+    assert!(shown > 500 && hidden > 2000, "too few cases: {shown} shown, {hidden} hidden");
     world.stop().await;
 }
 
@@ -349,7 +349,7 @@ async fn heard(follower: &mut Follower, name: &str, happened: Happened) -> Seq {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_binding_gives_comes_and_goes_with_it() {
+async fn grants_follow_their_binding() {
     let member = start("member1").await;
     let objects = objects();
     let (namespaces, others) = objects.split_at(NAMESPACES.len());
@@ -369,7 +369,7 @@ async fn what_a_binding_gives_comes_and_goes_with_it() {
         let suggestions = answer.summary.as_ref().unwrap().did_you_mean.len();
         (answer.hits.len(), suggestions)
     };
-    // In a namespace and everywhere, as herself and by her group.
+    // In a namespace and cluster-wide, by user and by group.
     let subjects = ["User", "Group"].map(|kind| {
         let name = if kind == "User" { "ann" } else { "staff" };
         json!([{"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name}])
@@ -387,10 +387,10 @@ async fn what_a_binding_gives_comes_and_goes_with_it() {
         world.member.create(binding.clone()).await;
         world.soon_obeyed(heard(&mut follower, "ann-reads", Happened::Added).await).await;
         assert_eq!(shown(&everything).await, (hits, 0), "{kind}");
-        // What the names of what she may see are close to.
+        // Suggestions only contain names that she may see.
         assert_eq!(shown("name:appp").await, (0, 1), "{kind}");
 
-        // What the role gives is given at once, too.
+        // A change of the role takes effect immediately as well.
         let mut other = json!({"apiVersion": RBAC, "kind": "ClusterRole", "metadata": {"name": "reader"}, "rules": []});
         let roles = api(&admin, &other);
         roles.replace("reader", &PostParams::default(), &serde_json::from_value(other.clone()).unwrap()).await.unwrap();

@@ -1,5 +1,5 @@
-//! Which one cluster a request is for, where its caller says so: `?cluster=NAME`, or the header `X-Crowsnest-Cluster`.
-//! Neither is sent on.
+//! Target cluster named by the request: `?cluster=NAME` or the header `X-Crowsnest-Cluster`. Both are removed
+//! before the request is forwarded.
 
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_apimachinery::request::Query;
@@ -10,7 +10,7 @@ use crate::{Body, Error};
 const HEADER: HeaderName = HeaderName::from_static("x-crowsnest-cluster");
 const PARAMETER: &str = "cluster";
 
-/// Takes the address off a request.
+/// Removes the target cluster from a request and returns it.
 pub fn take(request: &mut Request<Body>) -> Result<Option<ClusterName>, Error> {
     let header = request.headers_mut().remove(HEADER);
     let header = header.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());

@@ -1,35 +1,36 @@
-//! Whether a member is asked at all: one that does not answer is asked now and then, and whoever else wants something of it
-//! hears at once why not.
+//! Circuit breaker for a member. While a member does not respond, only occasional trial requests are sent; other
+//! requests fail immediately with the reason.
 //!
-//! Pure: time is an argument. Each member's is kept beside its connection ([`crate::transport`]) and starts over with it.
+//! Pure: time is an argument. Each breaker is kept with the member's connection ([`crate::transport`]) and resets
+//! with it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// So many requests in a row that could not be sent are enough.
+/// Number of consecutive failures that opens the breaker.
 const FAILURES: u32 = 3;
 const SHORTEST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// What is known of a member's answers.
+/// State of a member's breaker.
 #[derive(Debug, Default)]
 pub struct Breaker {
-    /// Since the last answer.
+    /// Number of failures since the last response.
     failures: u32,
     open: Option<Open>,
-    /// When it answered last.
+    /// Time of the last response.
     answered: Option<Instant>,
 }
 
 #[derive(Debug)]
 struct Open {
     why: Arc<str>,
-    /// Then one request is let through to see.
+    /// Then one trial request is admitted.
     until: Instant,
     wait: Duration,
 }
 
-/// A request that is not sent.
+/// A request rejected by an open breaker.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Refused {
     pub why: Arc<str>,
@@ -37,7 +38,7 @@ pub struct Refused {
 }
 
 impl Breaker {
-    /// Lets a request through, or not.
+    /// Admits or rejects a request.
     pub fn admit(&mut self, now: Instant) -> Result<(), Refused> {
         let Some(open) = &mut self.open else { return Ok(()) };
         if now < open.until {
@@ -47,12 +48,12 @@ impl Breaker {
         Ok(())
     }
 
-    /// Whatever it answered, it answered.
+    /// Records a response of any status.
     pub fn answered(&mut self, now: Instant) {
         *self = Self { failures: 0, open: None, answered: Some(now) };
     }
 
-    /// A request could not be sent.
+    /// Records a request that could not be sent.
     pub fn failed(&mut self, now: Instant, why: &str) {
         self.failures += 1;
         if self.failures >= FAILURES || self.open.is_some() {
@@ -60,7 +61,7 @@ impl Breaker {
         }
     }
 
-    /// A request that was sent at `began` was not answered in time. Others may have been: then it was about that one.
+    /// Records a request sent at `began` that timed out. Ignored if the member has responded since then.
     pub fn silent(&mut self, now: Instant, began: Instant, why: &str) {
         if self.answered.is_none_or(|answered| answered < began) {
             self.shut(now, why);
@@ -77,16 +78,16 @@ impl Breaker {
 mod tests {
     use super::*;
 
-    /// What happens, half a second each: a request is let through and answered (a), fails (f) or stays silent (s), or is
-    /// refused (r).
+    /// One event per half second: a request is admitted and answered (a), fails (f) or times out (s), or is
+    /// rejected (r).
     #[rstest::rstest]
-    #[case::in_good_health("aaaa")]
-    #[case::now_and_then("ffaffaf")]
+    #[case::healthy("aaaa")]
+    #[case::occasional_failures("ffaffaf")]
     #[case::three_in_a_row("fffrfrrrf")]
-    #[case::one_answer_is_enough("fffraffa")]
-    #[case::silence("srsrrra")]
-    #[case::others_are_answered("aaSa")]
-    fn members_are_asked_less_the_longer_they_are_silent(#[case] story: &str) {
+    #[case::closed_by_one_response("fffraffa")]
+    #[case::timeouts("srsrrra")]
+    #[case::other_requests_are_answered("aaSa")]
+    fn the_backoff_grows_while_a_member_does_not_respond(#[case] story: &str) {
         let start = Instant::now();
         let mut breaker = Breaker::default();
         for (half, what) in (0_u32..).zip(story.chars()) {
@@ -97,7 +98,7 @@ mod tests {
                 'a' => breaker.answered(now),
                 'f' => breaker.failed(now, "refused"),
                 's' => breaker.silent(now, now, "silent"),
-                // It was sent before another one that was answered.
+                // Sent before another request that was answered.
                 'S' => breaker.silent(now, start, "silent"),
                 _ => {}
             }
@@ -105,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_refused_hears_why_and_for_how_long() {
+    fn rejections_have_the_reason_and_the_remaining_time() {
         let now = Instant::now();
         let mut breaker = Breaker::default();
         breaker.silent(now, now, "no answer");

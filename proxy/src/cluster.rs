@@ -34,8 +34,8 @@ impl Proxy {
         self.to_member(&member, caller, path, request, None).await
     }
 
-    /// Sends a request to a member as the caller, and ties the two connections together when it is upgraded. The answer
-    /// begins within a time; none is what the member is given.
+    /// Sends a request to a member as the caller and, if it is upgraded, connects the two sides. `within` limits
+    /// the time to the response head; None: the member's timeout.
     pub(crate) async fn to_member(
         &self,
         member: &Arc<Member>,
@@ -54,7 +54,7 @@ impl Proxy {
             witness.asks(member.name());
         }
         let session = ours.map(|ours| (ours, Session::of(caller, member.name(), path, request.uri().query())));
-        // Whoever asks for this member alone waits for its agent; whoever asks many waits for none.
+        // A request to a single member waits for its agent to connect; a fan-out does not.
         let found = if within.is_none() { self.inner.fleet.member_in_reach(member.name()).await } else { None };
         let member = found.as_ref().unwrap_or(member);
         let response = self.inner.transport.send(member, caller, path, request, within).await?;
@@ -77,14 +77,14 @@ impl Proxy {
         if let Some(witness) = &witness {
             witness.asks(&ClusterName::control_plane());
         }
-        let bad = |error: &dyn std::fmt::Display| Error::BadRequest(format!("cannot send on: {error}"));
+        let bad = |error: &dyn std::fmt::Display| Error::BadRequest(format!("cannot forward the request: {error}"));
         *request.headers_mut() = impersonated_headers(request.headers(), caller, None, Claims::UserAndGroups)
             .map_err(|error| bad(&error))?;
         let slash = if path.starts_with('/') { "" } else { "/" };
         let query = request.uri().query().map(|query| format!("?{query}")).unwrap_or_default();
         *request.uri_mut() =
             format!("{slash}{path}{query}").parse().map_err(|error: http::uri::InvalidUri| bad(&error))?;
-        // kube-apiserver asks us by HTTP/2; our connections are not of it.
+        // kube-apiserver sends HTTP/2, but the connections to members are HTTP/1.1.
         *request.version_mut() = http::Version::HTTP_11;
         let (parts, body) = request.into_parts();
         let body = read(body).await?;
@@ -98,7 +98,7 @@ impl Proxy {
         Ok(self.join(session, response.map(|body| body.map_err(BoxError::from).boxed_unsync()), witness))
     }
 
-    /// After a 101, moves bytes both ways until both sides are done.
+    /// After a 101 response, copies bytes in both directions until both sides are done.
     fn join(
         &self,
         session: Option<(OnUpgrade, Session)>,
@@ -113,7 +113,7 @@ impl Proxy {
         self.inner.tunnels.spawn(async move {
             let record = session.begin();
             let tunnel = async {
-                // The client's side stands only once the answer has been sent, so wait for both.
+                // The client's side is upgraded only after the response is sent, so wait for both.
                 let (ours, theirs) = futures::try_join!(ours, theirs)?;
                 relay(TokioIo::new(ours), TokioIo::new(theirs), record.moved()).await?;
                 Ok::<_, BoxError>(())
@@ -131,12 +131,12 @@ impl Proxy {
     }
 }
 
-/// The client's connection, when it asks for an upgrade.
+/// The client's connection if it requests an upgrade.
 fn take_upgrade(request: &mut Request<Body>) -> Option<OnUpgrade> {
     requested_upgrade(request.headers()).map(|_| hyper::upgrade::on(request))
 }
 
-/// Reads the body of a request that is sent on only after it was read.
+/// Reads a request body that is needed completely before it is forwarded.
 pub(crate) async fn read(body: Body) -> Result<bytes::Bytes, Error> {
     body::collect(body, MAX_REQUEST_BODY).await.map_err(|error| match error {
         BodyError::TooLarge { limit } => Error::TooLarge(limit),

@@ -1,10 +1,10 @@
-//! resourceVersions and continue tokens of answers that come from many clusters.
+//! resourceVersions and continue tokens of responses that merge several clusters.
 //!
-//! The wire form is Karmada's: base64url of `{"<cluster>":"<resourceVersion>"}` with sorted keys, and of
-//! `{"rv","cluster","continue"}`. Beside a cluster's own resourceVersion we keep the cache's sequence number and which cache
-//! counts so (`<resourceVersion>.<seq>.<cache>`), which says where a watch goes on, and which portion of the cluster's
-//! objects its reader was shown where that is not all (`~<portion>` behind it). Objects read from a member have no such place,
-//! and keep Karmada's form.
+//! The wire format is Karmada's: base64url of `{"<cluster>":"<resourceVersion>"}` with sorted keys, and of
+//! `{"rv","cluster","continue"}`. In addition to the resourceVersion of each cluster, it holds the cache's sequence
+//! number and the cache's id (`<resourceVersion>.<seq>.<cache>`), from which a watch continues, and a digest of the
+//! visible portion of the cluster if the reader does not see all of it (`~<portion>` at the end). Objects read from
+//! a member have no cache position and keep Karmada's form.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,10 +15,10 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use crowsnest_index::{CacheId, Seq};
 use serde::{Deserialize, Serialize};
 
-/// Stands for the resourceVersion of a cluster that leaves.
+/// Placeholder for the resourceVersion of a cluster that leaves the view.
 const LEAVING: &str = "leaving";
 
-/// A resourceVersion for each cluster.
+/// The resourceVersion of each cluster.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Composite {
     positions: BTreeMap<String, Position>,
@@ -32,12 +32,13 @@ struct Position {
     portion: Option<Portion>,
 }
 
-/// Some of a cluster's objects, told from another choice of them: whoever knew these does not know those.
+/// Digest of the filter that selects a cluster's visible objects. Another portion means that the reader may miss
+/// objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Portion(u64);
 
 impl Portion {
-    /// After an upgrade of the digest readers list again at worst.
+    /// If the digest changes in an upgrade, readers only have to list again.
     pub fn of(choice: &impl Hash) -> Self {
         Self(digest(choice))
     }
@@ -49,7 +50,7 @@ impl fmt::Display for Portion {
     }
 }
 
-/// A place in a cache.
+/// A position in a cache.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
     pub seq: Seq,
@@ -83,7 +84,7 @@ impl Position {
 }
 
 impl Composite {
-    /// Undecodable text is as good as none.
+    /// Invalid text decodes to an empty version.
     pub fn decode(text: &str) -> Self {
         let wire = wire(text).unwrap_or_default();
         Self { positions: wire.into_iter().map(|(cluster, value)| (cluster, Position::decode(value))).collect() }
@@ -94,13 +95,13 @@ impl Composite {
         wire(text).is_some()
     }
 
-    /// Whether whoever has this version was told nothing yet: it is none, or of no cluster, or of clusters of which nothing
-    /// was known.
+    /// True if a reader of this version knows no objects: it is empty, names no cluster, or only clusters without
+    /// data.
     pub fn knows_nothing(text: &str) -> bool {
         matches!(text, "" | "0") || wire(text).is_some_and(|wire| wire.values().all(|version| version == "0"))
     }
 
-    /// Of no cluster it is a text, too: some clients watch from no empty version.
+    /// The encoding is never empty, even without clusters: some clients cannot watch from an empty version.
     pub fn encode(&self) -> String {
         let wire: BTreeMap<&str, String> =
             self.positions.iter().map(|(cluster, position)| (cluster.as_str(), position.encode())).collect();
@@ -108,13 +109,13 @@ impl Composite {
         URL_SAFE_NO_PAD.encode(serde_json::to_vec(&wire).unwrap_or_default())
     }
 
-    /// What portion of the cluster is shown stays as it is.
+    /// Sets a cluster's version and position; keeps its portion.
     pub fn set(&mut self, cluster: &str, version: &str, place: Option<Place>) {
         let portion = self.portion(cluster);
         self.positions.insert(cluster.to_owned(), Position { version: version.to_owned(), place, portion });
     }
 
-    /// All of this portion of a cluster that is known is told, and nothing else of it.
+    /// Sets the portion of a cluster that was sent completely.
     pub fn show(&mut self, cluster: &str, portion: Option<Portion>) {
         if let Some(position) = self.positions.get_mut(cluster) {
             position.portion = portion;
@@ -126,17 +127,17 @@ impl Composite {
         self.positions.get(cluster)?.portion
     }
 
-    /// Of every cluster everything up to there is told.
+    /// Advances all clusters to a position.
     pub fn reach(&mut self, place: &Place) {
         self.positions.values_mut().for_each(|position| position.place = Some(place.clone()));
     }
 
-    /// Not all of what left with a cluster is told yet.
+    /// Marks a cluster whose objects are being sent as deleted.
     pub fn leave(&mut self, cluster: &str) {
         self.set(cluster, LEAVING, None);
     }
 
-    /// Whether whoever has this version knows only some of what left with a cluster.
+    /// True if a cluster's objects were only partly sent as deleted.
     pub fn is_leaving(&self) -> bool {
         self.positions.values().any(|position| position.version == LEAVING)
     }
@@ -149,7 +150,7 @@ impl Composite {
         self.positions.keys().map(String::as_str)
     }
 
-    /// Whether it says anything of the cluster.
+    /// True if the version includes the cluster.
     pub fn knows(&self, cluster: &str) -> bool {
         self.positions.contains_key(cluster)
     }
@@ -159,12 +160,12 @@ impl Composite {
         self.positions.get(cluster).map(|position| position.version.as_str())
     }
 
-    /// Whether it is of some cache.
+    /// True if any cluster has a cache position.
     pub fn has_a_place(&self) -> bool {
         self.positions.values().any(|position| position.place.is_some())
     }
 
-    /// Everything up to here has been told; none when it is not of this cache.
+    /// Sequence number up to which all changes were sent; None if a position belongs to another cache.
     pub fn seq(&self, cache: &CacheId) -> Option<Seq> {
         let places: Vec<&Place> = self.positions.values().filter_map(|position| position.place.as_ref()).collect();
         let here = places.iter().all(|place| place.cache == *cache);
@@ -186,7 +187,7 @@ impl ListId {
     }
 }
 
-/// Hash that is equal in all replicas of a release.
+/// A hash that is equal in all replicas of a release.
 fn digest(value: &impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
     value.hash(&mut hasher);
@@ -201,25 +202,25 @@ pub struct InvalidToken;
 /// Length in bytes below which a text cannot be part of a token.
 const SHORTEST_TOKEN: usize = 16;
 
-/// Where a list goes on.
+/// Position at which a list continues.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Continue {
     /// The composite resourceVersion of the first page.
     pub rv: String,
     pub cluster: String,
-    /// Base64 of `namespace/name`, the last object of the page before, and of a digest of the list and the token.
+    /// Base64 of `namespace/name` of the last object sent, and of a digest of the list and the token.
     #[serde(rename = "continue")]
     inner: String,
 }
 
 impl Continue {
-    /// Parses a continue parameter of this list. None if it is empty, or too short to be part of a token: as in Karmada, the list starts
-    /// over then.
+    /// Parses the `continue` parameter of a list. None if it is empty or too short for a token: the list then
+    /// starts over, as in Karmada.
     ///
     /// # Errors
     ///
-    /// The text is damaged, or from another list.
+    /// The text is malformed or belongs to another list.
     pub fn decode(text: &str, list: ListId) -> Result<Option<Self>, InvalidToken> {
         if text.len() < SHORTEST_TOKEN {
             return Ok(None);
@@ -256,7 +257,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_survive_and_have_karmadas_shape() {
+    fn versions_round_trip_in_karmadas_format() {
         let mut composite = Composite::default();
         let (here, elsewhere) = (CacheId::from("c1"), CacheId::from("c2"));
         let place = |seq| Some(Place { seq: Seq(seq), cache: here.clone() });
@@ -274,7 +275,7 @@ mod tests {
         assert_eq!((composite.portion("m1"), composite.portion("m2")), (Some(Portion(255)), None));
         assert_eq!(composite.seq(&here), Some(Seq(41)));
         composite.set("m1", "8", place(42));
-        assert_eq!(composite.portion("m1"), Some(Portion(255)), "it was told of the same");
+        assert_eq!(composite.portion("m1"), Some(Portion(255)), "the portion is unchanged");
         // Nothing has ever changed in a new cache.
         composite.forget("m1");
         assert_eq!(composite.seq(&here), Some(Seq(0)));
@@ -285,7 +286,7 @@ mod tests {
     #[case("0")]
     #[case("zzz")]
     #[case("eyJtMSI6IjUifQ")]
-    fn foreign_versions_give_no_place_to_start(#[case] text: &str) {
+    fn foreign_versions_have_no_cache_position(#[case] text: &str) {
         assert_eq!(Composite::decode(text).seq(&CacheId::from("c1")), None);
     }
 
@@ -293,22 +294,22 @@ mod tests {
     #[case("", true)]
     #[case("0", true)]
     #[case::no_cluster("e30", true)]
-    #[case::nothing_of_a_cluster("eyJtMSI6IjAifQ", true)]
-    #[case::something_of_one("eyJtMSI6IjAiLCJtMiI6IjUifQ", false)]
-    #[case::a_place("eyJtMSI6IjAuNyJ9", false)]
+    #[case::cluster_without_data("eyJtMSI6IjAifQ", true)]
+    #[case::cluster_with_data("eyJtMSI6IjAiLCJtMiI6IjUifQ", false)]
+    #[case::cache_position("eyJtMSI6IjAuNyJ9", false)]
     #[case("zzz", false)]
     #[case("7", false)]
-    fn versions_that_know_nothing(#[case] text: &str, #[case] expected: bool) {
+    fn versions_without_data(#[case] text: &str, #[case] expected: bool) {
         assert_eq!(Composite::knows_nothing(text), expected);
     }
 
     #[test]
-    fn no_cluster_is_a_version_too() {
+    fn a_version_without_clusters_is_valid() {
         assert_eq!(Composite::default().encode(), "e30");
     }
 
     #[test]
-    fn karmadas_own_version_of_a_cluster_is_understood_and_told_again() {
+    fn karmadas_version_round_trips() {
         let text = "eyJtMSI6IjUifQ";
         let composite = Composite::decode(text);
         assert_eq!((composite.version("m1"), composite.knows("m1"), composite.knows("m2")), (Some("5"), true, false));
@@ -316,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_are_for_one_list_and_whole() {
+    fn tokens_are_valid_for_one_list_only() {
         let (list, other) = (ListId::of(&"pods"), ListId::of(&"secrets"));
         let token = Continue::at("rv", "m1", Some(&("ns".into(), "a/b".into())), list);
         let text = token.encode();

@@ -1,7 +1,8 @@
-//! Patches and deletions that hold for one version of an object: it was read here, and the object's cluster knows it otherwise.
+//! Patches and deletions with a resourceVersion precondition: replaces the composite version, which the client read
+//! here, with the version of the object's cluster.
 //!
-//! A version that is not ours, or is none of this cluster's, stays as it is: the member refuses it, which is what a condition
-//! that does not hold is for.
+//! A version that is not composite or does not include the cluster is kept; the member then rejects the failed
+//! precondition.
 
 use http::{HeaderMap, header};
 use serde_json::Value;
@@ -9,14 +10,14 @@ use serde_json::Value;
 use crate::composite::Composite;
 
 const VERSION: &str = "resourceVersion";
-/// Of a JSON Patch (RFC 6902).
+/// JSON Pointer of the resourceVersion in a JSON Patch (RFC 6902).
 const VERSION_PATH: &str = "/metadata/resourceVersion";
 
-/// A patch with the cluster's own version; none where it names none of ours.
+/// The patch with the cluster's own version; None if it contains no composite version of the cluster.
 pub fn of_patch(headers: &HeaderMap, sent: &[u8], cluster: &str) -> Option<Vec<u8>> {
     let kind = headers.get(header::CONTENT_TYPE)?.to_str().ok()?.split(';').next()?.trim();
     let mut patch: Value = match kind {
-        // JSON is YAML: it is sent on as JSON under the same name.
+        // Apply patches are sent as JSON under the same media type, because JSON is valid YAML.
         "application/apply-patch+yaml" => serde_saphyr::from_slice(sent).ok()?,
         "application/json-patch+json" | "application/merge-patch+json" | "application/strategic-merge-patch+json" => {
             serde_json::from_slice(sent).ok()?
@@ -33,7 +34,7 @@ pub fn of_patch(headers: &HeaderMap, sent: &[u8], cluster: &str) -> Option<Vec<u
     turned.then(|| serde_json::to_vec(&patch).ok())?
 }
 
-/// DeleteOptions with the cluster's own version; none where they name none of ours.
+/// DeleteOptions with the cluster's own version; None if they contain no composite version of the cluster.
 pub fn of_deletion(sent: &[u8], cluster: &str) -> Option<Vec<u8>> {
     let mut options: Value = serde_json::from_slice(sent).ok()?;
     let version = options.get_mut("preconditions").and_then(|preconditions| preconditions.get_mut(VERSION));

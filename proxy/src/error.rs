@@ -1,4 +1,4 @@
-//! What can go wrong while a request is carried, and the `Status` a client sees.
+//! Errors of proxied requests, and the `Status` that clients receive.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,32 +12,32 @@ use serde_json::json;
 use crate::composite::InvalidToken;
 use crate::{Body, full};
 
-/// An error of some body or connection.
+/// Error of a body or connection.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Errors of this crate. Messages are what clients read.
+/// Errors of this crate. Their messages are sent to clients.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("clusters.cluster.karmada.io {0:?} not found")]
     ClusterNotFound(String),
-    /// Karmada gives this one no reason.
+    /// Without a reason, as in Karmada.
     #[error("API endpoint of cluster {0} should not be empty")]
     NoEndpoint(ClusterName),
-    #[error("cluster {cluster} cannot be asked as a user: {source}")]
+    #[error("cannot impersonate the user in cluster {cluster}: {source}")]
     Impersonator { cluster: ClusterName, source: crowsnest_members::Error },
     #[error("cluster {cluster} has no usable connection: {source}")]
     Connection { cluster: ClusterName, source: crowsnest_members::Error },
     #[error("error trying to reach cluster {cluster}: {reason}")]
     Unreachable { cluster: ClusterName, reason: String },
-    #[error("cluster {cluster} is not asked for another {again_in:.0?}: {why}")]
+    #[error("requests to cluster {cluster} are suspended for another {again_in:.0?}: {why}")]
     NotAsked { cluster: ClusterName, why: Arc<str>, again_in: Duration },
-    #[error("cluster {0} switches protocols without an upgrade request")]
+    #[error("cluster {0} switched protocols without an upgrade request")]
     UnrequestedUpgrade(ClusterName),
     #[error("error trying to reach the control plane: {0}")]
     ControlPlane(#[source] kube::Error),
-    #[error("the cache cannot be read: {0}")]
+    #[error("cannot read the cache: {0}")]
     Index(#[from] crowsnest_index::Error),
-    #[error("a cached object cannot be shown: {0}")]
+    #[error("cannot encode a cached object: {0}")]
     Shown(#[from] serde_json::Error),
     #[error("{0}")]
     BadRequest(String),
@@ -50,7 +50,7 @@ pub enum Error {
     /// Same message as kube-apiserver for a forbidden subresource.
     #[error("clusters.cluster.karmada.io {:?} is forbidden: User {user:?} cannot get resource \"clusters/proxy\" in API group \"cluster.karmada.io\" at the cluster scope", cluster.as_str())]
     NoProxy { cluster: ClusterName, user: String },
-    /// `search/cache` says what is wrong with its options in Karmada's own form.
+    /// Invalid options of `search/cache`, in Karmada's format.
     #[error("{0}")]
     BadOptions(String),
     #[error("the server could not find the requested resource")]
@@ -59,13 +59,13 @@ pub enum Error {
     NotFound { resource: Gvr, name: String },
     #[error("Operation cannot be fulfilled on {} {name:?}: ambiguous objects in clusters [{}]", resource.group_resource(), clusters.join(", "))]
     Ambiguous { resource: Gvr, name: String, clusters: Vec<String> },
-    /// In the words of Karmada's metrics adapter.
+    /// Message of Karmada's metrics adapter.
     #[error("Operation cannot be fulfilled on {} {name:?}: the {kind}({name}) found in more than one clusters", resource.group_resource())]
     FoundInSeveral { resource: Gvr, kind: &'static str, name: String },
     #[error("the server could not find the metric {metric} for {described}")]
     NoMetric { metric: String, described: String },
-    /// The caller read it where values are withheld, and would write that back.
-    #[error("Operation cannot be fulfilled on {} {name:?}: lists and watches withhold its values; get it by name, change that, and update it again", resource.group_resource())]
+    /// An update of an object that the caller read with withheld values; it would overwrite them.
+    #[error("Operation cannot be fulfilled on {} {name:?}: its values are withheld from lists and watches; get the object by name and repeat the update", resource.group_resource())]
     Withheld { resource: Gvr, name: String },
     #[error("{verb} is not supported on resources of kind {:?}", resource.group_resource())]
     NotSupported { resource: Gvr, verb: &'static str },
@@ -77,8 +77,8 @@ pub enum Error {
     Body(#[source] BoxError),
     #[error("too old resource version: the changes since then are no longer kept")]
     Expired,
-    /// With a token for the rest of the list as it is now.
-    #[error("the list can no longer be continued as it was")]
+    /// Carries a token for the rest of the list in its current state.
+    #[error("the provided continue parameter is too old to display a consistent list result")]
     ExpiredContinue(String),
     #[error(transparent)]
     Continue(#[from] InvalidToken),
@@ -117,7 +117,7 @@ impl Error {
         }
     }
 
-    /// What is wrong with a list's options, alone.
+    /// Only the message about the list options.
     pub fn options(&self) -> String {
         match self {
             Self::InvalidOptions(errors) => aggregate(errors),
@@ -173,7 +173,7 @@ impl Error {
 
     pub(crate) fn into_response(self) -> Response<Body> {
         let (code, _) = self.reason();
-        tracing::debug!(error = %self, code = code.as_u16(), "request not carried");
+        tracing::debug!(error = %self, code = code.as_u16(), "cannot proxy the request");
         let body = match &self {
             Self::BadOptions(why) => json!({"error": why}),
             _ => self.status(),

@@ -1,5 +1,5 @@
-//! `clusters/*/proxy`: one request asked of every member. Each member's part is bounded in time and size: one that hangs
-//! before its answer, or in it, costs the others nothing, and the answer names it.
+//! `clusters/*/proxy`: sends a request to every member. Each member's part is limited in time and size, so that a
+//! member that hangs does not delay the others; the response names it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,18 +22,17 @@ use crate::options::ListOptions;
 use crate::table::accepted;
 use crate::{Body, Caller, Error, Proxy, full};
 
-/// How long a fan-out waits for a member's first byte, and for each of those after it.
+/// Time limit for the first byte of each member's response, and for each chunk after it.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
-/// How long, and how large, the body of an answer may be that nobody but we read. One that is left unread costs its
-/// connection.
+/// Time and size limit for a response body that is only read here. An unread body costs its connection.
 const READ_WITHIN: Duration = Duration::from_secs(1);
 const SMALL: usize = 256 << 10;
-/// Lists of metadata. Tables and compressed lists cannot be joined.
+/// Media type for lists of metadata. Tables and compressed lists cannot be joined.
 const METADATA: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 
 impl Proxy {
-    /// Paths without a resource go to the control plane, a named object to the one cluster that has it, a collection is
-    /// listed in all clusters and the items put one after the other.
+    /// Sends paths without a resource to the control plane and a named object to the only cluster that has it;
+    /// lists a collection in all clusters and concatenates the items.
     pub(crate) async fn every_cluster(
         &self,
         caller: &Caller,
@@ -80,7 +79,7 @@ impl Proxy {
         }
     }
 
-    /// The members that have an object of that name, each asked as the caller.
+    /// The members that have an object of that name, each queried as the caller.
     pub(crate) async fn owners(&self, caller: &Caller, native: &Native) -> Result<Vec<Arc<Member>>, Error> {
         let namespace = Some(native.namespace.as_str()).filter(|n| !n.is_empty());
         let object = &format!("{}/{}", native.resource.path(namespace), native.name);
@@ -96,7 +95,7 @@ impl Proxy {
             }
         }
         owners.sort_by_key(|member| member.name().clone());
-        // Who cannot be asked may have it.
+        // A member that cannot be reached may have the object.
         match (owners.is_empty(), unknown) {
             (true, Some(error)) => Err(error),
             _ => Ok(owners),
@@ -104,7 +103,7 @@ impl Proxy {
     }
 
     async fn has(&self, member: &Arc<Member>, caller: &Caller, path: &str) -> Result<bool, Error> {
-        // What it is does not matter here: its metadata is enough.
+        // The metadata is sufficient to check that the object exists.
         let accept = HeaderValue::from_static(
             "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1, application/json;q=0.5",
         );
@@ -124,12 +123,12 @@ impl Proxy {
         self.to_member(member, caller, path, request, Some(self.patience())).await
     }
 
-    /// How long a member may be silent before and in its part of an answer.
+    /// Maximum idle time before and within a member's part.
     fn patience(&self) -> Duration {
         ANSWER_WITHIN.min(self.inner.transport.answer_within())
     }
 
-    /// A member's list, or what it answered instead.
+    /// A member's list, or its other response.
     async fn listed(
         &self,
         member: &Arc<Member>,
@@ -168,7 +167,7 @@ impl Proxy {
         let options = Query::parse(query);
         ListOptions::parse(&options, false, false)?;
         if options.get("continue").is_some_and(|token| !token.is_empty()) {
-            // Each list is whole, so there is no token.
+            // Lists are not paginated, so there are no tokens.
             return Err(InvalidToken.into());
         }
         let whole = |name: &str| matches!(name, "limit" | "continue");
@@ -218,19 +217,19 @@ impl Proxy {
     }
 }
 
-/// What a member answers that is asked for a list.
+/// Result of a list request to a member.
 enum Listed {
     Whole(Response<Body>),
-    /// And what that means.
+    /// The response, and the reason to report.
     Refused(Response<Body>, String),
 }
 
-/// A small body that comes at once; any other is given up, with its connection.
+/// Reads a small body within [`READ_WITHIN`]; otherwise drops it with its connection.
 async fn small(body: Body) -> Option<Bytes> {
     tokio::time::timeout(READ_WITHIN, body::collect(body, SMALL)).await.ok()?.ok()
 }
 
-/// A GET of our own.
+/// A GET request.
 pub(crate) fn get(query: &str, accept: HeaderValue) -> Request<Body> {
     let mut request = Request::new(full(Bytes::new()));
     *request.method_mut() = Method::GET;

@@ -1,6 +1,6 @@
-//! Cuts the elements of a list's `items` out of its JSON while it streams by, each of them whole.
+//! Streaming scanner that extracts the complete elements of a list's `items` from its JSON.
 
-/// Scans one JSON object; remembers its `kind` and `apiVersion`.
+/// Scans one JSON object and records its `kind` and `apiVersion`.
 #[derive(Debug, Default)]
 pub struct ItemsScanner {
     depth: usize,
@@ -11,17 +11,17 @@ pub struct ItemsScanner {
     text: Vec<u8>,
     name: Vec<u8>,
     in_items: bool,
-    /// What has come of an element.
+    /// The received part of the current element.
     item: Vec<u8>,
-    /// The object's end has come.
+    /// The end of the object was reached.
     ended: bool,
     pub kind: Option<String>,
     pub api_version: Option<String>,
 }
 
-/// Longest name or `kind` that is remembered.
+/// Maximum recorded length of a name or `kind`.
 const MAX_TEXT: usize = 256;
-/// Largest element that is waited for; API servers accept objects of half of that.
+/// Maximum size of an element; API servers accept objects of half that size.
 pub const MAX_ITEM: usize = 8 << 20;
 
 /// An element is larger than [`MAX_ITEM`].
@@ -30,7 +30,7 @@ pub const MAX_ITEM: usize = 8 << 20;
 pub struct TooLarge;
 
 impl ItemsScanner {
-    /// Gives the elements that `chunk` completes.
+    /// Calls `each` with the elements that `chunk` completes.
     pub fn feed(&mut self, chunk: &[u8], mut each: impl FnMut(&[u8])) -> Result<(), TooLarge> {
         let mut from = 0;
         for (at, byte) in chunk.iter().enumerate() {
@@ -52,7 +52,7 @@ impl ItemsScanner {
         if self.in_items { self.gather(&chunk[from..]) } else { Ok(()) }
     }
 
-    /// Whether the whole object was seen.
+    /// True if the whole object was received.
     pub fn is_whole(&self) -> bool {
         self.ended
     }
@@ -138,7 +138,7 @@ mod tests {
     #[case(r#"{"items":[{"a":1},{"b":"#, &[r#"{"a":1}"#], false)]
     #[case(r#"{"items":[{"a":1}]"#, &[r#"{"a":1}"#], false)]
     #[case("", &[], false)]
-    fn whole_items_are_cut_out_however_the_bytes_arrive(
+    fn complete_items_are_extracted_from_any_chunks(
         #[case] json: &str,
         #[case] expected: &[&str],
         #[case] whole: bool,
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn an_item_without_an_end_is_not_waited_for() {
+    fn oversized_items_are_rejected() {
         let mut scanner = ItemsScanner::default();
         let chunk = vec![b'x'; MAX_ITEM];
         assert_eq!(scanner.feed(b"{\"items\":[\"", |_| ()), Ok(()));

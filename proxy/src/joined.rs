@@ -1,10 +1,11 @@
-//! The lists of several members as one list, whose items come as they come.
+//! Joins the lists of several members into one list, with items in the order in which they arrive.
 //!
-//! All members are read at once and only whole items are passed on, so that one that stalls or breaks off in the middle of
-//! its list holds up nobody: it is left out from there on. The head of the answer has gone by then; like the fleet-wide
-//! proxy's, the list says at its end, in `metadata.incompleteClusters`, of which members it does not have all.
+//! All members are read concurrently and only complete items are forwarded. A member that stalls or is interrupted
+//! in the middle of its list is left out from there on and does not delay the others. The response head is already
+//! sent by then; as in the fleet-wide proxy, `metadata.incompleteClusters` at the end of the list names these
+//! members.
 //!
-//! Of a member no more is held than one item.
+//! At most one item per member is buffered.
 
 use std::time::Duration;
 
@@ -20,10 +21,10 @@ use tokio::time::Instant;
 use crate::items::ItemsScanner;
 use crate::{Body, BoxError};
 
-/// The longest a member's part may take: a kube-apiserver breaks off after that time itself.
+/// Maximum duration of a member's part, the request timeout of kube-apiserver.
 const WHOLE_WITHIN: Duration = Duration::from_secs(60);
 
-/// A member whose part is not there, or not all of it.
+/// A member whose part is missing or incomplete.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Missing {
     pub cluster: ClusterName,
@@ -31,7 +32,7 @@ pub struct Missing {
 }
 
 impl Missing {
-    /// What a `Warning` header says; most reasons name the cluster themselves.
+    /// Text of the `Warning` header. Most reasons already name the cluster.
     pub fn text(&self) -> String {
         let Self { cluster, reason } = self;
         let named = reason.contains(&format!("cluster {cluster}"));
@@ -39,13 +40,13 @@ impl Missing {
     }
 }
 
-/// One list on its way out.
+/// A joined list that is being streamed.
 pub struct Joined {
     reading: FuturesUnordered<BoxFuture<'static, (Part, Step)>>,
     missing: Vec<Missing>,
     kind: Option<String>,
     api_version: Option<String>,
-    /// Something stands before the next items.
+    /// An item was already written.
     any: bool,
     started: bool,
     ended: bool,
@@ -56,18 +57,18 @@ struct Part {
     cluster: ClusterName,
     body: Body,
     scanner: ItemsScanner,
-    /// The longest it may be silent.
+    /// Maximum idle time.
     patience: Duration,
-    /// It has to be whole then.
+    /// Deadline for the complete list.
     end: Instant,
 }
 
-/// What came next of it.
+/// Next event of a member's list.
 enum Step {
-    /// Whole items, with commas between them.
+    /// Complete items, separated by commas.
     Items(BytesMut),
     Over,
-    /// No more of it is wanted.
+    /// The list is incomplete; the rest is discarded.
     Broken(String),
 }
 
@@ -79,7 +80,7 @@ impl Part {
 
     async fn next(&mut self) -> Step {
         loop {
-            // What is there already is taken, however late it is.
+            // Data that is already available is accepted after the deadline.
             let due = self.end.min(Instant::now() + self.patience);
             let data = match tokio::time::timeout_at(due, self.body.frame()).await {
                 Err(_) if Instant::now() >= self.end => {
@@ -111,7 +112,7 @@ impl Part {
 }
 
 impl Joined {
-    /// `missing` are those that have no list. A member that is silent for longer than `patience` is left out.
+    /// `missing` are the members without a list. A member that is idle for longer than `patience` is left out.
     pub fn new(lists: impl Iterator<Item = (ClusterName, Body)>, missing: Vec<Missing>, patience: Duration) -> Self {
         let end = Instant::now() + WHOLE_WITHIN;
         let part = |(cluster, body)| Part { cluster, body, scanner: ItemsScanner::default(), patience, end };
@@ -162,7 +163,7 @@ impl Joined {
         Some(out.freeze())
     }
 
-    /// What comes after the items.
+    /// The end of the list after the items.
     fn tail(&mut self) -> Value {
         let mut metadata = json!({});
         if !self.missing.is_empty() {
@@ -186,7 +187,7 @@ mod tests {
     const SILENCE: &str = "…";
     const BREAK: &str = "!";
 
-    /// A body that sends these, is silent or breaks off.
+    /// A body that sends these pieces, stalls or fails.
     fn body(pieces: &[&'static str]) -> Body {
         let pieces = pieces.to_vec();
         let stream = stream::iter(pieces).then(|piece| async move {
@@ -217,7 +218,7 @@ mod tests {
         #[case] missing: Option<&str>,
     ) {
         let name = |name: &str| ClusterName::parse(name).unwrap();
-        // The one that may stall comes first.
+        // The member that may stall is first.
         let lists = [(name("m1"), body(pieces)), (name("m2"), body(WHOLE))];
         let joined = Joined::new(lists.into_iter(), Vec::new(), Duration::from_millis(100)).into_body();
         let list: Value = serde_json::from_slice(&joined.collect().await.unwrap().to_bytes()).unwrap();
@@ -234,7 +235,7 @@ mod tests {
         assert_eq!(list["metadata"]["incompleteClusters"], said);
     }
 
-    /// Items of the others are there before it is known that one stalls.
+    /// Items of the others arrive before the stall is detected.
     #[tokio::test]
     async fn nobody_waits_for_one_that_stalls() {
         let name = |name: &str| ClusterName::parse(name).unwrap();

@@ -1,10 +1,10 @@
-//! Carries requests to member clusters: `clusters/{name}/proxy`, its fan-out `clusters/*/proxy`, the fleet-wide proxy
-//! (`proxying/{any}/proxy`), `search/cache`, the logs of many pods at once, and the metrics of all members.
+//! Proxies requests to member clusters: `clusters/{name}/proxy`, its fan-out `clusters/*/proxy`, the fleet-wide
+//! proxy (`proxying/{any}/proxy`), `search/cache`, the logs of many pods, and the metrics of all members.
 //!
-//! `server/` authenticates and authorises, then calls one method of [`Proxy`]; every method answers, errors included, as
-//! Kubernetes answers (a `Status`). Requests to members are made as the caller, by impersonation; those for metrics with our own
-//! rights. Streams of upgraded connections are moved byte for byte and never looked into; lists are streamed, never held (but
-//! those of metrics, which have an order).
+//! `server/` authenticates and authorizes a request and then calls a method of [`Proxy`]. Every method returns an
+//! HTTP response; errors are a Kubernetes `Status`. Requests to members impersonate the caller; those for metrics
+//! use this process' own permissions. Streams of upgraded connections are copied without inspection. Lists are
+//! streamed and never buffered, except lists of metrics, which are sorted.
 
 mod addressed;
 mod breaker;
@@ -30,7 +30,7 @@ mod table;
 mod transport;
 mod update;
 
-/// Who asks.
+/// The authenticated user of a request.
 pub use crowsnest_apimachinery::user::UserInfo as Caller;
 pub use error::{BoxError, Error};
 pub use metrics::Metric;
@@ -52,23 +52,23 @@ use tokio_util::task::TaskTracker;
 
 use crate::transport::Transport;
 
-/// A kube-apiserver gives up after this time itself.
+/// Default response timeout of members, the request timeout of kube-apiserver.
 const ANSWER_WITHIN: Duration = Duration::from_secs(60);
 
-/// Bodies of requests and answers; always streamed.
+/// Body of a request or response; always streamed.
 pub type Body = UnsyncBoxBody<Bytes, BoxError>;
 
-/// Whoever wants to know where a request goes: an `Arc<dyn Witness>` among its extensions. It is held until the tunnel of an
-/// upgraded connection has ended.
+/// Observer of the clusters that a request reaches, added to the request's extensions as `Arc<dyn Witness>`. It is
+/// kept until the tunnel of an upgraded connection has ended.
 pub trait Witness: Send + Sync {
     /// The request is sent to this member.
     fn asks(&self, cluster: &ClusterName);
 
-    /// The request is answered for these, in the order of their names: from the cache, or by asking all of them.
+    /// The request is answered for these clusters, in name order: from the cache, or by requests to all of them.
     fn reads(&self, clusters: &[ClusterName]);
 }
 
-/// Everything needed to carry requests. Cheap to clone.
+/// Handle to the proxy. Cheap to clone.
 #[derive(Clone)]
 pub struct Proxy {
     inner: Arc<Inner>,
@@ -81,9 +81,9 @@ struct Inner {
     /// Tunnels of upgraded connections.
     tunnels: TaskTracker,
     stopping: CancellationToken,
-    /// Logs that are read at once.
+    /// Limit of open log streams.
     log_streams: Arc<Semaphore>,
-    /// What members serve of custom metrics.
+    /// Cached discovery of the members' custom metrics.
     metrics: metrics::Remembered,
 }
 
@@ -92,7 +92,7 @@ impl Proxy {
         Self::with_patience(index, ANSWER_WITHIN)
     }
 
-    /// Members answer within this time, unless their Cluster says otherwise.
+    /// Members have to respond within `answer_within`, unless their Cluster sets another timeout.
     pub fn with_patience(index: Index, answer_within: Duration) -> Self {
         let stopping = CancellationToken::new();
         let inner = Inner {
@@ -107,8 +107,8 @@ impl Proxy {
         Self { inner: Arc::new(inner) }
     }
 
-    /// `clusters/{name}/proxy/{path}`: the request goes to that member as the caller. `path` is what follows `proxy`,
-    /// as it was sent; `name` may be `*`, which asks every member.
+    /// `clusters/{name}/proxy/{path}`: sends the request to the member as the caller. `path` is the part after
+    /// `proxy`, unchanged; the name `*` sends it to every member.
     pub async fn cluster(&self, name: &str, caller: &Caller, path: &str, request: Request<Body>) -> Response<Body> {
         let answer = match (transport::checked(request.method(), path), name) {
             (Err(error), _) => Err(error),
@@ -128,8 +128,7 @@ impl Proxy {
         answer.unwrap_or_else(|error| error.into_response())
     }
 
-    /// `search/cache/{path}`: what the cache holds of all clusters and the caller may read there, in the form of a native
-    /// list.
+    /// `search/cache/{path}`: the cached objects of all clusters that the caller may read, as a native list.
     pub async fn search_cache(&self, caller: &Caller, path: &str, request: Request<Body>) -> Response<Body> {
         let answer = match transport::checked(request.method(), path) {
             Ok(path) => self.search(caller, path, request).await,
@@ -146,22 +145,22 @@ impl Proxy {
     }
 }
 
-/// Whether a native path asks for objects: a resource, or one of its objects.
+/// True if a native path is a resource or one of its objects.
 pub fn names_a_resource(path: &str) -> bool {
     native::Native::parse(path).is_some_and(|native| native.subresource.is_empty())
 }
 
-/// Whether a native path is in a resource: one that registries may name, its objects, or what is below them.
+/// True if a native path is a resource, one of its objects, or a subresource.
 pub fn is_in_a_resource(path: &str) -> bool {
     native::Native::parse(path).is_some()
 }
 
-/// A body that is already there.
+/// A body of bytes in memory.
 pub(crate) fn full(bytes: impl Into<Bytes>) -> Body {
     Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
 }
 
-/// A source of a body that is written piece by piece.
+/// Source of a body that is produced in pieces.
 pub(crate) trait Pieces: Send + Sized + 'static {
     /// The next piece; `None` at the end.
     fn next(&mut self) -> impl Future<Output = Result<Option<Bytes>, BoxError>> + Send;
@@ -174,7 +173,7 @@ pub(crate) trait Pieces: Send + Sized + 'static {
     }
 }
 
-/// Servers spawn these futures.
+/// Servers spawn these futures, so they have to be `Send`.
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -182,7 +181,7 @@ mod tests {
     fn sendable<T: Send>(_: impl Fn() -> T) {}
 
     #[test]
-    fn requests_can_be_served_on_any_thread() {
+    fn request_futures_are_send() {
         let parts: Option<(Proxy, Caller, Request<Body>)> = None;
         if let Some((proxy, caller, _)) = &parts {
             let request = || Request::new(full(""));

@@ -1,4 +1,4 @@
-//! Parsing of native Kubernetes paths into the resource that a member is requested for.
+//! Parses native Kubernetes paths into the resource that is requested from a member.
 
 use crowsnest_apimachinery::names::Gvr;
 use crowsnest_apimachinery::request::{Query, ResourcePath};
@@ -25,7 +25,7 @@ pub struct Native {
     pub namespace: String,
     /// Empty: the collection.
     pub name: String,
-    /// Empty: the object itself. Anything after it in the path is left out.
+    /// Empty: the object itself. The rest of the path after the subresource is dropped.
     pub subresource: String,
     /// The deprecated prefix `watch` or `proxy`; empty without one.
     pub prefix: String,
@@ -51,7 +51,7 @@ impl Native {
         format!("{}{slash}{}", self.resource.group_resource(), self.subresource)
     }
 
-    /// The verb that is authorized; requests that are not served are refused first ([`crate::transport::checked`]).
+    /// The verb to authorize. Requests that are not served were refused before ([`crate::transport::checked`]).
     pub fn verb(&self, method: &Method, query: &Query) -> Verb {
         let path = ResourcePath {
             name: self.name.clone(),
@@ -67,7 +67,7 @@ impl Native {
             "delete" => Verb::Delete,
             "watch" => Verb::Watch,
             "list" => Verb::List,
-            // A method without a verb reads at most.
+            // Methods without a verb only read.
             _ if self.name.is_empty() => Verb::List,
             _ => Verb::Get,
         }

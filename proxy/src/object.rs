@@ -1,4 +1,4 @@
-//! Objects on their way out: the annotation that names their cluster, and their resourceVersion.
+//! Objects in responses: adds the annotation with their cluster, and sets their resourceVersion.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -12,10 +12,10 @@ use crate::composite::Composite;
 
 type Fields<'a> = BTreeMap<Cow<'a, str>, &'a RawValue>;
 
-/// How much longer an object may be for its mark, about.
+/// Estimated additional length in bytes of an object with its annotation.
 pub const MARK: usize = 256;
 
-/// In which form an object is told.
+/// Form of an object in a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
     Whole,
@@ -23,15 +23,15 @@ pub enum Form {
     Metadata,
 }
 
-/// `body` with the annotation that names its cluster, and with `version` as its resourceVersion (none: its own). Only the
-/// metadata is read.
+/// Returns `body` with the annotation of its cluster, and with `version` as its resourceVersion (None: unchanged).
+/// Only the metadata is parsed.
 pub fn mark(body: &[u8], cluster: &str, version: Option<&str>, form: Form) -> Result<Vec<u8>, serde_json::Error> {
     let mut out = Vec::with_capacity(body.len() + MARK);
     write_marked(body, cluster, version, form, &mut out)?;
     Ok(out)
 }
 
-/// What [`mark`] makes, at the end of `out`.
+/// Appends the result of [`mark`] to `out`.
 pub fn write_marked(
     body: &[u8],
     cluster: &str,
@@ -67,8 +67,8 @@ pub fn write_marked(
     Ok(())
 }
 
-/// What a member itself said of an object, marked like a cached one. Its version gives a watch no place to start: nobody
-/// knows where in the cache it was read.
+/// Marks an object read from a member like a cached one. Its version has no cache position, so a watch cannot start
+/// from it.
 pub fn mark_live(body: &[u8], cluster: &str, form: Form) -> Result<Vec<u8>, serde_json::Error> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -92,7 +92,7 @@ mod tests {
     use serde_json::{Value, json};
 
     #[test]
-    fn an_object_goes_out_marked() {
+    fn objects_are_annotated() {
         let body = br#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","resourceVersion":"7","annotations":{"b":"c"}},"data":{"k":1.50}}"#;
         let mut composite = Composite::default();
         composite.set("m1", "7", None);
@@ -100,11 +100,11 @@ mod tests {
         let object: Value = serde_json::from_slice(&out).unwrap();
         assert_eq!(object["metadata"]["annotations"], json!({"b": "c", CACHED_FROM_CLUSTER: "m1"}));
         assert_eq!(object["metadata"]["resourceVersion"], json!(composite.encode()));
-        assert!(String::from_utf8(out.clone()).unwrap().contains("1.50"), "values are not touched");
+        assert!(String::from_utf8(out.clone()).unwrap().contains("1.50"), "values are unchanged");
     }
 
     #[test]
-    fn metadata_alone() {
+    fn only_metadata() {
         let out =
             mark(br#"{"metadata":{"name":"a","annotations":null},"data":{}}"#, "m1", None, Form::Metadata).unwrap();
         let object: Value = serde_json::from_slice(&out).unwrap();
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_member_said_itself_gives_a_watch_no_place_to_start() {
+    fn objects_read_from_a_member_have_no_cache_position() {
         let out = mark_live(br#"{"metadata":{"name":"a","resourceVersion":"7"}}"#, "m1", Form::Whole).unwrap();
         let object: Value = serde_json::from_slice(&out).unwrap();
         assert_eq!(object["metadata"]["annotations"], json!({CACHED_FROM_CLUSTER: "m1"}));

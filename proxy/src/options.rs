@@ -1,5 +1,5 @@
-//! What lists and watches of the fleet may be asked, read and checked by [`crowsnest_apimachinery::list_options`]; which fields their
-//! selectors may name.
+//! Options of lists and watches of the fleet, parsed by [`crowsnest_apimachinery::list_options`], and the fields
+//! that their selectors may use.
 
 use crowsnest_apimachinery::list_options;
 use crowsnest_apimachinery::names::Gvr;
@@ -8,17 +8,17 @@ use crowsnest_apimachinery::selector::{FieldRequirement, FieldSelector, Selector
 
 use crate::Error;
 
-/// Options that were read and make sense together.
+/// Validated list options.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ListOptions {
     pub labels: Option<Selector>,
     pub fields: Option<FieldSelector>,
-    /// Objects of a page; none is all.
+    /// Page size; None: unlimited.
     pub limit: Option<usize>,
 }
 
 impl ListOptions {
-    /// `watch`: whatever the query says of it; `watch_list`: whether a watch may begin with what is there.
+    /// `watch`: the request is a watch; `watch_list`: initial events may be requested.
     pub fn parse(query: &Query, watch: bool, watch_list: bool) -> Result<Self, Error> {
         let asked = list_options::ListOptions::read(|name| query.first(name));
         let asked = asked.map_err(|error| Error::BadRequest(error.to_string()))?;
@@ -38,7 +38,7 @@ impl ListOptions {
     }
 }
 
-/// Fields that selectors of the core group's kinds may name. Anything else has its name and namespace alone.
+/// Supported field labels of kinds in the core group. Other kinds support only name and namespace.
 const FIELDS: &[(&str, &[&str])] = &[
     (
         "events",
@@ -81,13 +81,14 @@ const FIELDS: &[(&str, &[&str])] = &[
     ("services", &["metadata.name", "metadata.namespace", "spec.clusterIP", "spec.type"]),
 ];
 
-/// The selector in the resource's own names; a field it does not know would match nothing without a word.
+/// Translates a selector to the resource's field names. Unknown fields are rejected, because they would silently
+/// match nothing.
 pub fn known_fields(resource: &Gvr, selector: FieldSelector) -> Result<FieldSelector, Error> {
     let core = resource.group.is_empty();
     let known = FIELDS.iter().find(|(name, _)| core && *name == &*resource.resource).map(|(_, fields)| *fields);
     let requirements = selector.requirements().iter().cloned().map(|requirement| {
         let field = match requirement.field.as_str() {
-            // What old clients send.
+            // Deprecated label for `spec.nodeName`.
             "spec.host" if core && &*resource.resource == "pods" => "spec.nodeName",
             field => field,
         };
@@ -130,7 +131,7 @@ mod tests {
     #[case("limit=x", false, false, "strconv.ParseInt: parsing \"x\": invalid syntax")]
     #[case("fieldSelector=a", false, false, "invalid selector: 'a'; can't understand 'a'")]
     #[case("resourceVersionMatch=Exact", false, false, VERSION)]
-    #[case::the_path_says_what_is_watched("resourceVersionMatch=NotOlderThan", true, true, WATCHED)]
+    #[case::watch_of_the_path("resourceVersionMatch=NotOlderThan", true, true, WATCHED)]
     #[case("sendInitialEvents=true&resourceVersionMatch=NotOlderThan", true, true, "")]
     #[case("sendInitialEvents=true&resourceVersionMatch=NotOlderThan", true, false, GATE)]
     fn options(#[case] query: &str, #[case] watch: bool, #[case] watch_list: bool, #[case] expected: &str) {

@@ -1,7 +1,7 @@
-//! The protobuf form of Kubernetes objects, as far as updates need it: metadata is found and mended, all else stays the
-//! bytes it was.
+//! Kubernetes' protobuf encoding, as far as updates need it: metadata is changed, all other bytes are kept.
 //!
-//! `k8s\0`, then `runtime.Unknown`, whose `raw` is the object; every object has its `ObjectMeta` first.
+//! The format is `k8s\0` followed by `runtime.Unknown`, whose `raw` is the object. Every object has its
+//! `ObjectMeta` as field 1.
 
 const MAGIC: &[u8] = b"k8s\0";
 /// `runtime.Unknown.raw`
@@ -10,14 +10,14 @@ const RAW: u64 = 2;
 const METADATA: u64 = 1;
 /// `ObjectMeta.resourceVersion`
 const RESOURCE_VERSION: u64 = 6;
-/// `ObjectMeta.annotations`, an entry each.
+/// `ObjectMeta.annotations`, one field per entry.
 const ANNOTATION: u64 = 12;
-/// `key` of a map's entry.
+/// `key` of a map entry.
 const KEY: u64 = 1;
-/// Wire type of whatever has a length.
+/// Wire type of length-delimited fields.
 const LENGTH: u64 = 2;
 
-/// An object's resourceVersion; none: this is no such object.
+/// The resourceVersion of an object; None if the bytes are not an object.
 pub fn version(body: &[u8]) -> Option<String> {
     let metadata = inside(inside(body.strip_prefix(MAGIC)?, RAW)?, METADATA)?;
     let version = fields(metadata)?.into_iter().rev().find(|field| field.number == RESOURCE_VERSION);
@@ -47,14 +47,14 @@ pub fn mend(body: &[u8], version: &str, annotation: &str) -> Option<Vec<u8>> {
     Some([MAGIC, &mended].concat())
 }
 
-/// A field as it stands, and what is in it when it has a length.
+/// A field: its complete bytes, and its content if it is length-delimited.
 struct Field<'b> {
     number: u64,
     whole: &'b [u8],
     inside: Option<&'b [u8]>,
 }
 
-/// All fields of a message; none: the bytes are none.
+/// All fields of a message; None if the bytes are invalid.
 fn fields(mut bytes: &[u8]) -> Option<Vec<Field<'_>>> {
     let mut found = Vec::new();
     while !bytes.is_empty() {
@@ -75,12 +75,12 @@ fn fields(mut bytes: &[u8]) -> Option<Vec<Field<'_>>> {
     Some(found)
 }
 
-/// What a message has in a field.
+/// Content of a field of a message.
 fn inside(message: &[u8], number: u64) -> Option<&[u8]> {
     fields(message)?.into_iter().rev().find(|field| field.number == number)?.inside
 }
 
-/// The message with one field changed; none when it has no such field.
+/// Replaces the content of a field; None if the message does not have the field.
 fn within(message: &[u8], number: u64, change: impl FnOnce(&[u8]) -> Option<Vec<u8>>) -> Option<Vec<u8>> {
     let changed = change(inside(message, number)?)?;
     let mut out = Vec::with_capacity(message.len());
@@ -122,7 +122,7 @@ fn text(bytes: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    /// A message of fields with a length.
+    /// A message of length-delimited fields.
     fn message(fields: &[(u64, &[u8])]) -> Vec<u8> {
         let mut out = Vec::new();
         fields.iter().for_each(|(number, inside)| put(*number, inside, &mut out));
@@ -146,7 +146,7 @@ mod tests {
     #[rstest::rstest]
     #[case::as_the_member_knows_it("7")]
     #[case::without_a_version("")]
-    fn metadata_is_mended_and_the_rest_stays(#[case] wanted: &str) {
+    fn metadata_is_changed_and_the_rest_is_kept(#[case] wanted: &str) {
         let sent = config_map("composite");
         assert_eq!(version(&sent).as_deref(), Some("composite"));
         let mended = mend(&sent, wanted, "ours").unwrap();
@@ -165,7 +165,7 @@ mod tests {
     #[case::nothing(b"k8s\0")]
     #[case::cut_off(b"k8s\0\x12\x7f")]
     #[case::groups(b"k8s\0\x0b")]
-    fn anything_else_is_left_to_the_member(#[case] body: &[u8]) {
+    fn invalid_messages_are_left_to_the_member(#[case] body: &[u8]) {
         assert_eq!(version(body), None);
         assert_eq!(mend(body, "1", "ours"), None);
     }

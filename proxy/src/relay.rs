@@ -1,8 +1,7 @@
-//! The bytes of one session, moved both ways until both sides are done. Owns what was read and is not written yet; written
-//! and read by the task of the session alone.
+//! Copies the bytes of a session in both directions until both sides are done. The session's task owns the buffers.
 //!
-//! One read of a connection under TLS gives a record or two. Written one by one each costs a system call and wakes the other
-//! side, so all that can be read without waiting is gathered first.
+//! A read from a TLS connection returns one or two records. Writing each of them costs a system call and wakes the
+//! receiver, so everything that can be read without waiting is gathered into one write.
 
 use std::future::poll_fn;
 use std::io;
@@ -12,18 +11,18 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Bytes that are gathered for one write: four records of TLS, which is also as much as rustls keeps to be sent.
+/// Buffer size of one direction: four TLS records, which is also rustls' send buffer limit.
 const GATHERED: usize = 64 * 1024;
 
-/// Bytes that went each way.
+/// Number of bytes copied in each direction.
 #[derive(Debug, Default)]
 pub struct Moved {
     pub sent: AtomicU64,
     pub received: AtomicU64,
 }
 
-/// Moves what `ours` says to `theirs` and the other way round. A side that ends is told to the other one, whose answer still
-/// goes through; an error ends both.
+/// Copies bytes between `ours` and `theirs` in both directions. When a side ends, the other is shut down for
+/// writing and its remaining bytes are still copied. An error ends both directions.
 pub async fn relay<A, B>(mut ours: A, mut theirs: B, moved: &Moved) -> io::Result<()>
 where
     A: AsyncRead + AsyncWrite + Unpin,
@@ -38,15 +37,15 @@ where
     .await
 }
 
-/// One direction. It holds no memory while nothing is on its way: most sessions are silent most of the time.
+/// One direction. Holds no memory while idle, because most sessions are idle most of the time.
 #[derive(Default)]
 struct OneWay {
     buffer: Vec<u8>,
-    /// What is in `buffer` and not written yet: from here to there.
+    /// Range of `buffer` that is not written yet.
     from: usize,
     to: usize,
     ended: bool,
-    /// Why nothing more can be read; told once everything before it is written.
+    /// Read error; returned after everything before it is written.
     failed: Option<io::Error>,
     flush: bool,
     done: bool,
@@ -89,7 +88,7 @@ impl OneWay {
         Poll::Ready(Ok(()))
     }
 
-    /// Reads until there is no room, nothing more to read at once (pending), or no more at all.
+    /// Reads until the buffer is full, no more bytes are available (pending), or the end.
     fn gather<R: AsyncRead + Unpin>(&mut self, cx: &mut Context<'_>, reader: &mut R, moved: &AtomicU64) -> Poll<()> {
         if self.from == self.to {
             (self.from, self.to) = (0, 0);
@@ -119,7 +118,7 @@ mod tests {
 
     use super::*;
 
-    /// Writes `pieces` and says that this is all, while it reads to the end.
+    /// Writes `pieces`, shuts down writing, and reads to the end.
     async fn talk(side: tokio::io::DuplexStream, pieces: Vec<Vec<u8>>) -> Vec<u8> {
         let (mut read, mut write) = tokio::io::split(side);
         let says = async {
@@ -137,9 +136,9 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// Whatever is said on one side is heard on the other, whole and in order, whatever the sizes; and the end is, too.
+        /// All bytes and the end arrive on the other side in order, for any sizes of the pieces.
         #[test]
-        fn each_side_hears_what_the_other_says(
+        fn both_directions_are_copied_completely(
             ours in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..3_000), 0..60),
             theirs in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..3_000), 0..60),
             room in 1_usize..200_000,
@@ -161,7 +160,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_there_is_written_at_once_and_a_silent_way_keeps_nothing() {
+    async fn bytes_are_written_at_once_and_an_idle_direction_holds_no_buffer() {
         let (mut client, mut our_end) = duplex(GATHERED);
         let (mut their_end, mut member) = duplex(GATHERED);
         let (mut way, moved) = (OneWay::default(), AtomicU64::default());
@@ -175,7 +174,7 @@ mod tests {
         assert_eq!(way.buffer.capacity(), 0);
     }
 
-    /// A connection that is cut.
+    /// A reader that fails.
     struct Cut;
 
     impl AsyncRead for Cut {
@@ -185,7 +184,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_said_before_a_cut_is_heard() {
+    async fn bytes_before_an_error_are_delivered() {
         let (_client, our_end) = duplex(64);
         let (their_end, mut member) = duplex(64);
         let (_, our_end) = tokio::io::split(our_end);
@@ -204,7 +203,7 @@ mod tests {
         drop(member);
         let moved = Moved::default();
         let mut client = client;
-        client.write_all(b"nobody hears this").await.unwrap();
+        client.write_all(b"this is lost").await.unwrap();
         let error = relay(our_end, their_end, &moved).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
     }

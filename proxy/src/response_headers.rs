@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_acts_on_the_origin_is_passed() {
+    fn origin_wide_headers_are_not_passed() {
         let passed = pass_to_browser(&map(HOSTILE), false);
         assert!(passed.is_empty(), "{passed:?}");
     }
@@ -161,7 +161,7 @@ mod tests {
     #[case::body(&["content-type", "content-length", "content-encoding", "content-disposition", "content-range"])]
     #[case::freshness(&["cache-control", "etag", "last-modified", "expires", "age", "vary", "date"])]
     #[case::kubernetes(&["warning", "audit-id", "retry-after", "x-kubernetes-pf-flowschema-uid", "x-kubernetes-pf-prioritylevel-uid"])]
-    fn what_clients_need_is_passed(#[case] names: &[&str]) {
+    fn headers_that_clients_need_are_passed(#[case] names: &[&str]) {
         assert_eq!(pass_to_browser(&map(names), false), map(names));
     }
 
@@ -175,14 +175,14 @@ mod tests {
     }
 
     #[test]
-    fn a_websocket_is_answered_with_its_own_headers_and_sets_no_cookie() {
+    fn websocket_responses_keep_handshake_headers_and_set_no_cookie() {
         let answer = ["connection", "upgrade", "sec-websocket-accept", "sec-websocket-protocol"];
         let sent = map(&[&answer[..], &["set-cookie", "access-control-allow-origin"]].concat());
         assert_eq!(pass_to_browser(&sent, true), map(&answer));
     }
 
     #[test]
-    fn aggregated_answers_keep_what_acts_on_them_alone() {
+    fn aggregated_responses_keep_headers_without_origin_wide_effect() {
         let kept = ["content-type", "location", "www-authenticate", "content-security-policy", "x-anything", "refresh"];
         let dropped = ["Set-Cookie", "Clear-Site-Data", "Strict-Transport-Security", "NEL", "Report-To", "Alt-Svc"];
         let more = ["Service-Worker-Allowed", "Access-Control-Allow-Origin", "Access-Control-Allow-Credentials"];

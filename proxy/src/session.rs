@@ -1,5 +1,5 @@
-//! Sessions: connections that are upgraded and lead into a member (exec, attach, port-forward). Whether its Cluster allows
-//! them, and a record of each in the log. What goes through them is counted and not looked at.
+//! Sessions: upgraded connections to a member (exec, attach, port-forward). Decides whether the member's Cluster
+//! allows them, and logs each of them. The content is counted but not inspected.
 
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -14,16 +14,16 @@ use crate::Caller;
 
 use crate::relay::Moved;
 
-/// Characters of a path and of a command that are recorded.
+/// Maximum length in characters of a logged path or command.
 const LONGEST: usize = 512;
 
-/// Why a member's Cluster forbids a request; none: it does not.
+/// Reason why a member's Cluster forbids a request; None if it does not.
 pub fn forbidden(member: &Member, path: &str, upgrades: bool) -> Option<String> {
     let annotations = member.cluster().metadata.annotations.as_ref()?;
     forbids(annotations.get(EXEC).map(String::as_str), path, upgrades)
 }
 
-/// The same of the annotation's value. Nobody reaches in by a value that is misspelt.
+/// Evaluates the annotation's value. An unknown value counts as disabled.
 fn forbids(annotation: Option<&str>, path: &str, upgrades: bool) -> Option<String> {
     let value = annotation.filter(|value| *value != EXEC_ENABLED)?;
     if !upgrades && !reaches_in(path) {
@@ -31,7 +31,7 @@ fn forbids(annotation: Option<&str>, path: &str, upgrades: bool) -> Option<Strin
     }
     let misspelt = match value {
         EXEC_DISABLED => String::new(),
-        _ => format!(", which is neither {EXEC_ENABLED:?} nor {EXEC_DISABLED:?} and taken for the latter,"),
+        _ => format!(", which is neither {EXEC_ENABLED:?} nor {EXEC_DISABLED:?} and counts as the latter,"),
     };
     Some(format!(
         "its annotation {EXEC}: {value:?}{misspelt} forbids exec, attach, port-forward and proxy into its pods, services and \
@@ -39,8 +39,8 @@ fn forbids(annotation: Option<&str>, path: &str, upgrades: bool) -> Option<Strin
     ))
 }
 
-/// Whether a path leads into a pod or a node, or could: the proxy of a node is its kubelet, which runs commands too. Paths
-/// that servers may read in more than one way are taken for such.
+/// True if a path can reach into a pod or a node. The proxy of a node is its kubelet, which also runs commands.
+/// Ambiguous paths, which servers may decode differently, are included.
 fn reaches_in(path: &str) -> bool {
     let decoded = percent_decode_str(path).decode_utf8_lossy();
     if decoded.contains('%') || decoded.split('/').any(|part| matches!(part, "." | "..")) {
@@ -48,7 +48,7 @@ fn reaches_in(path: &str) -> bool {
     }
     let Some(found) = ResourcePath::parse(&decoded) else { return false };
     match (found.group.as_str(), found.resource.as_str(), found.subresource.as_str()) {
-        // Old servers use this prefix for the subresource.
+        // Deprecated prefix for the subresource.
         ("", ..) if found.prefix == "proxy" => true,
         ("", "pods", subresource) => matches!(subresource, "exec" | "attach" | "portforward" | "proxy"),
         ("", "services" | "nodes", subresource) => subresource == "proxy",
@@ -56,18 +56,18 @@ fn reaches_in(path: &str) -> bool {
     }
 }
 
-/// Who goes where, and to do what.
+/// User, target and command of a session.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Session {
     user: String,
     cluster: ClusterName,
     path: String,
     subresource: String,
-    /// Of exec.
+    /// Command of an exec request.
     command: Option<String>,
 }
 
-/// A session that goes on.
+/// Log record of a running session.
 pub struct Record {
     session: Session,
     began: Instant,
@@ -75,7 +75,7 @@ pub struct Record {
 }
 
 impl Session {
-    /// No other parameter of the query is looked at.
+    /// Only the `command` parameters of the query are read.
     pub fn of(caller: &Caller, cluster: &ClusterName, path: &str, query: Option<&str>) -> Self {
         let subresource = ResourcePath::parse(path).map(|found| found.subresource).unwrap_or_default();
         let command = (subresource == "exec").then(|| {
@@ -87,8 +87,8 @@ impl Session {
 
     pub fn begin(self) -> Record {
         let Self { user, cluster, path, subresource, command } = &self;
-        // Quoted: none of it may look like another line of the log.
-        tracing::info!(?user, %cluster, ?path, ?subresource, ?command, "a session begins");
+        // Quoted, so that no value can forge a log line.
+        tracing::info!(?user, %cluster, ?path, ?subresource, ?command, "session started");
         Record { session: self, began: Instant::now(), moved: Moved::default() }
     }
 }
@@ -102,7 +102,7 @@ impl Record {
         let Session { user, cluster, path, subresource, command } = &self.session;
         let seconds = self.began.elapsed().as_secs_f32();
         let (sent, received) = (self.moved.sent.load(Ordering::Relaxed), self.moved.received.load(Ordering::Relaxed));
-        tracing::info!(?user, %cluster, ?path, ?subresource, ?command, seconds, sent, received, "a session has ended");
+        tracing::info!(?user, %cluster, ?path, ?subresource, ?command, seconds, sent, received, "session ended");
     }
 }
 
@@ -132,7 +132,7 @@ mod tests {
     #[case::no_namespace("/api/v1/pods/p/exec", false, true)]
     #[case::service("/api/v1/namespaces/ns/services/s:80/proxy/", false, true)]
     #[case::kubelet("/api/v1/nodes/n/proxy/run/ns/p/c", false, true)]
-    #[case::as_of_old("/api/v1/proxy/namespaces/ns/pods/p", false, true)]
+    #[case::deprecated_prefix("/api/v1/proxy/namespaces/ns/pods/p", false, true)]
     #[case::other_kinds(
         "/apis/subresources.kubevirt.io/v1/namespaces/ns/virtualmachineinstances/v/console",
         true,
@@ -141,7 +141,7 @@ mod tests {
     #[case::a_member_of_the_member("/apis/cluster.karmada.io/v1alpha1/clusters/m/proxy/api/v1/pods", true, true)]
     #[case::logs(&format!("{POD}/log"), false, false)]
     #[case::reads(POD, false, false)]
-    #[case::named_so("/api/v1/namespaces/exec/pods/exec", false, false)]
+    #[case::namespace_and_pod_named_exec("/api/v1/namespaces/exec/pods/exec", false, false)]
     #[case::other_group("/apis/g.io/v1/namespaces/ns/pods/p/exec", false, false)]
     #[case::version("/version", false, false)]
     fn a_cluster_may_forbid_sessions(#[case] path: &str, #[case] upgrades: bool, #[case] reaches_in: bool) {

@@ -1,6 +1,6 @@
-//! Rows of cached objects, as `kubectl get` asks for them.
+//! Tables of cached objects for `kubectl get`.
 //!
-//! Kinds of the core group print as a cluster prints them, with a column that names the cluster. Other kinds have
+//! Kinds of the core group have the columns of a cluster and a column with the cluster's name. Other kinds have
 //! Karmada's columns: name and creation time.
 
 use crowsnest_apimachinery::negotiate::{self, Offer};
@@ -14,14 +14,14 @@ use serde_json::{Value, json};
 use crate::Error;
 use crate::object::{Form, mark};
 
-/// What a client accepts.
+/// The response form that a client accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
     Objects(Form),
     Table(Include),
 }
 
-/// Content of an answer.
+/// Content of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Content {
     Object,
@@ -38,7 +38,8 @@ pub enum Include {
 }
 
 impl Shape {
-    /// The form of the first clause of `Accept` that can be served. A watch takes the metadata of lists and of objects for the same.
+    /// The form of the first clause of `Accept` that can be served. For a watch, the metadata forms of lists and of
+    /// objects are equivalent.
     pub fn of(headers: &HeaderMap, query: &Query, content: Content) -> Result<Self, Error> {
         let offer = match content {
             Content::Object | Content::List => Offer::Merged,
@@ -64,7 +65,7 @@ impl Shape {
     }
 }
 
-/// The shape that a client accepts of an offer.
+/// The form that a client accepts among those offered.
 pub(crate) fn accepted(headers: &HeaderMap, offer: Offer) -> Result<negotiate::Shape, Error> {
     let clauses: Vec<&str> = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok()).collect();
     let accepted = negotiate::accept(Some(&clauses.join(",")), offer).map_err(Error::NotAcceptable)?;

@@ -1,5 +1,5 @@
-//! Connections to members: one pooled HTTP/1.1 client each, made anew when the cluster's connection changes, with what is
-//! known of how the member answers.
+//! Connections to members: a pooled HTTP/1.1 client and a circuit breaker for each, recreated when the cluster's
+//! connection changes.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,19 +22,19 @@ use crate::breaker::{Breaker, Refused};
 use crate::native::Native;
 use crate::{Body, Caller, Error, impersonation};
 
-/// Idle connections kept to one member, and for how long.
+/// Limit and timeout of idle connections per member.
 const IDLE_CONNECTIONS: usize = 32;
 const IDLE_FOR: Duration = Duration::from_secs(60);
 
 type MemberClient = Client<Dialer, Body>;
 
-/// Clients by cluster.
+/// The client of each cluster.
 pub struct Transport {
     clients: Mutex<HashMap<ClusterName, Reached>>,
     answer_within: Duration,
 }
 
-/// How a member is reached.
+/// Client and breaker of a member.
 #[derive(Clone)]
 struct Reached {
     connection: Arc<Connection>,
@@ -43,17 +43,17 @@ struct Reached {
 }
 
 impl Transport {
-    /// Members answer within this time, unless their Cluster says otherwise ([`ANSWER_WITHIN`]).
+    /// `answer_within` is the default response timeout; the Cluster's annotation [`ANSWER_WITHIN`] overrides it.
     pub fn new(answer_within: Duration) -> Self {
         Self { clients: Mutex::default(), answer_within }
     }
 
-    /// How long a member may take to answer that was given no other time.
+    /// Default response timeout of members.
     pub fn answer_within(&self) -> Duration {
         self.answer_within
     }
 
-    /// Forgets members that left the fleet.
+    /// Drops the connections of members that left the fleet.
     pub fn forget(&self, is_there: impl Fn(&ClusterName) -> bool) {
         self.clients.lock().retain(|cluster, _| is_there(cluster));
     }
@@ -75,8 +75,9 @@ impl Transport {
         reached
     }
 
-    /// Sends a request to a member as the caller. `path` replaces the request's own path; its query stays. An answer of
-    /// 101 carries the connection (`hyper::upgrade::on`). The answer begins within `within`, or what the member is given.
+    /// Sends a request to a member as the caller. `path` replaces the request's path; the query is kept. A 101
+    /// response carries the connection (`hyper::upgrade::on`). `within` limits the time to the response head; None:
+    /// the member's timeout.
     pub async fn send(
         &self,
         member: &Member,
@@ -129,7 +130,7 @@ impl Transport {
         *request.version_mut() = http::Version::HTTP_11;
         let follows = Query::parse(request.uri().query()).flag("follow");
         let within = within.or_else(|| promised(member)).unwrap_or(self.answer_within);
-        // Logs that are followed begin when something is said.
+        // A followed log sends its response head only with the first line.
         let within = (!follows).then_some(within);
         let mut response = self.reach(cluster, &connection).ask(cluster, request, within).await?;
         match response.status() {
@@ -143,7 +144,7 @@ impl Transport {
 }
 
 impl Reached {
-    /// Asks, unless the member does not answer anyway.
+    /// Sends the request unless the breaker rejects it.
     async fn ask(
         &self,
         cluster: &ClusterName,
@@ -170,7 +171,7 @@ impl Reached {
             }
             Ok(Err(error)) => {
                 let why = chain(&error);
-                // A request that broke off says nothing of others.
+                // An interrupted request does not indicate that the member is unreachable.
                 if error.is_connect() {
                     breaker.failed(now, &why);
                 }
@@ -185,9 +186,10 @@ impl Reached {
     }
 }
 
-/// The span of a request until its answer begins. Of its path only what names a kind is told: the rest may be anybody's.
+/// Span of a request up to its response head. Only the resource is recorded, because the rest of the path may be
+/// confidential.
 fn asking(cluster: &ClusterName, path: &str, method: &Method) -> Span {
-    // Taken apart only where somebody looks.
+    // Parsed only if the span is enabled.
     let kind = || Native::parse(path).map(|native| native.kind()).unwrap_or_default();
     tracing::info_span!(
         target: spans::SPANS,
@@ -203,7 +205,7 @@ fn asking(cluster: &ClusterName, path: &str, method: &Method) -> Span {
     )
 }
 
-/// The time a member's Cluster gives it.
+/// Response timeout set by the member's Cluster.
 fn promised(member: &Member) -> Option<Duration> {
     let seconds = member.cluster().metadata.annotations.as_ref()?.get(ANSWER_WITHIN)?.parse().ok();
     seconds.filter(|seconds| *seconds > 0).map(Duration::from_secs)
@@ -220,13 +222,13 @@ fn target(connection: &Connection, path: &str, query: Option<&str>) -> Result<Ur
         .build()
 }
 
-/// Returns the path if this process, which authorizes the request, and the recipient read it in the same way.
+/// Returns the path if this process, which authorizes the request, and the recipient parse it in the same way.
 pub fn checked<'p>(method: &Method, path: &'p str) -> Result<&'p str, Error> {
     RequestPath::check_forwarded(method, path).map_err(|error| Error::BadRequest(error.to_string()))?;
     Ok(path)
 }
 
-/// An error with its causes.
+/// An error message with its causes.
 pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();

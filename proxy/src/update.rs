@@ -1,4 +1,4 @@
-//! Objects on their way back in: what a client updates was read here, and its cluster knows it otherwise.
+//! Updates of objects that the client read here: restores the form in which the object's cluster knows them.
 
 use crowsnest_api::constants::annotation::CACHED_FROM_CLUSTER;
 use http::{HeaderMap, header};
@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use crate::composite::Composite;
 use crate::protobuf;
 
-/// How an update is written. The member says what is wrong with any other.
+/// Encoding of an update. The member rejects any other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Encoding {
     Json,
@@ -16,12 +16,12 @@ pub enum Encoding {
     Protobuf,
 }
 
-/// An update as the owning cluster is to have it.
+/// An update in the form for the owning cluster.
 #[derive(Debug, PartialEq)]
 pub struct Update {
-    /// JSON where it came as YAML.
+    /// JSON if the update was YAML.
     pub body: Vec<u8>,
-    /// It was read from the cache's lists or watches: a version from there has a place in the cache.
+    /// The version has a cache position, so the object was read from a list or watch of the cache.
     pub from_cache: bool,
 }
 
@@ -38,7 +38,7 @@ impl Encoding {
     }
 }
 
-/// `sent` with the cluster's own resourceVersion and without our annotation; none when it cannot be read.
+/// `sent` with the cluster's own resourceVersion and without the cluster annotation; None if it cannot be decoded.
 pub fn own_form(sent: &[u8], encoding: Encoding, cluster: &str) -> Option<Update> {
     let object: Value = match encoding {
         Encoding::Json => serde_json::from_slice(sent).ok()?,
@@ -54,7 +54,7 @@ pub fn own_form(sent: &[u8], encoding: Encoding, cluster: &str) -> Option<Update
     Some(Update { body, from_cache: is_cached(&version) })
 }
 
-/// Whether an update in JSON has some data, and all of it as another object has it.
+/// True if a JSON update has data and it equals the data of another object.
 pub fn has_the_data_of(update: &[u8], known: &[u8]) -> bool {
     #[derive(Deserialize)]
     struct Holder {
@@ -68,7 +68,7 @@ fn is_cached(version: &str) -> bool {
     Composite::decode(version).has_a_place()
 }
 
-/// A version that is not ours is the member's own, or nothing.
+/// A version that is not composite is the member's own or empty.
 fn own_version(sent: &str, cluster: &str) -> String {
     match Composite::decode(sent).version(cluster) {
         Some(own) if !own.is_empty() => own.to_owned(),
@@ -85,7 +85,7 @@ fn unmark(mut object: Value, version: &str) -> Value {
             metadata.remove("annotations");
         }
     }
-    // Anything but a text is for the member to refuse.
+    // The member rejects values that are not strings.
     if !metadata.get("resourceVersion").is_some_and(Value::is_string) {
         return object;
     }
@@ -106,7 +106,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn an_object_comes_back_as_it_was() {
+    fn updates_round_trip() {
         let body =
             br#"{"metadata":{"name":"a","resourceVersion":"7","annotations":{"b":"c"}},"data":{"k":1.5},"kind":"X"}"#;
         let mut composite = Composite::default();
@@ -139,7 +139,7 @@ mod tests {
     #[case::less(r#"{"data":{"a":""}}"#, false)]
     #[case::none(r#"{"metadata":{}}"#, false)]
     #[case::unreadable("k8s", false)]
-    fn what_has_the_data_of_the_cache_was_read_there(#[case] sent: &str, #[case] expected: bool) {
+    fn data_equal_to_the_cached_data_was_read_from_the_cache(#[case] sent: &str, #[case] expected: bool) {
         assert_eq!(has_the_data_of(sent.as_bytes(), br#"{"data":{"a":"","b":""}}"#), expected);
         assert!(!has_the_data_of(br#"{"data":{}}"#, br#"{"data":{}}"#));
     }

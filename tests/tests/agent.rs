@@ -99,7 +99,7 @@ fn behind_a_proxy(folder: &Path, kubeconfig: &Path, proxy: &Proxy) -> Result<Pat
 /// Nothing of it is left, on either side, but what was the member's own.
 fn is_unregistered(ours: &Fleet, kubectl: &Kubectl, east: &Kubectl, member: &Path) -> Result<()> {
     let said = ours.crowsnest(&["unjoin", "m1"])?;
-    ensure!(said.code == Some(1) && said.err.contains("take it out with `crowsnest unregister m1`"), "{said:?}");
+    ensure!(said.code == Some(1) && said.err.contains("remove it with `crowsnest unregister m1`"), "{said:?}");
     east.ok(&["apply", "-f", "-"], AGENT)?;
     let member = member.display().to_string();
     let said = ours.crowsnest(&["unregister", "m1", "--cluster-kubeconfig", &member])?;

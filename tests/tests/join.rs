@@ -102,7 +102,7 @@ fn a_cluster_is_observed() -> Result<()> {
 /// Nothing of us is left in it, nor what was propagated there.
 fn is_unjoined(ours: &Fleet, kubectl: &Kubectl, east: &Kubectl, file: &str) -> Result<()> {
     let said = ours.crowsnest(&["unregister", "east"])?;
-    ensure!(said.code == Some(1) && said.err.contains("take it out with `crowsnest unjoin east`"), "{said:?}");
+    ensure!(said.code == Some(1) && said.err.contains("remove it with `crowsnest unjoin east`"), "{said:?}");
     let leaving = ["unjoin", "east", "--cluster-kubeconfig", file, "--cluster-context", "east"];
     let said = ours.crowsnest(&leaving)?;
     ensure!(said.out == "cluster(east) is unjoined successfully\n" && said.err.is_empty(), "{said:?}");

@@ -1,4 +1,4 @@
-//! Whole bodies of HTTP messages, read up to a limit.
+//! Reads bodies of HTTP messages completely, up to a limit.
 
 use bytes::Bytes;
 use crowsnest_apimachinery::status::{ApiError, Reason};
@@ -9,7 +9,7 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 /// Error of a body or of the connection it comes from.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Reasons why a body cannot be read as a whole.
+/// Reasons why a body cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum BodyError {
     #[error("length limit exceeded")]
@@ -22,7 +22,7 @@ pub enum BodyError {
 }
 
 impl From<BodyError> for ApiError {
-    /// The answer to a request with such a body, as kube-apiserver words it.
+    /// The error response for a request with such a body, in kube-apiserver's wording.
     fn from(error: BodyError) -> Self {
         match error {
             BodyError::TooLarge { limit } => {
@@ -33,7 +33,7 @@ impl From<BodyError> for ApiError {
     }
 }
 
-/// Reads a body as a whole. Fails when it has more than `limit` bytes.
+/// Reads a complete body. Fails if it has more than `limit` bytes.
 ///
 /// The future is boxed, because its `Send` cannot be proved inside a caller whose lifetimes are not yet known
 /// (rust-lang/rust#110338).

@@ -1,4 +1,4 @@
-//! Failed requests to an API server: as answers of a server, and as texts.
+//! Failed requests to an API server, as error responses and as texts.
 
 use std::error::Error;
 
@@ -25,7 +25,7 @@ pub fn api_error(error: kube::Error) -> ApiError {
     ApiError { code: status.code, reason: status.reason, message: status.message, details, continue_token }
 }
 
-/// The reason why a request failed: the message of the API server, or the innermost causes where none answered.
+/// The reason why a request failed: the message of the API server, or the innermost causes without a response.
 pub fn reason(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) => status.message.clone(),
@@ -33,7 +33,7 @@ pub fn reason(error: &kube::Error) -> String {
     }
 }
 
-/// The innermost causes of an error. Those around them only name the layers that it passed.
+/// The innermost causes of an error. The outer ones only name the layers that it passed.
 fn innermost(error: &kube::Error) -> String {
     let (mut causes, mut next) = (Vec::new(), error.source());
     while let Some(cause) = next {

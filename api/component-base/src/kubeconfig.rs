@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 
-/// Reasons why a kubeconfig gives no client configuration.
+/// Reasons why a kubeconfig yields no client configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("cannot read the kubeconfig {path:?}: {cause}; pass the path of a readable file")]

@@ -1,5 +1,5 @@
-//! Metrics in the format of Prometheus: series that are gathered at a scrape, what the binary was built from, and the requests that a
-//! process sends.
+//! Metrics in the Prometheus format: series gathered at a scrape, build information, and requests sent by the
+//! process.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ use crate::requests::{Counted, Requests};
 pub struct Series {
     pub name: &'static str,
     pub help: &'static str,
-    /// It only grows.
+    /// True for a counter.
     pub counts: bool,
     pub labels: Vec<(&'static str, String)>,
     pub value: u64,
@@ -27,7 +27,7 @@ impl Series {
     }
 }
 
-/// All series of one moment; those of one metric stand together.
+/// All series at one time; those of a metric are adjacent.
 #[derive(Debug)]
 pub struct Scrape(pub Vec<Series>);
 
@@ -36,7 +36,7 @@ impl Collector for Scrape {
         for series in self.0.chunk_by(|one, next| one.name == next.name) {
             let Some(Series { name, help, counts, .. }) = series.first() else { continue };
             let kind = if *counts { MetricType::Counter } else { MetricType::Gauge };
-            // The encoder says itself that a counter is a total.
+            // The encoder adds the suffix of counters.
             let name = name.strip_suffix("_total").unwrap_or(name);
             let mut metric = encoder.encode_descriptor(name, help, None, kind)?;
             for one in series {
@@ -78,13 +78,13 @@ impl Collector for BuildInfo {
             ("compiler", "rustc"),
             ("platform", &platform),
         ];
-        let help = "What this binary was built from, always 1";
+        let help = "Build information of this binary; the value is always 1";
         let mut metric = encoder.encode_descriptor("karmada_build_info", help, None, MetricType::Gauge)?;
         metric.encode_family(&labels)?.encode_gauge(&1_u32)
     }
 }
 
-/// As Go and Kubernetes name it.
+/// Architecture name of Go and Kubernetes.
 fn platform(system: &str, processor: &str) -> String {
     let processor = match processor {
         "x86_64" => "amd64",
@@ -100,7 +100,7 @@ pub struct Sent(pub Requests);
 
 impl Collector for Sent {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let help = "Requests to API servers, by what was answered";
+        let help = "Requests to API servers, by status code";
         let mut metric = encoder.encode_descriptor("rest_client_requests", help, None, MetricType::Counter)?;
         for Counted { host, method, status, count } in self.0.counted() {
             let code = status.map_or_else(|| "<error>".to_owned(), |status| status.to_string());

@@ -63,7 +63,7 @@ mod tests {
             HeaderMap::from_iter([(http::HeaderName::from_static("traceparent"), HeaderValue::from_static(CLIENTS))]);
         hand_on(&mut headers);
         assert_eq!(headers["traceparent"], CLIENTS);
-        // Nobody sends traces here: a context that is there is told to nobody either.
+        // Without trace export, an incoming trace context is not propagated.
         let span = SpanContext::new(TraceId::from(1), SpanId::from(2), TraceFlags::SAMPLED, true, TraceState::NONE);
         let _entered = Context::new().with_remote_span_context(span).attach();
         hand_on(&mut headers);

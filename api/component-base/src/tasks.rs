@@ -1,4 +1,5 @@
-//! Owned tasks: each has a name, ends when its owner stops, and is reported when it ends before. None of them is started again.
+//! Owned tasks: each has a name, ends when its owner stops, and is reported if it ends before. Tasks are not
+//! restarted.
 
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use tokio_util::task::TaskTracker;
 pub struct Tasks {
     tracker: TaskTracker,
     stopping: CancellationToken,
-    /// Names of the tasks that have ended too early.
+    /// Names of the tasks that ended prematurely.
     dead: Arc<watch::Sender<Vec<&'static str>>>,
 }
 
@@ -20,7 +21,7 @@ pub struct Tasks {
 enum Ends {
     /// Never.
     WithOwner,
-    /// When it returns, but not by a panic.
+    /// By returning, but not by a panic.
     Returning,
 }
 
@@ -44,12 +45,12 @@ impl Tasks {
         });
     }
 
-    /// Tracks tasks that begin and end with something else, as sessions do. Their deaths are not reported.
+    /// Tracks tasks with their own lifetime, such as sessions. Their ends are not reported.
     pub fn passing(&self) -> &TaskTracker {
         &self.tracker
     }
 
-    /// Cancelled when the owner stops. Every task has to end then.
+    /// Cancelled when the owner stops; every task must then end.
     pub fn stopping(&self) -> &CancellationToken {
         &self.stopping
     }
@@ -61,17 +62,17 @@ impl Tasks {
         self.tracker.wait().await;
     }
 
-    /// Names of the tasks that have ended too early.
+    /// Names of the tasks that ended prematurely.
     pub fn dead(&self) -> Vec<&'static str> {
         self.dead.borrow().clone()
     }
 
-    /// The tasks that have ended too early, as problems of a process.
+    /// The tasks that ended prematurely, as problems of a process.
     pub fn deaths(&self) -> Vec<String> {
         self.dead.borrow().iter().map(|what| death(what)).collect()
     }
 
-    /// Waits until a task has ended too early, and returns a message about it. Never completes otherwise.
+    /// Waits until a task has ended prematurely, and returns a message about it. Otherwise never completes.
     pub async fn death(&self) -> String {
         let mut dead = self.dead.subscribe();
         let first = dead.wait_for(|dead| !dead.is_empty()).await.ok().and_then(|dead| dead.first().copied());

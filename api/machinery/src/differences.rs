@@ -1,16 +1,14 @@
-//! What differs between two manifests: between versions of an object, or between clusters.
-//!
-//! Pure.
+//! Differences between two manifests: between versions of an object, or between clusters. Pure.
 
 use serde::Serialize;
 use serde_json::Value;
 
-/// Differences told at most.
+/// Maximum number of differences returned.
 pub const MOST: usize = 1000;
 
-/// Fields that differ between any two versions.
+/// Fields that differ between any two versions, which are ignored.
 const OF_VERSIONS: [&str; 2] = ["/metadata/resourceVersion", "/metadata/managedFields"];
-/// And between the same object in two clusters.
+/// Fields that also differ between clusters, which are ignored for them.
 const OF_CLUSTERS: [&str; 6] = [
     "/metadata/resourceVersion",
     "/metadata/managedFields",
@@ -20,7 +18,7 @@ const OF_CLUSTERS: [&str; 6] = [
     "/metadata/selfLink",
 ];
 
-/// A value that is not the same. Absent values are none.
+/// A differing value. None if it is absent.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Difference {
     /// JSON pointer (RFC 6901).
@@ -31,14 +29,14 @@ pub struct Difference {
     pub after: Option<Value>,
 }
 
-/// Whose manifests are compared.
+/// The relation of the compared manifests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Compared {
     Versions,
     Clusters,
 }
 
-/// The differences in order of paths, and whether there are more than are told.
+/// The differences in order of paths, and whether there are more.
 pub fn differences(before: &Value, after: &Value, compared: Compared) -> (Vec<Difference>, bool) {
     let never: &[&str] = if compared == Compared::Versions { &OF_VERSIONS } else { &OF_CLUSTERS };
     let mut found = Vec::new();
@@ -103,7 +101,7 @@ mod tests {
     }
 
     proptest! {
-        /// Every told value is the one at its path, and there are differences exactly where there are.
+        /// Each returned value is the one at its path, and there are differences exactly if the manifests differ.
         #[test]
         fn told_values_are_those_at_their_paths(before in manifest(), after in manifest()) {
             let (found, _) = differences(&before, &after, Compared::Versions);

@@ -1,8 +1,8 @@
-//! Durations as Go writes and reads them (`1h30m`, `1.5s`, `-2ms`): `time.ParseDuration`. Pure.
+//! Durations in Go's notation (`1h30m`, `1.5s`, `-2ms`): `time.ParseDuration`. Pure.
 
 use jiff::SignedDuration;
 
-/// Why a text is no duration, in Go's words.
+/// Reason why a text is not a duration, in Go's wording.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unreadable {
     #[error("time: invalid duration {0:?}")]
@@ -13,7 +13,7 @@ pub enum Unreadable {
     Unit { unit: String, text: String },
 }
 
-/// Reads a duration; Go counts nanoseconds in 64 bits.
+/// Parses a duration; Go counts nanoseconds in 64 bits.
 pub fn parse(text: &str) -> Result<SignedDuration, Unreadable> {
     let invalid = || Unreadable::Invalid(text.to_owned());
     let (negative, mut rest) = match text.strip_prefix('-') {

@@ -1,11 +1,11 @@
-//! What is wrong with a field, in the words and order API servers use. Admission and the aggregated API collect these
-//! and turn them into a `Status` with causes.
+//! Field errors in the wording and order of API servers. Admission and the aggregated API collect them and return a
+//! `Status` with causes.
 
 use std::fmt;
 
 use serde::Serialize;
 
-/// The sorts of field errors Kubernetes knows.
+/// Types of field errors, as in Kubernetes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FieldErrorKind {
     NotFound,
@@ -21,7 +21,7 @@ pub enum FieldErrorKind {
 }
 
 impl FieldErrorKind {
-    /// How a message begins.
+    /// Beginning of the message.
     pub fn title(self) -> &'static str {
         match self {
             Self::NotFound => "Not found",
@@ -53,13 +53,13 @@ impl FieldErrorKind {
     }
 }
 
-/// One thing wrong with one field.
+/// An error of one field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FieldError {
     pub kind: FieldErrorKind,
-    /// A path as Kubernetes prints it: `spec.containers[0].name`, `metadata.labels[a/b]`.
+    /// The path in Kubernetes' notation: `spec.containers[0].name`, `metadata.labels[a/b]`.
     pub field: String,
-    /// The bad value as printed; absent for kinds that print none.
+    /// The invalid value as printed; None for types without a value.
     pub value: Option<String>,
     pub detail: String,
 }
@@ -90,7 +90,7 @@ impl FieldError {
         Self::new(FieldErrorKind::Duplicate, field, Some(printed(value)), "")
     }
 
-    /// Says more about an error.
+    /// Adds details to an error.
     pub fn with_detail(mut self, detail: impl Into<String>) -> Self {
         self.detail = detail.into();
         self
@@ -100,14 +100,14 @@ impl FieldError {
         Self::new(FieldErrorKind::Forbidden, field, None, detail)
     }
 
-    /// `supported` is printed in the order given.
+    /// `supported` is printed in the given order.
     pub fn not_supported<V: Serialize + ?Sized>(field: impl Into<String>, value: &V, supported: &[&str]) -> Self {
         let list: Vec<String> = supported.iter().map(|word| format!("{word:?}")).collect();
         let detail = if list.is_empty() { String::new() } else { format!("supported values: {}", list.join(", ")) };
         Self::new(FieldErrorKind::NotSupported, field, Some(printed(value)), detail)
     }
 
-    /// The same, printed sorted.
+    /// Like [`FieldError::not_supported`], with sorted values.
     pub fn not_supported_sorted<V: Serialize + ?Sized>(
         field: impl Into<String>,
         value: &V,
@@ -127,7 +127,7 @@ impl FieldError {
         Self::new(FieldErrorKind::TooLong, field, None, format!("may not be more than {max_bytes} {bytes}"))
     }
 
-    /// Everything but the field: the message of the cause.
+    /// The message without the field, as in a cause.
     pub fn body(&self) -> String {
         let mut body = self.kind.title().to_owned();
         for part in self.value.iter().chain((!self.detail.is_empty()).then_some(&self.detail)) {
@@ -144,7 +144,7 @@ impl fmt::Display for FieldError {
     }
 }
 
-/// Several errors in one message: a single one as it is, more in brackets, repeated ones once.
+/// Aggregates errors in one message: a single one unchanged, several in brackets without duplicates.
 pub fn aggregate(errors: &[FieldError]) -> String {
     let mut messages: Vec<String> = Vec::with_capacity(errors.len());
     for error in errors {
@@ -159,7 +159,7 @@ pub fn aggregate(errors: &[FieldError]) -> String {
     }
 }
 
-/// A value as Go's JSON prints it, fields in the order of their declaration.
+/// A value as printed by Go's JSON encoder, with fields in declaration order.
 pub fn printed<V: Serialize + ?Sized>(value: &V) -> String {
     let text = serde_json::to_string(value).unwrap_or_else(|error| format!("<{error}>"));
     if text.starts_with('"') {

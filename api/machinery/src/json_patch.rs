@@ -1,19 +1,19 @@
-//! JSON patch (RFC 6902) with the leniencies of the library that kube-apiserver and Karmada use, for every patch that is applied:
-//! of requests, of admission webhooks and policies, of interpreter webhooks. Bounded: neither depth nor copies grow beyond a limit.
+//! JSON patch (RFC 6902) with the leniencies of the library that kube-apiserver and Karmada use, for all patches:
+//! of requests, admission webhooks, policies and interpreter webhooks. Depth and copies are limited.
 
 use serde_json::Value;
 
 use crate::nesting;
 
-/// Bytes that the operations of a patch copy at most; kube-apiserver's limit.
+/// Maximum number of bytes that the operations of a patch may copy, as in kube-apiserver.
 const MAX_COPIED: usize = 3 * 1024 * 1024;
 
-/// Bytes that the operations of one patch have copied.
+/// Number of bytes copied by the operations of a patch.
 #[derive(Debug, Default)]
 pub struct Copied(usize);
 
-/// Applies one operation. None if it cannot be applied, or exceeds the limits of copies or of depth; `doc` may have lost the value
-/// of a `move` then. `copied` belongs to the whole patch.
+/// Applies one operation. None if it fails or exceeds the limits of copies or depth; `doc` may then lack the value
+/// of a `move`. `copied` is the counter of the whole patch.
 pub fn apply(doc: &mut Value, operation: &Value, copied: &mut Copied) -> Option<()> {
     let text = |key: &str| operation.get(key).and_then(Value::as_str);
     let path = pointer(text("path")?)?;
@@ -34,7 +34,7 @@ pub fn apply(doc: &mut Value, operation: &Value, copied: &mut Copied) -> Option<
                 Value::Object(fields) => fields.get(last).cloned().unwrap_or_default(),
                 items => get(items, std::slice::from_ref(last))?.clone(),
             };
-            // A few copies of an object into itself would fill any memory.
+            // Repeated copies of an object into itself would exhaust the memory.
             copied.0 += value.to_string().len();
             if copied.0 > MAX_COPIED {
                 return None;
@@ -86,7 +86,7 @@ fn parent<'a>(doc: &'a mut Value, path: &[String]) -> Option<&'a mut Value> {
     })
 }
 
-/// `None` also where the document would nest too deep: an object that is copied into itself doubles its depth each time.
+/// Also `None` if the document would nest too deeply: an object copied into itself doubles its depth each time.
 fn add(doc: &mut Value, path: &[String], value: Value) -> Option<()> {
     let (last, up) = path.split_last()?;
     fits(path, &value)?;
@@ -104,7 +104,7 @@ fn add(doc: &mut Value, path: &[String], value: Value) -> Option<()> {
     Some(())
 }
 
-/// None if a value at this path would nest too deep.
+/// None if a value at this path would nest too deeply.
 fn fits(path: &[String], value: &Value) -> Option<()> {
     let left = nesting::MAX_DEPTH.checked_sub(path.len())?;
     (!nesting::exceeds(value, left)).then_some(())
@@ -113,7 +113,7 @@ fn fits(path: &[String], value: &Value) -> Option<()> {
 fn replace(doc: &mut Value, path: &[String], value: Value) -> Option<()> {
     fits(path, &value)?;
     let Some((last, up)) = path.split_last() else {
-        // The whole document is replaced by another only.
+        // The whole document can only be replaced.
         if value.is_object() || value.is_array() {
             *doc = value;
         }

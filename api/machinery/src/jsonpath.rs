@@ -48,7 +48,7 @@ enum Comparison {
     GreaterOrEqual,
 }
 
-/// Why a text is no path.
+/// Reason why a text is not a valid path.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParseError {
     #[error("unterminated array")]
@@ -65,9 +65,9 @@ pub enum ParseError {
     UnexpectedCharacter(char),
 }
 
-/// Deeper nesting than this is refused instead of exhausting the stack.
+/// Maximum nesting depth of an expression.
 const MAX_DEPTH: usize = 32;
-/// Values that a step selects: each of several unions in a path multiplies them.
+/// Maximum number of values that a step selects, because several unions in a path multiply them.
 const MAX_SELECTED: usize = 100_000;
 
 impl JsonPath {
@@ -86,7 +86,7 @@ impl JsonPath {
         }
     }
 
-    /// Everything the path selects, in document order; the first [`MAX_SELECTED`] values of each step.
+    /// All selected values in document order, up to [`MAX_SELECTED`] per step.
     pub fn find<'a>(&self, root: &'a Value) -> Vec<&'a Value> {
         let mut current = vec![root];
         for step in &self.steps {
@@ -120,7 +120,7 @@ impl fmt::Display for JsonPath {
         let mut steps = self.steps.iter().peekable();
         while let Some(step) = steps.next() {
             write!(f, "{step}")?;
-            // A plain field brings the second dot of `..name`; anything else needs it said.
+            // After `..`, a plain name needs no further dot.
             let dotted = |next: &&Step| next.to_string().starts_with('.');
             if *step == Step::Recursive && !steps.peek().is_some_and(dotted) {
                 f.write_str(".")?;

@@ -1,5 +1,5 @@
-//! The options of lists and watches as requests carry them (`metav1.ListOptions`), read and checked as kube-apiserver reads
-//! and checks them, in its words. Selectors stay text: whoever answers has its own.
+//! Options of lists and watches (`metav1.ListOptions`), parsed and validated like kube-apiserver, with its
+//! messages. Selectors remain text.
 
 use std::num::IntErrorKind;
 
@@ -10,7 +10,7 @@ const INITIAL: &str = "sendInitialEvents";
 const EXACT: &str = "Exact";
 const NOT_OLDER_THAN: &str = "NotOlderThan";
 
-/// What was asked. Texts are empty and numbers 0 where nothing is said.
+/// The parsed options. Unset strings are empty, unset numbers 0.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ListOptions {
     pub label_selector: String,
@@ -20,13 +20,13 @@ pub struct ListOptions {
     pub resource_version: String,
     pub resource_version_match: String,
     pub timeout_seconds: i64,
-    /// Objects of a page; no more than 0 is all of them.
+    /// Page size; 0 or less means no limit.
     pub limit: i64,
     pub continue_token: String,
     pub send_initial_events: Option<bool>,
 }
 
-/// A parameter that has to be an integer and is none.
+/// A parameter that must be an integer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("strconv.ParseInt: parsing {text:?}: {why}")]
 pub struct NoInteger {
@@ -34,7 +34,7 @@ pub struct NoInteger {
     why: &'static str,
 }
 
-/// An integer as query parameters write it.
+/// Parses an integer of a query.
 pub fn integer(text: &str) -> Result<i64, NoInteger> {
     text.parse().map_err(|error: std::num::ParseIntError| NoInteger {
         text: text.to_owned(),
@@ -45,13 +45,13 @@ pub fn integer(text: &str) -> Result<i64, NoInteger> {
     })
 }
 
-/// A boolean as query parameters write it: being there is enough to be true.
+/// Parses a boolean of a query: present without a value means true.
 pub fn boolean(text: &str) -> bool {
     !matches!(text.to_ascii_lowercase().as_str(), "false" | "0")
 }
 
 impl ListOptions {
-    /// `first` gives the first value of a parameter that is there.
+    /// `first` returns the first value of a parameter if it is present.
     pub fn read<'q>(first: impl Fn(&str) -> Option<&'q str>) -> Result<Self, NoInteger> {
         let text = |name: &str| first(name).unwrap_or_default().to_owned();
         let number = |name: &str| first(name).map_or(Ok(0), integer);
@@ -70,12 +70,12 @@ impl ListOptions {
         })
     }
 
-    /// Objects of a page, where they are limited.
+    /// Page size, if limited.
     pub fn page(&self) -> Option<usize> {
         usize::try_from(self.limit).ok().filter(|limit| *limit > 0)
     }
 
-    /// What does not go together. `watch_list`: whether a watch may begin with what is there.
+    /// Validates the combination of options. `watch_list`: a watch may request initial events.
     pub fn check(&self, watch_list: bool) -> Vec<FieldError> {
         if self.watch { self.check_watch(watch_list) } else { self.check_list() }
     }
@@ -116,7 +116,7 @@ impl ListOptions {
             errors.push(forbidden(INITIAL, text));
         }
         if matching.is_empty() {
-            // A watch from no version begins with what there is, as from any that is not older.
+            // A watch without a version begins with the current objects, like one with `NotOlderThan`.
             let from_any = watch_list && !initial && matches!(self.resource_version.as_str(), "" | "0");
             if from_any && !self.continue_token.is_empty() {
                 errors.push(forbidden(MATCH, WITH_CONTINUE));
@@ -148,7 +148,7 @@ mod tests {
     use super::*;
     use rstest::rstest;
 
-    /// What is wrong with a query string whose values need no decoding.
+    /// The error of a query string whose values need no decoding.
     fn said(query: &str, watch_list: bool) -> String {
         let pairs: Vec<(&str, &str)> = query.split('&').filter_map(|pair| pair.split_once('=')).collect();
         let first = |name: &str| pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| *value);

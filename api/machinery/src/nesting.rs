@@ -1,9 +1,9 @@
-//! How deep objects nest: one limit for everything that is stored, so that every reader can read it.
+//! Limit of the nesting depth of stored objects, so that every reader can parse them.
 
 use serde_json::Value;
 
-/// Depth of the innermost value, where the object itself has depth 0. `serde_json` reads 128 levels; the rest is for what objects are
-/// wrapped in: lists, watch events, reviews, Works.
+/// Maximum depth of the innermost value, where the object itself has depth 0. `serde_json` parses 128 levels; the
+/// difference is reserved for wrappers: lists, watch events, reviews, Works.
 pub const MAX_DEPTH: usize = 120;
 
 /// True if some value within `value` has a greater depth than `depth`, where `value` itself has depth 0.

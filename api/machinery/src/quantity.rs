@@ -1,7 +1,8 @@
-//! Amounts of resources, exactly as Kubernetes reads, adds and prints them.
+//! Resource quantities, parsed, added and printed exactly like in Kubernetes.
 //!
-//! A quantity is a whole number of 10⁻⁹ plus the format it was written in. Finer fractions round away from zero, so
-//! that asking for a little never becomes asking for nothing. Amounts beyond ±1.7·10²⁹ stay at that bound.
+//! A quantity is an integer multiple of 10⁻⁹ with the format in which it was written. Finer fractions are rounded
+//! away from zero, so that a small request never becomes zero. Quantities beyond ±1.7·10²⁹ are limited to that
+//! bound.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -11,7 +12,7 @@ use std::str::FromStr;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as WireQuantity;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Why a text is no quantity.
+/// Reason why a text is not a quantity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QuantityError {
     #[error("quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'")]
@@ -22,7 +23,7 @@ pub enum QuantityError {
     Suffix,
 }
 
-/// How a quantity is written.
+/// Format of a quantity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Format {
     /// `12e6`
@@ -34,7 +35,7 @@ pub enum Format {
     DecimalSI,
 }
 
-/// An amount of a resource. Two quantities are equal when their amounts are, however they are written.
+/// A resource quantity. Two quantities are equal if their values are, regardless of their format.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Quantity {
     nano: i128,
@@ -49,12 +50,12 @@ const BINARY_SUFFIXES: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
 impl Quantity {
     pub const ZERO: Self = Self { nano: 0, format: Format::DecimalSI };
 
-    /// So many whole units.
+    /// A number of whole units.
     pub fn new(units: i64, format: Format) -> Self {
         Self { nano: i128::from(units) * NANO, format }
     }
 
-    /// So many thousandths.
+    /// A number of thousandths.
     pub fn from_milli(milli: i64, format: Format) -> Self {
         Self { nano: i128::from(milli) * (NANO / 1000), format }
     }
@@ -65,8 +66,8 @@ impl Quantity {
         parts.amount(scale)
     }
 
-    /// How Go's API machinery writes a quantity that it read from this text: as it stood there when that looks canonical enough,
-    /// else in the canonical form.
+    /// The output of Go's API machinery for a quantity parsed from this text: unchanged if it looks canonical,
+    /// otherwise in canonical form.
     pub fn rewritten(text: &str) -> Result<String, QuantityError> {
         let parts = Parts::split(text)?;
         let scale = interpret(parts.suffix).ok_or(QuantityError::Suffix)?;
@@ -88,7 +89,7 @@ impl Quantity {
         self.nano == 0
     }
 
-    /// -1, 0 or 1.
+    /// The sign: -1, 0 or 1.
     pub fn sign(&self) -> i32 {
         match self.nano.cmp(&0) {
             Ordering::Less => -1,
@@ -97,17 +98,17 @@ impl Quantity {
         }
     }
 
-    /// Whole units, rounded away from zero, and held at the bounds of `i64`.
+    /// Whole units, rounded away from zero and limited to `i64`.
     pub fn value(&self) -> i64 {
         self.scaled_value(0)
     }
 
-    /// Thousandths, rounded away from zero, and held at the bounds of `i64`.
+    /// Thousandths, rounded away from zero and limited to `i64`.
     pub fn milli_value(&self) -> i64 {
         self.scaled_value(-3)
     }
 
-    /// In units of 10^scale, rounded away from zero, and held at the bounds of `i64`.
+    /// In units of 10^scale, rounded away from zero and limited to `i64`.
     pub fn scaled_value(&self, scale: i32) -> i64 {
         let scaled = shift(self.nano, -9 - scale);
         i64::try_from(scaled).unwrap_or(if scaled < 0 { i64::MIN } else { i64::MAX })
@@ -122,18 +123,18 @@ impl Quantity {
         self.nano as f64 / NANO as f64
     }
 
-    /// So many times this.
+    /// Multiplied by an integer.
     pub fn times(&self, factor: i64) -> Self {
         Self { nano: self.nano.saturating_mul(i128::from(factor)), format: self.format }
     }
 
-    /// How often `other` fits in, rounded down. Nothing when `other` is zero.
+    /// How often `other` fits in, rounded down. None if `other` is zero.
     pub fn divided_by(&self, other: &Self) -> Option<i64> {
         let times = self.nano.checked_div(other.nano)?;
         Some(i64::try_from(times).unwrap_or(if times < 0 { i64::MIN } else { i64::MAX }))
     }
 
-    /// Nothing takes its format from what it is joined with.
+    /// Zero adopts the format of the other operand.
     fn joined_format(&self, other: &Self) -> Format {
         if self.is_zero() { other.format } else { self.format }
     }
@@ -165,7 +166,7 @@ impl Quantity {
     }
 }
 
-/// Multiplies by 10^power; a fraction that would be lost rounds away from zero.
+/// Multiplies by 10^power; lost fractions are rounded away from zero.
 fn shift(value: i128, power: i32) -> i128 {
     let Some(factor) = 10_i128.checked_pow(power.unsigned_abs()) else {
         return if power > 0 { value.saturating_mul(i128::MAX) } else { value.signum() };
@@ -177,7 +178,7 @@ fn shift(value: i128, power: i32) -> i128 {
     if value % factor == 0 { quotient } else { quotient + value.signum() }
 }
 
-/// What a suffix multiplies with.
+/// Multiplier of a suffix.
 #[derive(Clone, Copy)]
 struct Scale {
     binary: bool,
@@ -193,19 +194,19 @@ fn interpret(suffix: &str) -> Option<Scale> {
         return Some(Scale { binary: true, exponent: 10 * i32::try_from(power).ok()?, format: Format::BinarySI });
     }
     let exponent = suffix.strip_prefix(['e', 'E']).filter(|rest| !rest.is_empty())?;
-    // An exponent beyond what an amount can hold is cut off here; the amount is held at its bound anyway.
+    // Larger exponents are limited here, because the value is limited anyway.
     let exponent = exponent.parse::<i64>().ok()?.clamp(-1000, 1000);
     Some(Scale { binary: false, exponent: i32::try_from(exponent).ok()?, format: Format::DecimalExponent })
 }
 
-/// The pieces of a written quantity.
+/// Parts of a quantity's text.
 struct Parts<'t> {
     negative: bool,
     /// Without leading zeros.
     digits: &'t str,
     fraction: &'t str,
     suffix: &'t str,
-    /// Without any digit.
+    /// There are no digits.
     empty: bool,
 }
 
@@ -234,7 +235,8 @@ impl<'t> Parts<'t> {
         Ok(Self { negative, digits, fraction, suffix, empty: zeros + digits.len() + fraction.len() == 0 })
     }
 
-    /// What Go computes with as a machine integer: the number without its point. It reads other texts more strictly.
+    /// The text as Go's fast path parses it: as a machine integer without the point. Other texts are parsed more
+    /// strictly.
     fn machine(&self, scale: Scale) -> Option<i64> {
         let whole = i32::try_from(self.digits.len().max(1)).ok()?;
         let places = i32::try_from(self.fraction.len()).ok()?;
@@ -250,7 +252,7 @@ impl<'t> Parts<'t> {
         number.checked_mul(factor).map(|_| number)
     }
 
-    /// Whether Go keeps the text because it takes it for canonical.
+    /// True if Go keeps the text because it considers it canonical.
     fn stays(&self, scale: Scale) -> bool {
         let Some(number) = self.machine(scale) else { return false };
         if scale.binary {
@@ -262,7 +264,7 @@ impl<'t> Parts<'t> {
         (scale.exponent - places) % 3 == 0 && !last.ends_with("000") && !first.starts_with('0')
     }
 
-    /// The canonical form of a number beyond what an amount can be.
+    /// Canonical form of a number beyond the limit.
     fn decimal(&self, scale: Scale) -> String {
         let digits = format!("{}{}", self.digits, self.fraction);
         let digits = digits.trim_start_matches('0');
@@ -283,7 +285,7 @@ impl<'t> Parts<'t> {
         if self.empty && self.machine(scale).is_none() {
             return Err(QuantityError::Numeric);
         }
-        // Beyond these many digits an amount is out of bounds, or below the smallest fraction.
+        // Beyond this number of digits, the value exceeds the limit or is below the smallest fraction.
         let fraction = &self.fraction[..self.fraction.len().min(30)];
         let lost = self.fraction[fraction.len()..].bytes().any(|digit| digit != b'0');
         let places = i32::try_from(fraction.len()).map_err(|_| QuantityError::Numeric)?;
@@ -316,7 +318,7 @@ fn split_while(text: &str, matches: impl Fn(u8) -> bool) -> (&str, &str) {
 }
 
 impl fmt::Display for Quantity {
-    /// The canonical form: no fraction, the largest suffix that leaves the number whole.
+    /// Canonical form: no fraction, with the largest suffix that keeps the number an integer.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.nano == 0 {
             return formatter.write_str("0");
@@ -476,10 +478,10 @@ mod tests {
         assert_eq!(Quantity::parse(written), Err(error), "{written}");
     }
 
-    /// Go loses what it has no suffix for: `1000E` is printed as 1.
+    /// Go loses values without a suffix: `1000E` is printed as 1.
     const UNLIKE_GO: [&str; 1] = ["1000E"];
 
-    /// Recorded of Go's own implementation. Some it prints as they were written, others in their canonical form.
+    /// Recorded from Go's implementation. Some are printed as written, others in canonical form.
     #[test]
     fn go_writes_them_alike() {
         let lines = include_str!("fixtures/quantities.tsv").lines().filter(|line| !line.starts_with('#'));

@@ -1,8 +1,9 @@
-//! What client-go makes of an HTTP answer that is no success, which is what people who call webhooks are used to read.
+//! Error messages of client-go for unsuccessful HTTP responses, as users of webhooks know them.
 
 use serde_json::Value;
 
-/// The message of an answer: that of its Status, else what the code stands for. `is_text` says that the body is plain text.
+/// The message of a response: that of its Status, otherwise the default of its code. `is_text`: the body is plain
+/// text.
 pub fn message(code: u16, is_text: bool, body: &[u8]) -> String {
     let status: Option<Value> = serde_json::from_slice(body).ok();
     if let Some(message) = status.as_ref().filter(|s| s["kind"] == "Status").and_then(|s| s["message"].as_str()) {
@@ -18,7 +19,7 @@ pub fn message(code: u16, is_text: bool, body: &[u8]) -> String {
         406 if said.is_empty() || said == "unknown" => {
             "the server was unable to respond with a content type that the client supports".to_owned()
         }
-        // What types it takes is in its own words.
+        // The body names the supported media types.
         406 | 415 => said,
         409 => "the server reported a conflict".to_owned(),
         422 => "the server rejected our request due to an error in our request".to_owned(),

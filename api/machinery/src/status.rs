@@ -104,7 +104,7 @@ impl Details {
 #[error("{message}")]
 pub struct ApiError {
     pub code: u16,
-    /// Empty for answers of other servers that carried no reason.
+    /// Empty for responses of other servers without a reason.
     pub reason: String,
     pub message: String,
     pub details: Option<Box<Details>>,
@@ -115,9 +115,9 @@ pub struct ApiError {
 /// Result of every operation that can end in a `Status`.
 pub type ApiResult<T> = Result<T, ApiError>;
 
-/// Maximum number of causes in a Status, since a small request can have very many field errors.
+/// Maximum number of causes in a Status, because a small request can have many field errors.
 const MAX_CAUSES: usize = 200;
-/// kube-apiserver's message for a continue token whose snapshot is gone.
+/// kube-apiserver's message for a continue token whose snapshot has expired.
 const INCONSISTENT_CONTINUE: &str = "The provided continue parameter is too old to display a consistent list result. You can start a \
     new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. \
     Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between \
@@ -128,7 +128,7 @@ impl ApiError {
         Self { reason: format!("{reason:?}"), ..Self::without_reason(reason.code(), message) }
     }
 
-    /// A failure with a code that is not the reason's own.
+    /// A failure with another code than that of its reason.
     pub fn from_parts(code: u16, reason: &str, message: impl Into<String>) -> Self {
         Self { reason: reason.to_owned(), ..Self::without_reason(code, message) }
     }
@@ -138,7 +138,7 @@ impl ApiError {
         Self { code, reason: String::new(), message: message.into(), details: None, continue_token: None }
     }
 
-    /// A list that can no longer be continued as it was. With `token` the rest can be had as it is now.
+    /// A list whose snapshot has expired. With `token`, the rest is available in its current state.
     pub fn expired_continue(token: impl Into<Box<str>>) -> Self {
         Self { continue_token: Some(token.into()), ..Self::new(Reason::Expired, INCONSISTENT_CONTINUE) }
     }
@@ -148,7 +148,7 @@ impl ApiError {
         self
     }
 
-    /// The object in question. `resource` is the plural.
+    /// Sets the object. `resource` is the plural.
     pub fn with_object(self, group: &str, resource: &str, name: &str) -> Self {
         let (name, group, kind) = (name.to_owned(), group.to_owned(), resource.to_owned());
         self.with_details(Details { name, group, kind, ..Details::default() })
@@ -169,7 +169,7 @@ impl ApiError {
         )
     }
 
-    /// `NewMethodNotSupported`: a verb that a resource does not have.
+    /// `NewMethodNotSupported`: the resource does not support the verb.
     pub fn method_not_supported(group: &str, resource: &str, verb: &str) -> Self {
         let what = qualified(group, resource);
         Self::new(Reason::MethodNotAllowed, format!("{verb} is not supported on resources of kind \"{what}\""))
@@ -230,7 +230,7 @@ impl ApiError {
         )
     }
 
-    /// A path that leads to no resource.
+    /// An unknown path.
     pub fn unknown_resource() -> Self {
         Self::new(Reason::NotFound, "the server could not find the requested resource").with_details(Details::default())
     }
@@ -239,13 +239,13 @@ impl ApiError {
         Self::new(Reason::Unauthorized, "Unauthorized")
     }
 
-    /// A method that no resource of this path has.
+    /// A method that no resource of this path supports.
     pub fn method_not_allowed() -> Self {
         Self::new(Reason::MethodNotAllowed, "the server does not allow this method on the requested resource")
             .with_details(Details::default())
     }
 
-    /// The limit of concurrent requests is reached; to be sent again after a second.
+    /// The limit of concurrent requests is reached; retry after a second.
     pub fn too_many_requests() -> Self {
         Self::new(Reason::TooManyRequests, "Too many requests, please try again later.")
             .with_details(Details { retry_after_seconds: Some(1), ..Details::default() })

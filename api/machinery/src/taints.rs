@@ -1,12 +1,12 @@
-//! Kubernetes' rules for taints and tolerations, used for clusters as for nodes.
+//! Kubernetes' rules for taints and tolerations, applied to clusters as to nodes.
 
 use k8s_openapi::api::core::v1::{Taint, Toleration};
 
 pub const NO_SCHEDULE: &str = "NoSchedule";
 pub const NO_EXECUTE: &str = "NoExecute";
 
-/// Whether a toleration covers a taint. An empty key with `Exists` covers every key, an empty effect every effect, an
-/// empty operator means `Equal`.
+/// True if a toleration covers a taint. An empty key with `Exists` covers every key, an empty effect every effect;
+/// an empty operator means `Equal`.
 pub fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
     let given = |text: &Option<String>| text.as_deref().filter(|text| !text.is_empty()).map(str::to_owned);
     if given(&toleration.effect).is_some_and(|effect| effect != taint.effect) {
@@ -24,7 +24,7 @@ pub fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
     }
 }
 
-/// The first taint, among those of interest, that no toleration covers.
+/// The first relevant taint that no toleration covers.
 pub fn first_untolerated<'t>(
     taints: &'t [Taint],
     tolerations: &[Toleration],
@@ -36,13 +36,13 @@ pub fn first_untolerated<'t>(
         .find(|taint| !tolerations.iter().any(|toleration| tolerates(toleration, taint)))
 }
 
-/// Whether a taint keeps new objects away.
+/// True if a taint prevents scheduling.
 pub fn keeps_away(taint: &Taint) -> bool {
     taint.effect == NO_SCHEDULE || taint.effect == NO_EXECUTE
 }
 
-/// For how many seconds objects with these tolerations may stay under `NoExecute` taints. `None`: not at all, one is
-/// not tolerated; `Some(None)`: for ever. Of several tolerations covering a taint the first counts.
+/// Time in seconds for which objects with these tolerations may stay under `NoExecute` taints. `None`: a taint is
+/// not tolerated; `Some(None)`: unlimited. If several tolerations cover a taint, the first one counts.
 pub fn toleration_seconds(taints: &[Taint], tolerations: &[Toleration]) -> Option<Option<i64>> {
     let mut shortest: Option<i64> = None;
     for taint in taints.iter().filter(|taint| taint.effect == NO_EXECUTE) {

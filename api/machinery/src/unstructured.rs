@@ -91,7 +91,7 @@ pub fn map<'a>(object: &'a Value, path: &(impl FieldPath + ?Sized)) -> &'a Map<S
     at(object, path).and_then(Value::as_object).unwrap_or(&EMPTY)
 }
 
-/// Sets `path` to `value`; missing objects on the way are made, other values on the way are replaced.
+/// Sets `path` to `value`; missing parent objects are created, other parent values are replaced.
 pub fn set(object: &mut Value, path: &[&str], value: Value) {
     let Some((last, parents)) = path.split_last() else { return };
     let mut current = object;
@@ -101,7 +101,7 @@ pub fn set(object: &mut Value, path: &[&str], value: Value) {
     ensure_map(current).insert((*last).to_owned(), value);
 }
 
-/// Removes the field at `path`; empty parents stay.
+/// Removes the field at `path`; empty parents are kept.
 pub fn remove(object: &mut Value, path: &[&str]) -> Option<Value> {
     let (last, parents) = path.split_last()?;
     let mut current = object;
@@ -200,7 +200,7 @@ pub fn finalizers(object: &Value) -> impl Iterator<Item = &str> {
     at(object, &["metadata", "finalizers"]).and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str)
 }
 
-/// Equality as Kubernetes' semantic equality has it: an absent field equals an empty map, an empty list and null.
+/// Kubernetes' semantic equality: an absent field equals an empty map, an empty list and null.
 pub fn semantically_equal(left: &Value, right: &Value) -> bool {
     match (left, right) {
         (Value::Object(left), Value::Object(right)) => {

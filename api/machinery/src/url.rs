@@ -14,7 +14,7 @@ pub struct Url<'u> {
 }
 
 impl<'u> Url<'u> {
-    /// Fails with Go's words for a text that is no URL.
+    /// Fails with Go's message for an invalid URL.
     pub fn parse(text: &'u str) -> Result<Self, String> {
         Self::read(text).map_err(|problem| format!("parse {text:?}: {problem}"))
     }
@@ -46,7 +46,7 @@ impl<'u> Url<'u> {
         Ok(url)
     }
 
-    /// Errors for the parts that the URL of an API server or a webhook must not have.
+    /// Errors for parts that the URL of an API server or a webhook must not have.
     pub fn surplus_parts(&self, field: &str) -> Vec<FieldError> {
         let mut errors = Vec::new();
         if let Some(user) = self.user {

@@ -1,10 +1,10 @@
-//! Who asks: the identity that authentication found and everything behind it passes on.
+//! Identity of the user of a request, as established by authentication.
 
 use std::collections::BTreeMap;
 
 use crate::names::format::{dns1123_label, dns1123_subdomain};
 
-/// Members of this group may do everything.
+/// Members of this group are authorized for everything.
 pub const MASTERS: &str = "system:masters";
 pub const AUTHENTICATED: &str = "system:authenticated";
 pub const UNAUTHENTICATED: &str = "system:unauthenticated";
@@ -14,8 +14,8 @@ const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
 /// Group of all service accounts. Each is also in the group of its namespace, `system:serviceaccounts:<namespace>`.
 const SERVICE_ACCOUNTS: &str = "system:serviceaccounts";
 
-/// An extra's key as the end of a header's name (`X-Remote-Extra-`, `Impersonate-Extra-`): in lower case, what names cannot hold
-/// percent-encoded. As client-go writes it.
+/// The key of an extra as suffix of a header name (`X-Remote-Extra-`, `Impersonate-Extra-`), in client-go's
+/// encoding: lower case, with invalid characters percent-encoded.
 pub fn extra_header_key(key: &str) -> String {
     let mut escaped = String::with_capacity(key.len());
     for byte in key.to_lowercase().bytes() {
@@ -28,8 +28,8 @@ pub fn extra_header_key(key: &str) -> String {
     escaped
 }
 
-/// Namespace and name of a service account by its user name. `None` for other users, among them those whose names only begin
-/// like one: both parts must be valid, as in `serviceaccount.SplitUsername` of k8s.io/apiserver.
+/// Namespace and name of a service account by its user name. `None` for other users, including invalid names with
+/// the prefix: both parts must be valid, as in `serviceaccount.SplitUsername` of k8s.io/apiserver.
 pub fn service_account(user: &str) -> Option<(&str, &str)> {
     let (namespace, name) = user.strip_prefix(SERVICE_ACCOUNT)?.split_once(':')?;
     let valid = dns1123_label(namespace).is_empty() && dns1123_subdomain(name).is_empty();
@@ -50,7 +50,7 @@ impl UserInfo {
         Self { name: name.into(), groups: groups.into_iter().map(Into::into).collect(), ..Self::default() }
     }
 
-    /// The process itself: may do everything.
+    /// The identity of the process itself, which is authorized for everything.
     pub fn system() -> Self {
         Self::new("system:crowsnest", [MASTERS])
     }
@@ -67,7 +67,7 @@ impl UserInfo {
         self.name.starts_with(SERVICE_ACCOUNT) || self.groups.iter().any(is_theirs)
     }
 
-    /// With the group every API server adds by itself.
+    /// Adds the group that every API server adds.
     pub fn completed(mut self) -> Self {
         let own = if self.name == ANONYMOUS { UNAUTHENTICATED } else { AUTHENTICATED };
         if !self.groups.iter().any(|group| group == own) {

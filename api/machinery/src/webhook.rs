@@ -1,5 +1,5 @@
-//! Validation that all configurations of webhooks share: those of kube-apiserver and Karmada's interpreter webhooks. The rules
-//! and words are those of `k8s.io/apiserver/pkg/util/webhook/validation.go`.
+//! Validation of webhook configurations, shared by kube-apiserver's webhooks and Karmada's interpreter webhooks.
+//! Rules and messages are those of `k8s.io/apiserver/pkg/util/webhook/validation.go`.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use crate::field::FieldError;
 use crate::names::format;
 use crate::url::Url;
 
-/// A Service that a webhook is reached through.
+/// The Service of a webhook.
 #[derive(Debug, Clone, Copy)]
 pub struct Service<'s> {
     pub namespace: &'s str,
@@ -75,7 +75,7 @@ fn validate_path(path: &str, field: &str) -> Vec<FieldError> {
     errors
 }
 
-/// Errors of the versions of reviews that a webhook takes. One of them has to be `known` to the caller of webhooks.
+/// Errors of the review versions that a webhook supports. At least one must be `known` to the caller of webhooks.
 pub fn validate_review_versions(versions: &[String], known: &[&str], field: &str) -> Vec<FieldError> {
     let listed = known.join(", ");
     if versions.is_empty() {

@@ -1,4 +1,4 @@
-//! The API groups of Crowsnest's aggregated API server, as they are registered in the control plane.
+//! API groups of Crowsnest's aggregated API server, as registered in the control plane.
 
 /// An API group, with the values of its APIServices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -8,9 +8,9 @@ pub struct ApiGroup {
     pub versions: &'static [(&'static str, i32)],
     /// `groupPriorityMinimum`
     pub priority: i32,
-    /// True for the groups of the metrics adapter, which can be turned off and which others serve, too.
+    /// True for the groups of the metrics adapter, which can be disabled and which others may serve instead.
     pub of_metrics: bool,
-    /// False if discovery may list no resource: all of them depend on the members.
+    /// False if discovery may list no resources, because all of them depend on the members.
     pub has_resources: bool,
 }
 
@@ -37,7 +37,7 @@ pub const CUSTOM_METRICS: ApiGroup = ApiGroup {
     ..ApiGroup::new("custom.metrics.k8s.io")
 };
 
-/// The groups, those of the metrics adapter only if `metrics` is true.
+/// The groups; those of the metrics adapter only if `metrics` is true.
 pub fn aggregated_groups(metrics: bool) -> impl Iterator<Item = &'static ApiGroup> {
     const GROUPS: [&ApiGroup; 6] =
         [&CLUSTER, &SEARCH, &CROWSNEST_SEARCH, &CROWSNEST_PROPAGATION, &METRICS, &CUSTOM_METRICS];

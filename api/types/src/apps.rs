@@ -1,5 +1,5 @@
-//! apps.karmada.io/v1alpha1: asking for workloads to be scheduled anew. Written by users; reported on by the
-//! rebalancer.
+//! apps.karmada.io/v1alpha1: rescheduling of workloads. Written by users; the status is written by the workload
+//! rebalancer controller.
 
 use crate::object::{is_default, kind, shape, word};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 pub const GROUP: &str = "apps.karmada.io";
 
 kind! {
-    /// A list of workloads to schedule anew, once.
+    /// WorkloadRebalancer requests that the listed workloads are rescheduled once.
     WorkloadRebalancer, Cluster, "apps.karmada.io", "v1alpha1", "workloadrebalancers" {
         spec: WorkloadRebalancerSpec,
         status(skip): WorkloadRebalancerStatus,
@@ -16,16 +16,17 @@ kind! {
 }
 
 shape! {
-    /// What is scheduled anew.
+    /// WorkloadRebalancerSpec lists the workloads to reschedule.
     pub struct WorkloadRebalancerSpec {
         #[schemars(length(min = 1))]
         pub workloads: Vec<ObjectReference>,
-        /// How long, in seconds, this object stays after it is done. Absent means until somebody deletes it.
+        /// TTLSecondsAfterFinished is the time in seconds after which the finished object is deleted. If unset, it
+        /// is not deleted automatically.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub ttl_seconds_after_finished: Option<i32>,
     }
 
-    /// A workload.
+    /// ObjectReference references a workload.
     pub struct ObjectReference {
         pub api_version: String,
         pub kind: String,
@@ -34,7 +35,7 @@ shape! {
         pub namespace: String,
     }
 
-    /// How far it is.
+    /// WorkloadRebalancerStatus is the progress of the rescheduling.
     pub struct WorkloadRebalancerStatus {
         #[serde(skip_serializing_if = "Vec::is_empty")]
         pub observed_workloads: Vec<ObservedWorkload>,
@@ -44,7 +45,7 @@ shape! {
         pub finish_time: Option<Time>,
     }
 
-    /// What became of one workload.
+    /// ObservedWorkload is the result for one workload.
     pub struct ObservedWorkload {
         pub workload: ObjectReference,
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -55,11 +56,11 @@ shape! {
 }
 
 word! { open
-    /// Whether scheduling anew was asked for.
+    /// RebalanceResult is the result of a rescheduling request.
     RebalanceResult { Successful = "Successful", Failed = "Failed" }
 }
 
 word! { open
-    /// Why it was not.
+    /// RebalanceFailedReason is the reason of a failed request.
     RebalanceFailedReason { ReferencedBindingNotFound = "ReferencedBindingNotFound" }
 }

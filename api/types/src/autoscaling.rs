@@ -1,5 +1,5 @@
-//! autoscaling.karmada.io/v1alpha1: scaling across clusters, by metrics and by the clock. Written by users; read and
-//! reported on by the autoscaling controllers.
+//! autoscaling.karmada.io/v1alpha1: scaling across clusters by metrics and by schedule. Written by users; the
+//! status is written by the autoscaling controllers.
 
 use crate::object::{kind, shape};
 use k8s_openapi::api::autoscaling::v2::{
@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 pub const GROUP: &str = "autoscaling.karmada.io";
 
 kind! {
-    /// Scales a workload by metrics of all its clusters.
+    /// FederatedHPA scales a workload by the metrics of all its clusters.
     FederatedHPA, Namespaced, "autoscaling.karmada.io", "v1alpha1", "federatedhpas" {
         spec: FederatedHPASpec,
         status(skip): HorizontalPodAutoscalerStatus,
@@ -19,7 +19,7 @@ kind! {
 }
 
 kind! {
-    /// Scales a workload, or a FederatedHPA, by the clock.
+    /// CronFederatedHPA scales a workload or a FederatedHPA by schedule.
     CronFederatedHPA, Namespaced, "autoscaling.karmada.io", "v1alpha1", "cronfederatedhpas" {
         spec: CronFederatedHPASpec,
         status(skip): CronFederatedHPAStatus,
@@ -27,7 +27,7 @@ kind! {
 }
 
 shape! {
-    /// What is scaled, between which bounds, by which metrics.
+    /// FederatedHPASpec defines the target, the limits and the metrics of the scaling.
     pub struct FederatedHPASpec {
         pub scale_target_ref: CrossVersionObjectReference,
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -35,56 +35,56 @@ shape! {
         pub max_replicas: i32,
         #[serde(skip_serializing_if = "Vec::is_empty")]
         pub metrics: Vec<MetricSpec>,
-        /// How fast it goes up and down.
+        /// Behavior configures the scaling up and down.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub behavior: Option<HorizontalPodAutoscalerBehavior>,
     }
 
-    /// What is scaled, and when.
+    /// CronFederatedHPASpec defines the target and the schedules.
     pub struct CronFederatedHPASpec {
         pub scale_target_ref: CrossVersionObjectReference,
         pub rules: Vec<CronFederatedHPARule>,
     }
 
-    /// A time and the scale from then on.
+    /// CronFederatedHPARule is a schedule and the scale to set.
     pub struct CronFederatedHPARule {
         #[schemars(length(min = 1, max = 32))]
         pub name: String,
-        /// A cron expression.
+        /// Schedule is a cron expression.
         pub schedule: String,
-        /// The replicas of a workload.
+        /// TargetReplicas is the number of replicas of the workload.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub target_replicas: Option<i32>,
-        /// The lower bound of a FederatedHPA.
+        /// TargetMinReplicas is the minimum number of replicas of the FederatedHPA.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub target_min_replicas: Option<i32>,
-        /// The upper bound of a FederatedHPA.
+        /// TargetMaxReplicas is the maximum number of replicas of the FederatedHPA.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub target_max_replicas: Option<i32>,
-        /// Whether the rule rests.
+        /// Suspend suspends the rule.
         #[serde(skip_serializing_if = "Option::is_none")]
         #[schemars(extend("x-default" = false))]
         pub suspend: Option<bool>,
-        /// The zone the expression is read in; absent means the controller's.
+        /// TimeZone is the time zone of the schedule. If unset, it is the time zone of the controller.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub time_zone: Option<String>,
-        /// How many successful runs are kept in the status.
+        /// SuccessfulHistoryLimit is the number of successful executions kept in the status.
         #[serde(skip_serializing_if = "Option::is_none")]
         #[schemars(range(min = 1, max = 32), extend("x-default" = 3))]
         pub successful_history_limit: Option<i32>,
-        /// How many failed runs are kept in the status.
+        /// FailedHistoryLimit is the number of failed executions kept in the status.
         #[serde(skip_serializing_if = "Option::is_none")]
         #[schemars(range(min = 0, max = 32), extend("x-default" = 3))]
         pub failed_history_limit: Option<i32>,
     }
 
-    /// What the rules have done.
+    /// CronFederatedHPAStatus is the execution history of all rules.
     pub struct CronFederatedHPAStatus {
         #[serde(skip_serializing_if = "Vec::is_empty")]
         pub execution_histories: Vec<ExecutionHistory>,
     }
 
-    /// What one rule has done.
+    /// ExecutionHistory is the execution history of a rule.
     pub struct ExecutionHistory {
         pub rule_name: String,
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -95,11 +95,11 @@ shape! {
         pub failed_executions: Vec<FailedExecution>,
     }
 
-    /// A run that worked.
+    /// SuccessfulExecution is a successful execution.
     pub struct SuccessfulExecution {
-        /// When it was due.
+        /// ScheduleTime is the scheduled time.
         pub schedule_time: Option<Time>,
-        /// When it was done.
+        /// ExecutionTime is the time of the execution.
         pub execution_time: Option<Time>,
         #[serde(skip_serializing_if = "Option::is_none")]
         pub applied_replicas: Option<i32>,
@@ -109,13 +109,13 @@ shape! {
         pub applied_min_replicas: Option<i32>,
     }
 
-    /// A run that did not work.
+    /// FailedExecution is a failed execution.
     pub struct FailedExecution {
-        /// When it was due.
+        /// ScheduleTime is the scheduled time.
         pub schedule_time: Option<Time>,
-        /// When it was tried.
+        /// ExecutionTime is the time of the execution.
         pub execution_time: Option<Time>,
-        /// Why it failed.
+        /// Message is the error.
         pub message: String,
     }
 }

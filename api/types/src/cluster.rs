@@ -1,5 +1,5 @@
-//! cluster.karmada.io/v1alpha1: member clusters. Written by whoever joins a cluster (spec) and by the health collector
-//! (status); read by everybody.
+//! cluster.karmada.io/v1alpha1: member clusters. The spec is written at join, the status by the cluster status
+//! controller.
 
 use std::collections::BTreeMap;
 
@@ -11,13 +11,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 /// The API group of this module.
 pub const GROUP: &str = "cluster.karmada.io";
-/// The key of the secret's bearer token.
+/// Key of the bearer token in the Secret.
 pub const SECRET_TOKEN_KEY: &str = "token";
-/// The key of the secret's CA bundle (PEM).
+/// Key of the CA bundle (PEM) in the Secret.
 pub const SECRET_CA_DATA_KEY: &str = "caBundle";
 
 kind! {
-    /// A member cluster.
+    /// Cluster represents a member cluster.
     Cluster, Cluster, "cluster.karmada.io", "v1alpha1", "clusters" {
         spec: ClusterSpec,
         status(skip): ClusterStatus,
@@ -25,108 +25,110 @@ kind! {
 }
 
 shape! {
-    /// How a member is reached and what it is like.
+    /// ClusterSpec defines how a member cluster is accessed, and its properties.
     pub struct ClusterSpec {
-        /// Uid of the member's `kube-system` namespace.
+        /// ID is the uid of the namespace kube-system in the member cluster.
         #[serde(skip_serializing_if = "String::is_empty")]
         #[schemars(length(max = 128000))]
         pub id: String,
-        /// Whether we connect to the member, or its agent does the work.
+        /// SyncMode defines whether the control plane connects to the member cluster, or an agent in it pulls from
+        /// the control plane.
         pub sync_mode: ClusterSyncMode,
-        /// URL of the member's API server.
+        /// APIEndpoint is the URL of the member cluster's API server.
         #[serde(skip_serializing_if = "String::is_empty")]
         pub api_endpoint: String,
-        /// Secret with `token` and `caBundle`.
+        /// SecretRef references the Secret with the credentials: token and caBundle.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub secret_ref: Option<LocalSecretReference>,
-        /// Secret with the `token` of the account that may impersonate.
+        /// ImpersonatorSecretRef references the Secret with the token for impersonation.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub impersonator_secret_ref: Option<LocalSecretReference>,
-        /// Whether the member's certificate is taken unseen.
+        /// InsecureSkipTLSVerification disables the verification of the member cluster's certificate.
         #[serde(skip_serializing_if = "is_default", rename = "insecureSkipTLSVerification")]
         pub insecure_skip_tls_verification: bool,
-        /// Proxy on the way to the member: http, https or socks5.
+        /// ProxyURL is the URL of the proxy to the member cluster: http, https or socks5.
         #[serde(skip_serializing_if = "String::is_empty", rename = "proxyURL")]
         pub proxy_url: String,
-        /// Headers sent to the proxy.
+        /// ProxyHeader contains the headers for the proxy.
         #[serde(skip_serializing_if = "BTreeMap::is_empty")]
         pub proxy_header: BTreeMap<String, String>,
-        /// Who runs the member.
+        /// Provider is the name of the cloud provider of the member cluster.
         #[serde(skip_serializing_if = "String::is_empty")]
         pub provider: String,
-        /// Where the member is.
+        /// Region is the region of the member cluster.
         #[serde(skip_serializing_if = "String::is_empty")]
         pub region: String,
-        /// Deprecated in favour of `zones`.
+        /// Zone is the zone of the member cluster. Deprecated: use zones instead.
         #[serde(skip_serializing_if = "String::is_empty")]
         pub zone: String,
-        /// The failure zones the member has nodes in.
+        /// Zones are the failure zones in which the member cluster has nodes.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         pub zones: Vec<String>,
-        /// What keeps objects away that do not tolerate it.
+        /// Taints are the taints of the cluster. Resources are only scheduled to it if they tolerate them.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         pub taints: Vec<Taint>,
-        /// Classes of nodes by size, for estimating without looking at each node.
+        /// ResourceModels are the classes of nodes by size, used for estimates without reading each node.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         pub resource_models: Vec<ResourceModel>,
     }
 
-    /// A class of nodes.
+    /// ResourceModel is a class of nodes by size.
     pub struct ResourceModel {
-        /// Number of the class.
+        /// Grade is the number of the class.
         #[schemars(schema_with = "crate::object::plain_integer")]
         pub grade: u64,
-        /// How much of each resource nodes of this class have.
+        /// Ranges are the resource ranges of the nodes in this class.
         pub ranges: Vec<ResourceModelRange>,
     }
 
-    /// How much of a resource nodes of a class have: at least `min`, less than `max`.
+    /// ResourceModelRange is the range of a resource for the nodes in a class: at least min, less than max.
     pub struct ResourceModelRange {
         pub name: String,
         pub min: Quantity,
         pub max: Quantity,
     }
 
-    /// A secret of the control plane.
+    /// LocalSecretReference references a Secret in the control plane.
     pub struct LocalSecretReference {
         pub namespace: String,
         pub name: String,
     }
 
-    /// What is known of a member.
+    /// ClusterStatus is the observed status of a member cluster.
     pub struct ClusterStatus {
         #[serde(skip_serializing_if = "String::is_empty")]
         pub kubernetes_version: String,
-        /// The APIs the member serves.
+        /// APIEnablements are the APIs that the member cluster serves.
         #[serde(skip_serializing_if = "Vec::is_empty", rename = "apiEnablements")]
         pub api_enablements: Vec<ApiEnablement>,
-        /// `Ready`, `CompleteAPIEnablements`, and those of external detectors.
+        /// Conditions are the conditions of the cluster: Ready, CompleteAPIEnablements, and those of external
+        /// detectors.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         pub conditions: Vec<Condition>,
         #[serde(skip_serializing_if = "Option::is_none")]
         pub node_summary: Option<NodeSummary>,
         #[serde(skip_serializing_if = "Option::is_none")]
         pub resource_summary: Option<ResourceSummary>,
-        /// What is being done about the member's troubles.
+        /// RemedyActions are the remedies that are in effect for the cluster.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         pub remedy_actions: Vec<String>,
     }
 
-    /// A group version the member serves.
+    /// APIEnablement is a group version that the member cluster serves.
     pub struct ApiEnablement {
         pub group_version: String,
         #[serde(skip_serializing_if = "Vec::is_empty")]
         pub resources: Vec<ApiResource>,
     }
 
-    /// A resource the member serves.
+    /// APIResource is a resource that the member cluster serves.
     pub struct ApiResource {
-        /// Plural name.
+        /// Name is the plural name of the resource.
         pub name: String,
         pub kind: String,
     }
 
-    /// How many nodes there are.
+    /// NodeSummary contains the numbers of nodes.
     pub struct NodeSummary {
         #[serde(skip_serializing_if = "is_default")]
         pub total_num: i32,
@@ -134,23 +136,23 @@ shape! {
         pub ready_num: i32,
     }
 
-    /// How much room there is.
+    /// ResourceSummary contains the resources of the member cluster.
     pub struct ResourceSummary {
-        /// What all nodes together can give to pods.
+        /// Allocatable is the total of allocatable resources of all nodes.
         #[serde(skip_serializing_if = "BTreeMap::is_empty")]
         pub allocatable: ResourceList,
-        /// What pods not yet on a node ask for.
+        /// Allocating is the total of resources requested by pods that are not scheduled to a node yet.
         #[serde(skip_serializing_if = "BTreeMap::is_empty")]
         pub allocating: ResourceList,
-        /// What pods on nodes ask for.
+        /// Allocated is the total of resources requested by pods that are scheduled to a node.
         #[serde(skip_serializing_if = "BTreeMap::is_empty")]
         pub allocated: ResourceList,
-        /// How many nodes of each class have room.
+        /// AllocatableModelings are the numbers of nodes with free resources per class.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         pub allocatable_modelings: Vec<AllocatableModeling>,
     }
 
-    /// How many nodes of a class have room.
+    /// AllocatableModeling is the number of nodes of a class with free resources.
     pub struct AllocatableModeling {
         #[schemars(schema_with = "crate::object::plain_integer")]
         pub grade: u64,
@@ -160,7 +162,7 @@ shape! {
 }
 
 word! { closed
-    /// Who carries changes to the member.
+    /// ClusterSyncMode is the way in which changes reach the member cluster.
     ClusterSyncMode {
         /// The control plane connects to the member.
         Push = "Push",

@@ -1,5 +1,5 @@
-//! config.karmada.io/v1alpha1: how kinds are interpreted, by Lua scripts or by webhooks, and the messages exchanged
-//! with interpreter webhooks. Written by users; read by the resource interpreter.
+//! config.karmada.io/v1alpha1: interpretation of kinds by Lua scripts or webhooks, and the messages to and from
+//! interpreter webhooks. Written by users; read by the resource interpreter.
 
 use crate::object::{is_default, kind, shape, word};
 use crate::work::{AggregatedStatusItem, Component, ReplicaRequirements};
@@ -13,14 +13,14 @@ use serde::{Deserialize, Serialize};
 pub const GROUP: &str = "config.karmada.io";
 
 kind! {
-    /// Lua scripts that interpret one kind.
+    /// ResourceInterpreterCustomization contains Lua scripts that interpret one kind.
     ResourceInterpreterCustomization, Cluster, "config.karmada.io", "v1alpha1", "resourceinterpretercustomizations" {
         spec: ResourceInterpreterCustomizationSpec,
     }
 }
 
 kind! {
-    /// Webhooks that interpret kinds.
+    /// ResourceInterpreterWebhookConfiguration contains webhooks that interpret kinds.
     ResourceInterpreterWebhookConfiguration, Cluster, "config.karmada.io", "v1alpha1",
     "resourceinterpreterwebhookconfigurations" {
         webhooks: Vec<ResourceInterpreterWebhook>,
@@ -28,68 +28,71 @@ kind! {
 }
 
 shape! {
-    /// The kind and its scripts.
+    /// ResourceInterpreterCustomizationSpec defines the kind and its scripts.
     pub struct ResourceInterpreterCustomizationSpec {
         pub target: CustomizationTarget,
         pub customizations: CustomizationRules,
     }
 
-    /// The kind interpreted.
+    /// CustomizationTarget is the kind to interpret.
     pub struct CustomizationTarget {
         pub api_version: String,
         pub kind: String,
     }
 
-    /// The scripts by what they do; those absent are left to the other interpreters.
+    /// CustomizationRules are the scripts by operation. Operations without a script are left to the other
+    /// interpreters.
     pub struct CustomizationRules {
-        /// Keeps values a member set: `Retain(desiredObj, observedObj)`.
+        /// Retention retains values that are set in the member cluster: Retain(desiredObj, observedObj).
         #[serde(skip_serializing_if = "Option::is_none")]
         pub retention: Option<LuaRule>,
-        /// Replicas and what each needs: `GetReplicas(obj)`.
+        /// ReplicaResource returns the replicas and their requirements: GetReplicas(obj).
         #[serde(skip_serializing_if = "Option::is_none")]
         pub replica_resource: Option<LuaRule>,
-        /// Replicas and needs of several pod templates: `GetComponents(obj)`.
+        /// ComponentResource returns the replicas and requirements of several pod templates: GetComponents(obj).
         #[serde(skip_serializing_if = "Option::is_none")]
         pub component_resource: Option<LuaRule>,
-        /// Sets the number of replicas: `ReviseReplica(obj, replica)`.
+        /// ReplicaRevision sets the number of replicas: ReviseReplica(obj, replica).
         #[serde(skip_serializing_if = "Option::is_none")]
         pub replica_revision: Option<LuaRule>,
-        /// Picks the status to report: `ReflectStatus(obj)`.
+        /// StatusReflection returns the status to reflect: ReflectStatus(obj).
         #[serde(skip_serializing_if = "Option::is_none")]
         pub status_reflection: Option<LuaRule>,
-        /// Merges the members' statuses: `AggregateStatus(desiredObj, statusItems)`.
+        /// StatusAggregation aggregates the statuses of the member clusters: AggregateStatus(desiredObj,
+        /// statusItems).
         #[serde(skip_serializing_if = "Option::is_none")]
         pub status_aggregation: Option<LuaRule>,
-        /// Tells healthy from unhealthy: `InterpretHealth(obj)`.
+        /// HealthInterpretation returns whether the object is healthy: InterpretHealth(obj).
         #[serde(skip_serializing_if = "Option::is_none")]
         pub health_interpretation: Option<LuaRule>,
-        /// Lists the objects referred to: `GetDependencies(obj)`.
+        /// DependencyInterpretation returns the referenced objects: GetDependencies(obj).
         #[serde(skip_serializing_if = "Option::is_none")]
         pub dependency_interpretation: Option<LuaRule>,
     }
 
-    /// A Lua script.
+    /// LuaRule is a Lua script.
     pub struct LuaRule {
         pub lua_script: String,
     }
 
-    /// A webhook and what it interprets.
+    /// ResourceInterpreterWebhook is a webhook and the kinds and operations that it interprets.
     pub struct ResourceInterpreterWebhook {
-        /// A fully qualified name.
+        /// Name is the fully qualified name of the webhook.
         pub name: String,
-        /// How it is reached.
+        /// ClientConfig defines how the webhook is called.
         pub client_config: WebhookClientConfig,
-        /// What it interprets.
+        /// Rules are the kinds and operations that the webhook interprets.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         pub rules: Vec<RuleWithOperations>,
-        /// How long, in seconds, an answer may take.
+        /// TimeoutSeconds is the timeout of a call in seconds.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub timeout_seconds: Option<i32>,
-        /// The versions of the exchanged messages it understands, best first.
+        /// InterpreterContextVersions are the supported versions of ResourceInterpreterContext, in order of
+        /// preference.
         pub interpreter_context_versions: Vec<String>,
     }
 
-    /// Operations on kinds.
+    /// RuleWithOperations are operations on kinds.
     pub struct RuleWithOperations {
         pub operations: Vec<InterpreterOperation>,
         pub api_groups: Vec<String>,
@@ -97,7 +100,7 @@ shape! {
         pub kinds: Vec<String>,
     }
 
-    /// What goes to and comes from an interpreter webhook. Never stored.
+    /// ResourceInterpreterContext is a request to an interpreter webhook or its response. It is never stored.
     pub struct ResourceInterpreterContext {
         pub api_version: String,
         pub kind: String,
@@ -107,7 +110,7 @@ shape! {
         pub response: Option<ResourceInterpreterResponse>,
     }
 
-    /// The question to an interpreter webhook.
+    /// ResourceInterpreterRequest is the request to an interpreter webhook.
     pub struct ResourceInterpreterRequest {
         pub uid: String,
         pub kind: GroupVersionKind,
@@ -115,32 +118,32 @@ shape! {
         #[serde(skip_serializing_if = "String::is_empty")]
         pub namespace: String,
         pub operation: InterpreterOperation,
-        /// The object asked about.
+        /// Object is the object to interpret.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub object: Option<RawExtension>,
-        /// The member's object, for `Retain`.
+        /// ObservedObject is the object in the member cluster; it is set for Retain.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub observed_object: Option<RawExtension>,
-        /// The wanted number, for `ReviseReplica`.
+        /// DesiredReplicas is the number of replicas to set; it is set for ReviseReplica.
         #[serde(skip_serializing_if = "Option::is_none", rename = "replicas")]
         pub desired_replicas: Option<i32>,
-        /// The members' statuses, for `AggregateStatus`.
+        /// AggregatedStatus contains the statuses of the member clusters; it is set for AggregateStatus.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         pub aggregated_status: Vec<AggregatedStatusItem>,
     }
 
-    /// The answer of an interpreter webhook.
+    /// ResourceInterpreterResponse is the response of an interpreter webhook.
     pub struct ResourceInterpreterResponse {
         pub uid: String,
         pub successful: bool,
-        /// Why it was not.
+        /// Status contains the error if the request failed.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub status: Option<RequestStatus>,
-        /// The change of the object.
+        /// Patch is the change of the object.
         #[serde(skip_serializing_if = "Option::is_none")]
         #[schemars(with = "Option<String>")]
         pub patch: Option<ByteString>,
-        /// `JSONPatch`.
+        /// PatchType is the type of the patch; it must be JSONPatch.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub patch_type: Option<String>,
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -157,7 +160,7 @@ shape! {
         pub healthy: Option<bool>,
     }
 
-    /// Why a webhook could not answer.
+    /// RequestStatus is the error of a failed request.
     pub struct RequestStatus {
         #[serde(skip_serializing_if = "String::is_empty")]
         pub message: String,
@@ -165,7 +168,7 @@ shape! {
         pub code: i32,
     }
 
-    /// An object another one needs, by name or by labels.
+    /// DependentObjectReference references objects that another object needs, by name or by labels.
     pub struct DependentObjectReference {
         pub api_version: String,
         pub kind: String,
@@ -179,7 +182,7 @@ shape! {
 }
 
 impl CustomizationRules {
-    /// The scripts by the operation they serve. An empty script counts as none.
+    /// The scripts by operation. Empty scripts are omitted.
     pub fn scripts(&self) -> [(InterpreterOperation, Option<&str>); 8] {
         use InterpreterOperation as Operation;
         fn script(rule: &Option<LuaRule>) -> Option<&str> {
@@ -198,7 +201,7 @@ impl CustomizationRules {
     }
 }
 
-/// A kind as written in exchanged messages.
+/// A kind in messages.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct GroupVersionKind {
     pub group: String,
@@ -207,7 +210,7 @@ pub struct GroupVersionKind {
 }
 
 word! { open
-    /// What an interpreter is asked to do.
+    /// InterpreterOperation is an operation of an interpreter.
     InterpreterOperation {
         All = "*",
         InterpretReplica = "InterpretReplica",

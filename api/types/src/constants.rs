@@ -1,7 +1,7 @@
-//! The fixed strings of the Karmada APIs: labels, annotations, taints, finalizers, conditions, event reasons. Other
-//! tools read and write them, so they never change.
+//! Constants of the Karmada APIs: labels, annotations, taints, finalizers, conditions, event reasons. Other tools
+//! depend on them, so they must not change.
 
-/// Field manager with which our agent reports the tokens of its cluster.
+/// Field manager of Crowsnest's agent when it reports the tokens of its cluster.
 pub const AGENT_FIELD_MANAGER: &str = "crowsnest-agent";
 
 /// Labels.
@@ -12,21 +12,21 @@ pub mod label {
     pub const CLUSTER_RESOURCE_BINDING_PERMANENT_ID: &str = "clusterresourcebinding.karmada.io/permanent-id";
     pub const WORK_PERMANENT_ID: &str = "work.karmada.io/permanent-id";
     pub const MULTI_CLUSTER_SERVICE_PERMANENT_ID: &str = "multiclusterservice.karmada.io/permanent-id";
-    /// `true` on member objects we manage.
+    /// `true` on managed objects in member clusters.
     pub const MANAGED: &str = "karmada.io/managed";
-    /// `true` on objects of the control plane's own components.
+    /// `true` on objects of the control plane's components.
     pub const SYSTEM: &str = "karmada.io/system";
-    /// Who made a binding that no policy made.
+    /// The controller that manages a binding without a policy.
     pub const BINDING_MANAGED_BY: &str = "binding.karmada.io/managed-by";
-    /// Which kind of object took a template, other than a policy.
+    /// The kind of object, other than a policy, that has claimed a template.
     pub const RESOURCE_TEMPLATE_CLAIMED_BY: &str = "resourcetemplate.karmada.io/claimed-by";
-    /// `true`: members decide about replicas.
+    /// `true`: the replicas in member clusters are retained.
     pub const RETAIN_REPLICAS: &str = "resourcetemplate.karmada.io/retain-replicas";
-    /// `Always`: the object can not be deleted.
+    /// `Always`: the object cannot be deleted.
     pub const DELETION_PROTECTED: &str = "resourcetemplate.karmada.io/deletion-protected";
-    /// `true` on namespaces that are not made in members by themselves.
+    /// `true` on namespaces that are not propagated automatically.
     pub const NAMESPACE_SKIP_AUTO_PROPAGATION: &str = "namespace.karmada.io/skip-auto-propagation";
-    /// Followed by a hash of the binding depended on by.
+    /// Followed by a hash of the binding that depends on this one.
     pub const DEPENDED_BY_PREFIX: &str = "resourcebinding.karmada.io/depended-by-";
     pub const ENDPOINT_SLICE_NAMESPACE: &str = "endpointslice.karmada.io/namespace";
     pub const ENDPOINT_SLICE_NAME: &str = "endpointslice.karmada.io/name";
@@ -35,7 +35,7 @@ pub mod label {
     pub const MULTI_CLUSTER_SERVICE_NAME: &str = "multiclusterservice.karmada.io/name";
     pub const FEDERATED_RESOURCE_QUOTA_NAMESPACE: &str = "federatedresourcequota.karmada.io/namespace";
     pub const FEDERATED_RESOURCE_QUOTA_NAME: &str = "federatedresourcequota.karmada.io/name";
-    /// `rbac-defaults` on roles made at the start.
+    /// `rbac-defaults` on roles created at startup.
     pub const BOOTSTRAPPING: &str = "karmada.io/bootstrapping";
 
     pub const SYSTEM_VALUE: &str = "true";
@@ -48,12 +48,13 @@ pub mod label {
 
 /// Annotations.
 pub mod annotation {
-    /// Ours, on Clusters: how many seconds an answer of the member may take to begin.
+    /// Crowsnest; on Clusters: time limit for the member's response head, in seconds.
     pub const ANSWER_WITHIN: &str = "proxy.crowsnest.io/answer-within-seconds";
-    /// Ours, on Clusters in pull mode: what they are reached through and never else.
+    /// Crowsnest; on pull-mode Clusters: the only way to reach them.
     pub const REACHED_THROUGH: &str = "fleet.crowsnest.io/reached-through";
     pub const REACHED_THROUGH_AGENT: &str = "agent";
-    /// Ours, on Clusters: `disabled` keeps everybody from reaching into the member's pods and nodes through us.
+    /// Crowsnest; on Clusters: `disabled` forbids sessions (exec, attach, port-forward, proxy) into the member's
+    /// pods and nodes.
     pub const EXEC: &str = "proxy.crowsnest.io/exec";
     pub const EXEC_ENABLED: &str = "enabled";
     pub const EXEC_DISABLED: &str = "disabled";
@@ -77,59 +78,63 @@ pub mod annotation {
     pub const MIGRATION_VERIFIED: &str = "migrate.crowsnest.io/verified";
     /// Ours, on Leases of controllers: the holder that reads stored objects under the names of this version.
     pub const READS_STORED_KINDS: &str = "storage.crowsnest.io/reader";
-    /// Ours, on Clusters: `true` lets one count as not ready although its fleet is doubted.
+    /// Crowsnest; on Clusters: `true` lets a cluster become not ready although most of the fleet seems to fail.
     pub const CONFIRMED_DOWN: &str = "failover.crowsnest.io/confirmed-down";
-    /// Ours, on ResourceRegistries: the Secret (`NAMESPACE/NAME`) whose `ca.crt` holds the authorities that sign the certificates
-    /// of the search engine of `spec.backendStore`.
+    /// Crowsnest; on ResourceRegistries: the Secret (`NAMESPACE/NAME`) whose `ca.crt` contains the CAs for the
+    /// certificates of the search engine in `spec.backendStore`.
     pub const BACKEND_STORE_CA: &str = "search.crowsnest.io/backend-store-ca-secret";
-    /// Ours, beside it: the Secret (`NAMESPACE/NAME`) with `tls.crt` and `tls.key`, the client certificate for that engine.
+    /// Crowsnest; on ResourceRegistries: the Secret (`NAMESPACE/NAME`) with `tls.crt` and `tls.key`, the client
+    /// certificate for that engine.
     pub const BACKEND_STORE_CERTIFICATE: &str = "search.crowsnest.io/backend-store-certificate-secret";
-    /// Ours, on policies and bindings: a workload goes back to the clusters it was evicted from, `after=10m,rate=1/m`.
+    /// Crowsnest; on policies and bindings: failback of a workload to the clusters from which it was evicted,
+    /// `after=10m,rate=1/m`.
     pub const RETURN: &str = "failover.crowsnest.io/return";
-    /// Ours, on bindings that were evicted: where they were before.
+    /// Crowsnest; on evicted bindings: the clusters before the eviction.
     pub const HOME: &str = "failover.crowsnest.io/home";
-    /// Ours, on templates and policies: `true` lets a copy run in one place only once those elsewhere are gone.
+    /// Crowsnest; on templates and policies: `true` starts a copy in a cluster only after those in other clusters
+    /// have ended.
     pub const EXCLUSIVE: &str = "failover.crowsnest.io/exclusive";
     pub const EXCLUSIVE_VALUE: &str = "true";
-    /// Ours, on bindings: clusters that left before anybody saw their copy stop, by comma.
+    /// Crowsnest; on bindings: removed clusters in which the end of the copy was not observed, separated by commas.
     pub const UNCONFIRMED: &str = "failover.crowsnest.io/unconfirmed";
-    /// Ours, on Events of the journal: because of what it happened, and what changed, as JSON.
+    /// Crowsnest; on Events of the journal: the cause and the changes, as JSON.
     pub const JOURNAL_CAUSE: &str = "journal.crowsnest.io/cause";
     pub const JOURNAL_ENTRY: &str = "journal.crowsnest.io/entry";
-    /// Ours, on bindings, written by administrators: those of them whose copy has stopped, by comma.
+    /// Crowsnest; on bindings, set by administrators: those of these clusters in which the copy has ended,
+    /// separated by commas.
     pub const CONFIRMED_STOPPED: &str = "failover.crowsnest.io/confirmed-stopped";
-    /// The policy that took a template.
+    /// Namespace of the policy that has claimed a template.
     pub const PROPAGATION_POLICY_NAMESPACE: &str = "propagationpolicy.karmada.io/namespace";
     pub const PROPAGATION_POLICY_NAME: &str = "propagationpolicy.karmada.io/name";
     pub const CLUSTER_PROPAGATION_POLICY_NAME: &str = "clusterpropagationpolicy.karmada.io/name";
-    /// The work a member object came with.
+    /// The Work of an object in a member cluster.
     pub const WORK_NAMESPACE: &str = "work.karmada.io/namespace";
     pub const WORK_NAME: &str = "work.karmada.io/name";
     /// `overwrite` or `abort`.
     pub const CONFLICT_RESOLUTION: &str = "work.karmada.io/conflict-resolution";
     pub const CONFLICT_RESOLUTION_OVERWRITE: &str = "overwrite";
-    /// The binding a work or member object came from.
+    /// The binding of a Work or of an object in a member cluster.
     pub const RESOURCE_BINDING_NAMESPACE: &str = "resourcebinding.karmada.io/namespace";
     pub const RESOURCE_BINDING_NAME: &str = "resourcebinding.karmada.io/name";
     pub const CLUSTER_RESOURCE_BINDING_NAME: &str = "clusterresourcebinding.karmada.io/name";
-    /// The objects a template refers to, as JSON.
+    /// References of a template to other objects, as JSON.
     pub const DEPENDENCIES: &str = "resourcebinding.karmada.io/dependencies";
-    /// The template a member object was made from, and what of it is ours.
+    /// Uid of the template of an object in a member cluster.
     pub const RESOURCE_TEMPLATE_UID: &str = "resourcetemplate.karmada.io/uid";
     pub const MANAGED_ANNOTATIONS: &str = "resourcetemplate.karmada.io/managed-annotations";
     pub const MANAGED_LABELS: &str = "resourcetemplate.karmada.io/managed-labels";
-    /// The placement a binding was last scheduled with, as JSON.
+    /// The placement of the last scheduling of a binding, as JSON.
     pub const APPLIED_PLACEMENT: &str = "policy.karmada.io/applied-placement";
-    /// The overrides a work was made with, as JSON.
+    /// The overrides applied to a Work, as JSON.
     pub const APPLIED_OVERRIDES: &str = "policy.karmada.io/applied-overrides";
     pub const APPLIED_CLUSTER_OVERRIDES: &str = "policy.karmada.io/applied-cluster-overrides";
-    /// The cluster an imported EndpointSlice came from.
+    /// The source cluster of an imported EndpointSlice.
     pub const ENDPOINT_SLICE_PROVISION_CLUSTER: &str = "endpointslice.karmada.io/provision-cluster";
     pub const MULTI_CLUSTER_SERVICE_NAMESPACE: &str = "multiclusterservice.karmada.io/namespace";
     pub const MULTI_CLUSTER_SERVICE_NAME: &str = "multiclusterservice.karmada.io/name";
-    /// The cluster an object read through search or the fleet-wide proxy is in.
+    /// The cluster of an object that was read through search or the fleet-wide proxy.
     pub const CACHED_FROM_CLUSTER: &str = "resource.karmada.io/cached-from-cluster";
-    /// The cluster a metric was read from.
+    /// The cluster of a metric.
     pub const QUERY_FROM_CLUSTER: &str = "resource.karmada.io/query-from-cluster";
 }
 
@@ -177,35 +182,36 @@ pub mod condition {
     pub const API_ENABLEMENTS_EMPTY: &str = "Empty";
     pub const API_ENABLEMENTS_PARTIAL: &str = "Partial";
     pub const API_ENABLEMENTS_COMPLETE: &str = "Complete";
-    /// Ours: what a cluster's readiness is judged by, and whether it follows.
+    /// Crowsnest: the health signals of a cluster, and whether its readiness follows them.
     pub const HEALTH_SIGNALS: &str = "HealthSignals";
     pub const HEALTH_SIGNALS_AGREE: &str = "SignalsAgree";
-    /// Some fail, too few or not long enough.
+    /// Some signals fail, but too few or not long enough.
     pub const HEALTH_SIGNALS_DAMPED: &str = "Damped";
-    /// They fail, and so do those of most other clusters: nothing is concluded from it.
+    /// The signals fail in most clusters, so nothing is concluded.
     pub const HEALTH_SIGNALS_DOUBTED: &str = "Doubted";
-    /// Ours, False while a cluster that was deleted waits for something.
+    /// Crowsnest: False while the deletion of a cluster waits.
     pub const REMOVING: &str = "Removing";
     pub const REMOVING_EXECUTION_SPACE: &str = "WaitingForExecutionSpace";
     pub const REMOVING_BINDINGS: &str = "WaitingForBindings";
-    /// Ours, False while an annotation of ours has a value that nobody knows; not there otherwise.
+    /// Crowsnest: False while an annotation of Crowsnest has an unknown value; otherwise absent.
     pub const ANNOTATIONS_KNOWN: &str = "AnnotationsKnown";
-    /// Ours, True while nothing is evicted from the cluster though a taint asks for it; not there otherwise.
+    /// Crowsnest: True while evictions from the cluster are halted despite a taint; otherwise absent.
     pub const EVICTIONS_HALTED: &str = "EvictionsHalted";
     pub const EVICTIONS_HALTED_DOUBTED: &str = "Doubted";
     pub const EVICTIONS_HALTED_FLEET_NOT_READY: &str = "FleetNotReady";
-    /// Ours, of bindings: True while nothing may be started because nobody has seen another copy stop; not there otherwise.
+    /// Crowsnest; of bindings: True while no copy may be started because the end of another copy was not observed;
+    /// otherwise absent.
     pub const WAITING_FOR_FENCE: &str = "WaitingForFence";
     /// Of MultiClusterServices.
     pub const SERVICE_APPLIED: &str = "ServiceApplied";
     pub const ENDPOINT_SLICE_DISPATCHED: &str = "EndpointSliceDispatched";
 }
 
-/// Why and by whom a copy is taken out of a cluster.
+/// Reasons and producers of evictions.
 pub mod eviction {
     pub const REASON_TAINT_UNTOLERATED: &str = "TaintUntolerated";
     pub const REASON_APPLICATION_FAILURE: &str = "ApplicationFailure";
-    /// Ours: the copy that stood in goes once the workload is home again.
+    /// Crowsnest: failback; the temporary copy is evicted after the workload has returned.
     pub const REASON_RETURN_HOME: &str = "ReturnHome";
     pub const PRODUCER_TAINT_MANAGER: &str = "TaintManager";
     pub const PRODUCER_GOING_HOME: &str = "GoingHome";
@@ -251,14 +257,14 @@ pub mod event {
         DISPATCH_ENDPOINT_SLICE_SUCCEED "DispatchEndpointSliceSucceed", DISPATCH_ENDPOINT_SLICE_FAILED "DispatchEndpointSliceFailed";
     }
 
-    /// Ours, of clusters: readiness came or went, and by what.
+    /// Crowsnest; of clusters: the readiness changed, with the signals.
     pub const CLUSTER_FLIPPED: &str = "ClusterFlipped";
-    /// Ours, of clusters: one left, and what had been brought there is still there.
+    /// Crowsnest; of clusters: a cluster was removed while propagated objects remain in it.
     pub const RESOURCES_LEFT_BEHIND: &str = "ResourcesLeftBehind";
-    /// Ours, of clusters.
+    /// Crowsnest; of clusters.
     pub const EVICTIONS_HALTED: &str = "EvictionsHalted";
     pub const EVICTIONS_RESUMED: &str = "EvictionsResumed";
-    /// Ours, of bindings and templates.
+    /// Crowsnest; of bindings and templates.
     pub const EVICTION_CANCELLED: &str = "EvictionCancelled";
     pub const EVICTION_WAITS: &str = "EvictionWaitsForReplacement";
     pub const RETURN_HOME: &str = "ReturnHome";

@@ -1,9 +1,9 @@
-//! The messages of Karmada's scheduler estimator, as they are on the wire, and how requirements become them and back.
-//! The client is `crowsnest_controllers::estimator::client`, the server is in `crowsnest-agent`.
+//! Messages of Karmada's scheduler estimator in their wire format, and conversions of requirements. The client is
+//! `crowsnest_controllers::estimator::client`, the server is in `crowsnest-agent`.
 //!
-//! Messages of Karmada's own are proto3. What is Kubernetes' own (quantities, node selectors, tolerations) travels as
-//! bytes inside them, written as Kubernetes' Go types write themselves: texts that are empty are written, too, so they
-//! are optional here. Both forms are read.
+//! Karmada's messages are proto3. Kubernetes' types (quantities, node selectors, tolerations) are embedded as bytes
+//! in the encoding of Kubernetes' Go types, which includes empty strings; therefore strings are optional here. Both
+//! encodings are decoded.
 
 use std::collections::BTreeMap;
 
@@ -23,11 +23,11 @@ pub const MAX_AVAILABLE_COMPONENT_SETS: &str =
     "/github.com.karmada_io.karmada.pkg.estimator.service.Estimator/MaxAvailableComponentSets";
 pub const GET_UNSCHEDULABLE_REPLICAS: &str =
     "/github.com.karmada_io.karmada.pkg.estimator.service.Estimator/GetUnschedulableReplicas";
-/// The metadata that says what a question is about, for logs.
+/// Metadata key with the object of a request, for logs.
 pub const OBJECT: &str = "object";
-/// The port estimators serve at.
+/// Default port of estimators.
 pub const PORT: u16 = 10352;
-/// What the name of a cluster's estimator begins with.
+/// Default prefix of estimator services.
 pub const SERVICE_PREFIX: &str = "karmada-scheduler-estimator";
 
 #[derive(Clone, PartialEq, Message)]
@@ -70,7 +70,7 @@ pub struct UnschedulableReplicasRequest {
     pub cluster: String,
     #[prost(message, optional, tag = "2")]
     pub resource: Option<ObjectReference>,
-    /// How long a pod must be unschedulable to count, in nanoseconds.
+    /// Minimum time for which a pod must be unschedulable, in nanoseconds.
     #[prost(int64, tag = "3")]
     pub unschedulable_threshold: i64,
 }
@@ -81,7 +81,7 @@ pub struct UnschedulableReplicasResponse {
     pub unschedulable_replicas: i32,
 }
 
-/// What one replica of a workload with one pod template needs.
+/// Requirements of one replica of a workload with a single pod template.
 #[derive(Clone, PartialEq, Message)]
 pub struct ReplicaRequirements {
     #[prost(message, optional, tag = "1")]
@@ -95,7 +95,7 @@ pub struct ReplicaRequirements {
     pub resource_request_bytes: BTreeMap<String, Vec<u8>>,
 }
 
-/// What one replica of a component needs.
+/// Requirements of one replica of a component.
 #[derive(Clone, PartialEq, Message)]
 pub struct ComponentReplicaRequirements {
     #[prost(message, optional, tag = "1")]
@@ -129,7 +129,7 @@ pub struct Component {
     pub replicas: i32,
 }
 
-/// What was given to a cluster and does not show there yet.
+/// A workload assigned to a cluster that is not visible there yet.
 #[derive(Clone, PartialEq, Message)]
 pub struct AssumedWorkload {
     #[prost(string, tag = "1")]
@@ -150,7 +150,7 @@ pub struct ObjectReference {
     pub name: String,
 }
 
-/// Kubernetes' own, as all below.
+/// A Kubernetes type, like those below.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct Quantity {
     #[prost(string, optional, tag = "1")]
@@ -195,16 +195,16 @@ pub struct Toleration {
     pub toleration_seconds: Option<i64>,
 }
 
-/// Bytes inside a message that are not what they should be.
+/// Invalid bytes in a message.
 #[derive(Debug, thiserror::Error)]
 pub enum WireError {
-    #[error("{what} cannot be read")]
+    #[error("cannot decode {what}")]
     Bytes {
         what: &'static str,
         #[source]
         source: DecodeError,
     },
-    #[error("the request of {resource} is no quantity: {text:?}")]
+    #[error("the request of {resource} is not a quantity: {text:?}")]
     Quantity { resource: String, text: String },
 }
 

@@ -1,4 +1,4 @@
-//! Keys of Karmada's objects, a type for each kind, so that the key of a Work is never taken for that of a binding.
+//! Keys of Karmada's objects, with a type per kind, so that keys of different kinds cannot be confused.
 
 use std::fmt;
 use std::ops::Deref;
@@ -78,7 +78,7 @@ key! {
 }
 
 key! {
-    /// A PropagationPolicy or OverridePolicy, or one of the kinds of cluster scope.
+    /// A PropagationPolicy or OverridePolicy, or a cluster-scoped one.
     PolicyKey
 }
 

@@ -1,10 +1,9 @@
-//! Karmada's kinds as types, their constants, derived names and CRD manifests. Nothing here knows a client, a runtime or a
-//! server.
+//! Karmada's kinds as types, with their constants, derived names and CRD manifests. Independent of clients,
+//! runtimes and servers.
 //!
-//! A module is named after the API group it holds. Fields serialise as the group's Go types do: what Go marks
-//! `omitempty` disappears when empty, what Go always writes is always written, so stored objects stay byte-compatible
-//! in meaning. Decoding is lenient (a missing required field is its zero value), because admission runs before the
-//! schema is checked and has to answer with its own words.
+//! Modules are named after API groups. Serialization follows the Go types: fields with `omitempty` are omitted if
+//! empty, all others are always written, so that stored objects stay equivalent. Decoding is lenient (a missing
+//! required field is its zero value), because admission runs before schema validation and has its own messages.
 
 pub mod aggregated_groups;
 pub mod apps;

@@ -1,5 +1,5 @@
-//! The classes of nodes clusters get when they name none (Karmada's cluster modeling), and the rules that keep given
-//! ones free of gaps.
+//! Default node classes of clusters without resource models (Karmada's cluster modeling), and normalization of
+//! given classes.
 
 use crate::cluster::{ResourceModel, ResourceModelRange};
 use crowsnest_apimachinery::quantity::{Format, Quantity};
@@ -10,12 +10,12 @@ const MEMORY_BOUNDS: [i64; 9] = [0, 4, 16, 32, 64, 128, 256, 512, 1024];
 
 const GIBI: i64 = 1 << 30;
 
-/// The upper bound that means none.
+/// An unlimited upper bound.
 pub fn unbounded(format: Format) -> Quantity {
     Quantity::new(i64::MAX, format)
 }
 
-/// The classes of a cluster that names none: grades 0 to 8 by cpu and memory.
+/// The default classes: grades 0 to 8 by cpu and memory.
 pub fn default_models() -> Vec<ResourceModel> {
     let range = |name: &str, bounds: &[i64; 9], unit: i64, format: Format, grade: usize| {
         let bound = |index: usize| bounds.get(index).map(|bound| Quantity::new(bound * unit, format));
@@ -37,7 +37,7 @@ pub fn default_models() -> Vec<ResourceModel> {
         .collect()
 }
 
-/// Puts classes in the order of their grades, opens the first at the bottom and the last at the top.
+/// Sorts classes by grade, and removes the lower bound of the first and the upper bound of the last one.
 pub fn standardize(models: &mut [ResourceModel]) {
     models.sort_by_key(|model| model.grade);
     if let Some(first) = models.first_mut() {

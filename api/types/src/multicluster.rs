@@ -9,14 +9,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 pub const GROUP: &str = "multicluster.x-k8s.io";
 
 kind! {
-    /// Offers the service of the same name to other clusters.
+    /// ServiceExport exports the service of the same name to other clusters.
     ServiceExport, Namespaced, "multicluster.x-k8s.io", "v1alpha1", "serviceexports" {
         status(skip): ServiceExportStatus,
     }
 }
 
 kind! {
-    /// Uses a service other clusters offer.
+    /// ServiceImport imports a service from other clusters.
     ServiceImport, Namespaced, "multicluster.x-k8s.io", "v1alpha1", "serviceimports" {
         spec: ServiceImportSpec,
         status(skip): ServiceImportStatus,
@@ -24,18 +24,18 @@ kind! {
 }
 
 shape! {
-    /// What became of the offer: `Valid`, `Conflict`.
+    /// ServiceExportStatus is the status of the export, with the conditions Valid and Conflict.
     pub struct ServiceExportStatus {
         #[serde(skip_serializing_if = "Vec::is_empty")]
         #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
         pub conditions: Vec<Condition>,
     }
 
-    /// The service as seen by its users.
+    /// ServiceImportSpec describes the imported service.
     pub struct ServiceImportSpec {
         #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
         pub ports: Vec<ServicePort>,
-        /// At most one address.
+        /// IPs contains at most one address.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         #[schemars(length(max = 1))]
         pub ips: Vec<String>,
@@ -47,7 +47,7 @@ shape! {
         pub session_affinity_config: Option<SessionAffinityConfig>,
     }
 
-    /// A port of the service.
+    /// ServicePort is a port of the service.
     pub struct ServicePort {
         #[serde(skip_serializing_if = "String::is_empty")]
         pub name: String,
@@ -58,23 +58,23 @@ shape! {
         pub port: i32,
     }
 
-    /// The clusters that offer the service.
+    /// ServiceImportStatus lists the clusters that export the service.
     pub struct ServiceImportStatus {
         #[serde(skip_serializing_if = "Vec::is_empty")]
         #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["cluster"]))]
         pub clusters: Vec<ClusterStatus>,
     }
 
-    /// A cluster that offers the service.
+    /// ClusterStatus is a cluster that exports the service.
     pub struct ClusterStatus {
         pub cluster: String,
     }
 }
 
 word! { closed
-    /// How the service is reached.
+    /// ServiceImportType defines how the service is reached.
     ServiceImportType {
-        /// By an address.
+        /// By a cluster IP.
         ClusterSetIP = "ClusterSetIP",
         /// By the addresses of its endpoints.
         Headless = "Headless",

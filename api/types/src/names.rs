@@ -1,17 +1,17 @@
-//! Names Karmada derives from other names. They have to come out byte for byte the same, because tools and
-//! already existing objects rely on them.
+//! Names that Karmada derives from other names. They must be identical byte for byte, because tools and existing
+//! objects depend on them.
 
-/// Leases of Karmada's components whose work the controllers do.
+/// Leases of the Karmada components that the controllers replace.
 pub const LEASES: [&str; 3] = ["karmada-controller-manager", "karmada-scheduler", "karmada-descheduler"];
 
-/// Beginning of the names of execution namespaces.
+/// Prefix of execution namespaces.
 const EXECUTION_NAMESPACE_PREFIX: &str = "karmada-es-";
-/// The namespace of the control plane's own components.
+/// Namespace of the control plane's components.
 pub const NAMESPACE_KARMADA_SYSTEM: &str = "karmada-system";
-/// The namespace of member credentials.
+/// Namespace of the members' credentials.
 pub const NAMESPACE_KARMADA_CLUSTER: &str = "karmada-cluster";
 
-/// The characters of Kubernetes' generated suffixes: no vowels, so that no words come out.
+/// Characters of Kubernetes' generated suffixes: without vowels, so that they form no words.
 const SAFE_CHARACTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 
 /// FNV-1a of 32 bits.
@@ -28,61 +28,61 @@ fn safe_hash(text: &str) -> String {
         .collect()
 }
 
-/// RBAC names may hold colons, names of custom resources may not.
+/// RBAC names may contain colons, names of custom resources must not.
 fn without_colons(name: &str) -> String {
     name.replace(':', ".")
 }
 
-/// The namespace of the control plane that holds a cluster's Works.
+/// The execution namespace of a cluster, which contains its Works.
 pub fn execution_namespace(cluster: impl AsRef<str>) -> String {
     format!("{EXECUTION_NAMESPACE_PREFIX}{}", cluster.as_ref())
 }
 
-/// The cluster whose Works a namespace holds; None for any other namespace.
+/// The cluster of an execution namespace; None for any other namespace.
 pub fn cluster_of_execution_namespace(namespace: &str) -> Option<&str> {
     namespace.strip_prefix(EXECUTION_NAMESPACE_PREFIX).filter(|cluster| !cluster.is_empty())
 }
 
-/// Whether a namespace belongs to the control plane itself.
+/// True if a namespace belongs to the control plane.
 pub fn is_reserved_namespace(namespace: &str) -> bool {
     namespace == NAMESPACE_KARMADA_SYSTEM
         || namespace == NAMESPACE_KARMADA_CLUSTER
         || namespace.starts_with(EXECUTION_NAMESPACE_PREFIX)
 }
 
-/// Karmada's name of the binding of a template. Templates with equal ones share none: see [`crate::object_identity`].
+/// Karmada's name of the binding of a template. It is not unique: see [`crate::object_identity`].
 pub fn binding_name(kind: &str, name: &str) -> String {
     format!("{}-{kind}", without_colons(name)).to_lowercase()
 }
 
-/// The hash in the `resourcebinding.karmada.io/depended-by-<hash>` label of bindings a binding depends on.
+/// Hash in the label `resourcebinding.karmada.io/depended-by-<hash>` of bindings on which a binding depends.
 pub fn binding_reference_key(namespace: &str, name: &str) -> String {
     if namespace.is_empty() { safe_hash(name) } else { safe_hash(&format!("{namespace}/{name}")) }
 }
 
-/// Name of the work that carries a template. `namespace` is empty for cluster-scoped templates.
+/// Name of the Work for a template. `namespace` is empty for cluster-scoped templates.
 pub fn work_name(kind: &str, name: &str, namespace: &str) -> String {
     let name = without_colons(name).to_lowercase();
     let full = if namespace.is_empty() { format!("{name}-{kind}") } else { format!("{namespace}-{name}-{kind}") };
     format!("{name}-{}", safe_hash(&full.to_lowercase()))
 }
 
-/// Name of the policy `karmadactl promote` makes for an object; `gvk` is Go's rendering of its kind.
+/// Name of the policy that `karmadactl promote` creates for an object; `gvk` is Go's rendering of its kind.
 pub fn policy_name(namespace: &str, name: &str, gvk: &str) -> String {
     format!("{}-{}", without_colons(name), safe_hash(&format!("{namespace}{gvk}"))).to_lowercase()
 }
 
-/// Name of the service account, in a member, the control plane acts as.
+/// Name of the service account in a member that the control plane uses.
 pub fn service_account_name(cluster: &str) -> String {
     format!("karmada-{cluster}")
 }
 
-/// Name of the cluster role of that service account.
+/// Name of the ClusterRole of that service account.
 pub fn role_name(service_account: &str) -> String {
     format!("karmada-controller-manager:{service_account}")
 }
 
-/// Name of an EndpointSlice brought in from a cluster.
+/// Name of an EndpointSlice imported from a cluster.
 pub fn imported_endpoint_slice_name(slice: &str, cluster: &str) -> String {
     format!("imported-{cluster}-{slice}")
 }
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn execution_namespaces_go_both_ways() {
+    fn execution_namespaces_round_trip() {
         assert_eq!(execution_namespace("member-1"), "karmada-es-member-1");
         assert_eq!(cluster_of_execution_namespace("karmada-es-member-1"), Some("member-1"));
         assert_eq!(["", "karmada-system", "karmada-es-"].map(cluster_of_execution_namespace), [None; 3]);

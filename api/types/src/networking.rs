@@ -1,4 +1,4 @@
-//! networking.karmada.io/v1alpha1: services and ingresses that span clusters. Written by users; read by the service
+//! networking.karmada.io/v1alpha1: services and ingresses across clusters. Written by users; read by the service
 //! controllers.
 
 use crate::object::{kind, shape, word};
@@ -9,7 +9,7 @@ use k8s_openapi::api::networking::v1::{IngressLoadBalancerStatus, IngressSpec};
 pub const GROUP: &str = "networking.karmada.io";
 
 kind! {
-    /// A service whose endpoints are used from other clusters.
+    /// MultiClusterService makes the endpoints of a service available in other clusters.
     MultiClusterService, Namespaced, "networking.karmada.io", "v1alpha1", "multiclusterservices" {
         spec: MultiClusterServiceSpec,
         status(skip): ServiceStatus,
@@ -17,7 +17,7 @@ kind! {
 }
 
 kind! {
-    /// An ingress in front of services of several clusters.
+    /// MultiClusterIngress is an ingress for services of several clusters.
     MultiClusterIngress, Namespaced, "networking.karmada.io", "v1alpha1", "multiclusteringresses" {
         spec: IngressSpec,
         status(skip): MultiClusterIngressStatus,
@@ -25,61 +25,61 @@ kind! {
 }
 
 shape! {
-    /// How a service is exposed, by which clusters, to which.
+    /// MultiClusterServiceSpec defines how a service is exposed, and its provider and consumer clusters.
     pub struct MultiClusterServiceSpec {
-        /// Exactly one.
+        /// Types are the exposure types. Exactly one is required.
         pub types: Vec<ExposureType>,
-        /// The ports exposed; none means all.
+        /// Ports are the exposed ports. If empty, all ports are exposed.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         pub ports: Vec<ExposurePort>,
-        /// Deprecated in favour of `provider_clusters` and `consumer_clusters`.
+        /// Range is deprecated: use providerClusters and consumerClusters instead.
         #[schemars(extend("x-optional" = true))]
         pub range: ExposureRange,
-        /// Deprecated in favour of `provider_clusters`.
+        /// ServiceProvisionClusters is deprecated: use providerClusters instead.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         pub service_provision_clusters: Vec<String>,
-        /// Deprecated in favour of `consumer_clusters`.
+        /// ServiceConsumptionClusters is deprecated: use consumerClusters instead.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         pub service_consumption_clusters: Vec<String>,
-        /// The clusters whose endpoints are used; none means all.
+        /// ProviderClusters are the clusters that provide endpoints. If empty, all clusters do.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         pub provider_clusters: Vec<ClusterSelector>,
-        /// The clusters that use them; none means all.
+        /// ConsumerClusters are the clusters that consume the endpoints. If empty, all clusters do.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         pub consumer_clusters: Vec<ClusterSelector>,
     }
 
-    /// A cluster by name.
+    /// ClusterSelector selects a cluster by name.
     pub struct ClusterSelector {
         pub name: String,
     }
 
-    /// A port exposed.
+    /// ExposurePort is an exposed port.
     pub struct ExposurePort {
         #[serde(skip_serializing_if = "String::is_empty")]
         pub name: String,
         pub port: i32,
     }
 
-    /// Clusters of the deprecated form.
+    /// ExposureRange selects clusters; it is deprecated.
     pub struct ExposureRange {
         #[serde(skip_serializing_if = "Vec::is_empty")]
         pub cluster_names: Vec<String>,
     }
 
-    /// What became of an ingress.
+    /// MultiClusterIngressStatus is the status of the ingress.
     pub struct MultiClusterIngressStatus {
         #[serde(skip_serializing_if = "Option::is_none")]
         pub load_balancer: Option<IngressLoadBalancerStatus>,
-        /// Clusters that get no traffic for now.
+        /// TrafficBlockClusters are the clusters that currently receive no traffic.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         pub traffic_block_clusters: Vec<String>,
-        /// Where the services behind the ingress are.
+        /// ServiceLocations are the clusters of the services behind the ingress.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         pub service_locations: Vec<ServiceLocation>,
     }
 
-    /// The clusters a service is in.
+    /// ServiceLocation lists the clusters of a service.
     pub struct ServiceLocation {
         pub name: String,
         #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -88,11 +88,11 @@ shape! {
 }
 
 word! { open
-    /// How a service is exposed.
+    /// ExposureType defines how a service is exposed.
     ExposureType {
         /// To other clusters.
         CrossCluster = "CrossCluster",
-        /// By a load balancer, left to an external provider.
+        /// By a load balancer of an external provider.
         LoadBalancer = "LoadBalancer",
     }
 }

@@ -1,7 +1,7 @@
-//! How a kind and a closed word list are declared: the macros `kind!` and `word!` used by every group module, and the
-//! `Kind` trait the CRD manifests are built from.
+//! Macros `kind!` and `word!`, with which the modules of API groups declare kinds and enumerations, and the `Kind`
+//! trait from which CRD manifests are generated.
 
-/// Whether objects of a kind live in a namespace.
+/// Scope of a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scope {
     Namespaced,
@@ -15,17 +15,17 @@ impl Scope {
     }
 }
 
-/// What a top-level kind says about itself beyond `k8s_openapi::Resource`.
+/// Properties of a top-level kind in addition to `k8s_openapi::Resource`.
 pub trait Kind: k8s_openapi::Resource + k8s_openapi::Metadata {
     const SCOPE: Scope;
-    /// What the kind is for.
+    /// Description of the kind.
     const DESCRIPTION: &'static str;
 
-    /// The schemas of the top-level fields beside `metadata`, by JSON name.
+    /// Schemas of the top-level fields other than `metadata`, by JSON name.
     fn field_schemas(generator: &mut schemars::SchemaGenerator) -> Vec<(&'static str, schemars::Schema)>;
 }
 
-/// Go's `int` and `uint` are described as integers of no particular size.
+/// Schema of Go's `int` and `uint`: an integer without a format.
 pub(crate) fn plain_integer(_generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
     schemars::json_schema!({ "type": "integer" })
 }
@@ -111,8 +111,9 @@ macro_rules! kind {
     (@scope Cluster) => { k8s_openapi::ClusterResourceScope };
 }
 
-/// Declares a list of words Kubernetes keeps as strings. A word we do not know is kept in `Other`, so that decoding and
-/// writing back never loses what a newer or careless writer put there; the schema, not decoding, refuses it.
+/// Declares an enumeration that Kubernetes represents as a string. An unknown value is kept in `Other`, so that
+/// decoding and encoding never lose a value of a newer version; invalid values are rejected by the schema, not by
+/// decoding.
 ///
 /// `word!(open …)` leaves the schema a plain string, `word!(closed …)` makes it an enum.
 macro_rules! word {
@@ -127,7 +128,7 @@ macro_rules! word {
         #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum $name {
             $( $(#[$variant_doc])* $variant, )+
-            /// A word this version does not know, kept as written.
+            /// An unknown value, unchanged.
             Other(String),
         }
 
@@ -139,7 +140,7 @@ macro_rules! word {
                 }
             }
 
-            /// Whether this is one of the words the API defines.
+            /// True if this is a value defined by the API.
             pub fn is_known(&self) -> bool {
                 !matches!(self, Self::Other(_))
             }
@@ -195,7 +196,7 @@ macro_rules! word {
     };
 }
 
-/// The derives and serde attributes every structure of these APIs shares.
+/// Derives and serde attributes shared by all structures of these APIs.
 macro_rules! shape {
     ($( $(#[$meta:meta])* pub struct $name:ident { $( $(#[$field_meta:meta])* pub $field:ident : $ty:ty ),* $(,)? } )+) => {
         $(

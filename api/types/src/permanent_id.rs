@@ -1,4 +1,4 @@
-//! Permanent ids: Karmada gives an object its id once, in a label, and copies the label to what it makes from the object.
+//! Permanent ids: Karmada assigns an id to an object once, in a label, and copies the label to derived objects.
 
 use crowsnest_apimachinery::unstructured;
 use serde_json::Value;
@@ -10,7 +10,7 @@ use crate::constants::label;
 pub const POLICY_LABELS: [&str; 2] =
     [label::PROPAGATION_POLICY_PERMANENT_ID, label::CLUSTER_PROPAGATION_POLICY_PERMANENT_ID];
 
-/// Label of the propagation policies of a scope, and of what they claim.
+/// Label of the propagation policies of a scope, and of the objects that they claim.
 pub const fn policy_label(scope: Scope) -> &'static str {
     match scope {
         Scope::Namespaced => label::PROPAGATION_POLICY_PERMANENT_ID,
@@ -26,12 +26,12 @@ pub const fn binding_label(scope: Scope) -> &'static str {
     }
 }
 
-/// Id of a propagation policy, empty before it has one.
+/// Id of a propagation policy; empty if it has none yet.
 pub fn of_policy(policy: &Value) -> &str {
     id(policy, policy_label)
 }
 
-/// Id of a binding, empty before it has one.
+/// Id of a binding; empty if it has none yet.
 pub fn of_binding(binding: &Value) -> &str {
     id(binding, binding_label)
 }

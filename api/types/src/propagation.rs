@@ -1,4 +1,4 @@
-//! What Karmada's bindings, works and federated quotas say of an object's way to the members.
+//! Propagation facts in Karmada's bindings, Works and federated quotas.
 
 use crate::constants::{annotation, condition, eviction};
 use crowsnest_apimachinery::printers::Source;
@@ -7,37 +7,37 @@ use crowsnest_apimachinery::views;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-/// Namespaces of works begin so; the cluster's name follows.
+/// Prefix of execution namespaces; the cluster's name follows.
 const EXECUTION_SPACE: &str = "karmada-es-";
 
-/// Where an object goes, and how it is there.
+/// Destinations and state of a propagated object.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Propagation {
     /// Uid of the template.
     pub template: String,
-    /// What a work or a quota makes in members.
+    /// Copies that a Work or quota creates in member clusters.
     pub copies: Vec<Copied>,
-    /// Clusters it is scheduled to.
+    /// Clusters to which it is scheduled.
     pub on: Vec<String>,
-    /// Clusters it is being evicted from.
+    /// Clusters from which it is being evicted.
     pub evicting: Vec<String>,
-    /// Healthy, Unhealthy or Unknown, as some cluster says.
+    /// Healthy, Unhealthy or Unknown in any cluster.
     pub health: Vec<String>,
-    /// Override policies that were applied: `name`, and `namespace/name` where it has one.
+    /// Applied override policies: `name`, or `namespace/name`.
     pub overrides: Vec<String>,
-    /// No cluster was found for it.
+    /// Scheduling failed.
     pub unscheduled: bool,
-    /// Some cluster does not have what was wanted, and what was tried failed.
+    /// Applying it failed in some cluster.
     pub drifted: bool,
-    /// That is so because the cluster has an object of that name which Karmada must not take over.
+    /// Applying it failed because of a conflict with an existing object in the cluster.
     pub conflicting: bool,
-    /// It is being evicted because a cluster or the application in it failed.
+    /// It is being evicted because of a cluster or application failure.
     pub failover: bool,
-    /// A quota of all clusters together: it limits the bindings of its namespace.
+    /// A federated quota, which limits the bindings of its namespace.
     pub limits: bool,
 }
 
-/// An object in a member.
+/// An object in a member cluster.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Copied {
     pub cluster: String,
@@ -77,7 +77,7 @@ impl Metadata<'_> {
     }
 }
 
-/// Of a binding, a work or a federated quota; None of anything else.
+/// From a binding, a Work or a federated quota; None for other objects.
 pub fn propagation<'a>(group: &str, kind: &str, source: impl Source<'a>) -> Option<Propagation> {
     match (group, kind) {
         ("work.karmada.io", "ResourceBinding" | "ClusterResourceBinding") => source.read::<Object<'a>>().map(binding),
@@ -91,7 +91,7 @@ fn binding(binding: Object<'_>) -> Propagation {
     let Object { spec, status, .. } = binding;
     let on: Vec<String> = spec.clusters.iter().map(|target| target.name.to_string()).collect();
     let refused = status.conditions.iter().any(|c| c.type_ == condition::SCHEDULED && c.status == "False");
-    // What was not tried yet has no message.
+    // Without an attempt there is no message.
     let failed = || {
         let failed = status.aggregated_status.iter().filter(|item| !item.applied);
         failed.filter_map(|item| item.applied_message.as_deref()).filter(|message| !message.is_empty())
@@ -159,7 +159,7 @@ fn health(items: &[Item<'_>]) -> Vec<String> {
     health
 }
 
-/// What Karmada says when it finds an object that is not its own.
+/// True for Karmada's message about an existing object that it does not manage.
 fn is_conflict(message: &str) -> bool {
     message.contains("already exists in the cluster") && message.contains(annotation::CONFLICT_RESOLUTION)
 }
@@ -174,7 +174,7 @@ fn is_failover(task: &Eviction<'_>) -> bool {
     producers.contains(&&*task.producer) || reasons.contains(&&*task.reason)
 }
 
-/// As the work's annotations record them.
+/// Override policies in the annotations of a Work.
 fn overrides(metadata: &Metadata<'_>) -> Vec<String> {
     let recorded = |key: &str| {
         let text = metadata.annotation(key).unwrap_or_default();
@@ -229,7 +229,7 @@ mod tests {
     #[case::fails_over(json!({"clusters": [{"name": "m1"}], "gracefulEvictionTasks": [{"fromCluster": "m2",
         "reason": "ApplicationFailure", "producer": "resource-binding-application-failover-controller"}]}), json!(null),
         Propagation { on: all(&["m1"]), evicting: all(&["m2"]), failover: true, ..of() })]
-    fn bindings_tell(#[case] mut spec: Value, #[case] status: Value, #[case] expected: Propagation) {
+    fn facts_of_bindings(#[case] mut spec: Value, #[case] status: Value, #[case] expected: Propagation) {
         spec["resource"] = json!({"uid": "u1"});
         let object = json!({"metadata": {"annotations": null}, "spec": spec, "status": status});
         for kind in ["ResourceBinding", "ClusterResourceBinding"] {
@@ -250,7 +250,7 @@ mod tests {
         "policy.karmada.io/applied-cluster-overrides": r#"[{"policyName": "wide", "overriders": {}}]"#}), json!({}),
         Propagation { overrides: all(&["a/near", "near", "wide"]), ..of() })]
     #[case::not_json(json!({"policy.karmada.io/applied-overrides": "near"}), json!({}), of())]
-    fn works_tell(#[case] annotations: Value, #[case] status: Value, #[case] expected: Propagation) {
+    fn facts_of_works(#[case] annotations: Value, #[case] status: Value, #[case] expected: Propagation) {
         let manifest = json!({"kind": "Mill", "metadata": {"namespace": "a", "name": "b",
             "annotations": {"resourcetemplate.karmada.io/uid": "u1"}}});
         let object = json!({"metadata": {"namespace": "karmada-es-m1", "annotations": annotations},
@@ -263,7 +263,7 @@ mod tests {
     #[case::of_all_clusters(json!({"overall": {"cpu": "1"}}), Propagation { limits: true, ..Propagation::default() })]
     #[case::of_some(json!({"overall": null, "staticAssignments": [{"clusterName": "m1", "hard": {"cpu": 1}}]}),
         Propagation { copies: copied("ResourceQuota"), ..Propagation::default() })]
-    fn quotas_tell(#[case] spec: Value, #[case] expected: Propagation) {
+    fn facts_of_quotas(#[case] spec: Value, #[case] expected: Propagation) {
         let object = json!({"metadata": {"namespace": "a", "name": "b"}, "spec": spec});
         assert_eq!(propagation("policy.karmada.io", "FederatedResourceQuota", &object), Some(expected));
     }

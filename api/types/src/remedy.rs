@@ -1,4 +1,4 @@
-//! remedy.karmada.io/v1alpha1: what to do when a cluster reports trouble. Written by users; read by the remedy
+//! remedy.karmada.io/v1alpha1: actions for clusters with certain conditions. Written by users; read by the remedy
 //! controller.
 
 use crate::object::{kind, shape, word};
@@ -7,39 +7,40 @@ use crate::object::{kind, shape, word};
 pub const GROUP: &str = "remedy.karmada.io";
 
 kind! {
-    /// Actions taken for clusters in a condition.
+    /// Remedy defines actions for clusters with certain conditions.
     Remedy, Cluster, "remedy.karmada.io", "v1alpha1", "remedies" {
         spec: RemedySpec,
     }
 }
 
 shape! {
-    /// Which clusters, in which conditions, get which actions.
+    /// RemedySpec defines the clusters, conditions and actions.
     pub struct RemedySpec {
-        /// The clusters; absent means all.
+        /// ClusterAffinity selects the clusters. If unset, the remedy applies to all clusters.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub cluster_affinity: Option<ClusterAffinity>,
-        /// Any of these starts the actions; absent means always, an empty list never.
+        /// DecisionMatches start the actions if any of them matches. If unset, the actions always apply; if empty,
+        /// never.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub decision_matches: Option<Vec<DecisionMatch>>,
-        /// The actions.
+        /// Actions are the actions to perform.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         pub actions: Vec<RemedyAction>,
     }
 
-    /// Clusters by name.
+    /// ClusterAffinity selects clusters by name.
     pub struct ClusterAffinity {
         #[serde(skip_serializing_if = "Vec::is_empty")]
         pub cluster_names: Vec<String>,
     }
 
-    /// One reason to act.
+    /// DecisionMatch is a reason to start the actions.
     pub struct DecisionMatch {
         #[serde(skip_serializing_if = "Option::is_none")]
         pub cluster_condition_match: Option<ClusterConditionRequirement>,
     }
 
-    /// A test of a cluster condition.
+    /// ClusterConditionRequirement is a requirement on a cluster condition.
     pub struct ClusterConditionRequirement {
         pub condition_type: String,
         pub operator: ClusterConditionOperator,
@@ -48,14 +49,14 @@ shape! {
 }
 
 word! { closed
-    /// How a condition's status is compared.
+    /// ClusterConditionOperator is the comparison of a condition's status.
     ClusterConditionOperator { Equal = "Equal", NotEqual = "NotEqual" }
 }
 
 word! { open
-    /// What is done.
+    /// RemedyAction is an action to perform.
     RemedyAction {
-        /// Multi-cluster services stop sending traffic to the cluster.
+        /// Multi-cluster services send no traffic to the cluster.
         TrafficControl = "TrafficControl",
     }
 }

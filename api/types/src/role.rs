@@ -1,18 +1,18 @@
 //! Roles of a `crowsnest serve` process.
 
-/// A part of what `crowsnest serve` does for a control plane.
+/// A part of the functions of `crowsnest serve`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// The aggregated APIs, proxies and searches; with a cache.
+    /// Aggregated APIs, proxies and search; with a cache.
     Aggregated,
-    /// Admission and conversion.
+    /// Admission and conversion webhooks.
     Webhook,
-    /// The controllers, in one process at a time; with a cache.
+    /// Controllers, active in one process at a time; with a cache.
     Controllers,
-    /// Collects what members have.
+    /// Collects the objects of members.
     Cache,
     /// The web UI.
     Ui,
-    /// All of them.
+    /// All roles.
     All,
 }

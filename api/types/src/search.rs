@@ -1,5 +1,5 @@
-//! search.karmada.io/v1alpha1: which resources of which clusters are cached for search and proxying. Written by users;
-//! read by the global cache as interests.
+//! search.karmada.io/v1alpha1: the resources of clusters that are cached for search and proxying. Written by users;
+//! the cache reads them as interests.
 
 use crate::cluster::LocalSecretReference;
 use crate::object::{kind, shape};
@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 pub const GROUP: &str = "search.karmada.io";
 
 kind! {
-    /// Resources of clusters to keep in the cache.
+    /// ResourceRegistry selects resources of clusters to cache.
     ResourceRegistry, Cluster, "search.karmada.io", "v1alpha1", "resourceregistries" {
         spec: ResourceRegistrySpec,
         status(skip): ResourceRegistryStatus,
@@ -18,18 +18,18 @@ kind! {
 }
 
 shape! {
-    /// What is cached.
+    /// ResourceRegistrySpec defines what is cached.
     pub struct ResourceRegistrySpec {
-        /// The clusters.
+        /// TargetCluster selects the clusters.
         pub target_cluster: ClusterAffinity,
-        /// The resources.
+        /// ResourceSelectors select the resources.
         pub resource_selectors: Vec<ResourceSelector>,
-        /// Where else the objects go.
+        /// BackendStore is the external store to which the objects are written as well.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub backend_store: Option<BackendStoreConfig>,
     }
 
-    /// A kind, in one namespace or in all.
+    /// ResourceSelector selects a kind, in one namespace or in all.
     pub struct ResourceSelector {
         pub api_version: String,
         pub kind: String,
@@ -37,21 +37,21 @@ shape! {
         pub namespace: String,
     }
 
-    /// Where else cached objects go.
+    /// BackendStoreConfig is an external store.
     pub struct BackendStoreConfig {
         #[serde(skip_serializing_if = "Option::is_none")]
         pub open_search: Option<OpenSearchConfig>,
     }
 
-    /// An OpenSearch cluster.
+    /// OpenSearchConfig is an OpenSearch cluster.
     pub struct OpenSearchConfig {
-        /// URLs of its nodes.
+        /// Addresses are the URLs of the nodes.
         pub addresses: Vec<String>,
-        /// Secret with `username` and `password`.
+        /// SecretRef references the Secret with username and password.
         pub secret_ref: LocalSecretReference,
     }
 
-    /// How caching goes.
+    /// ResourceRegistryStatus is the status of the caching.
     pub struct ResourceRegistryStatus {
         #[serde(skip_serializing_if = "Vec::is_empty")]
         pub conditions: Vec<Condition>,

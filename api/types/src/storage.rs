@@ -1,9 +1,9 @@
-//! storage.crowsnest.io/v1alpha1: the internal kinds in which the aggregated API server keeps Clusters,
-//! ResourceRegistries and saved searches, so that their truth stays in the control plane's own storage. Written and read
-//! by that server only; people and controllers use `cluster.karmada.io`, `search.karmada.io` and `search.crowsnest.io`.
+//! storage.crowsnest.io/v1alpha1: the internal kinds in which the aggregated API server stores Clusters,
+//! ResourceRegistries and saved searches in the control plane. Written and read only by that server; clients use
+//! `cluster.karmada.io`, `search.karmada.io` and `search.crowsnest.io`.
 //!
-//! No name of these kinds is one of a public kind: kubectl takes a name from any group that serves it, and it would show
-//! the stored objects while the public group is not served.
+//! The names of these kinds differ from those of public kinds, because kubectl resolves a name in any served group
+//! and would show the stored objects while the public group is not served.
 
 use crate::cluster::{ClusterSpec, ClusterStatus};
 use crate::object::{kind, shape};
@@ -13,7 +13,7 @@ use crate::search::{ResourceRegistrySpec, ResourceRegistryStatus};
 pub const GROUP: &str = "storage.crowsnest.io";
 
 kind! {
-    /// A Cluster as stored.
+    /// StoredCluster is the stored form of a Cluster.
     StoredCluster, Cluster, "storage.crowsnest.io", "v1alpha1", "storedclusters" {
         spec: ClusterSpec,
         status(skip): ClusterStatus,
@@ -21,7 +21,7 @@ kind! {
 }
 
 kind! {
-    /// A ResourceRegistry as stored.
+    /// StoredResourceRegistry is the stored form of a ResourceRegistry.
     StoredResourceRegistry, Cluster, "storage.crowsnest.io", "v1alpha1", "storedresourceregistries" {
         spec: ResourceRegistrySpec,
         status(skip): ResourceRegistryStatus,
@@ -29,31 +29,31 @@ kind! {
 }
 
 kind! {
-    /// A query somebody keeps.
+    /// StoredSearch is the stored form of a saved search.
     StoredSearch, Cluster, "storage.crowsnest.io", "v1alpha1", "storedsearches" {
         spec: SavedSearchSpec,
     }
 }
 
 shape! {
-    /// A query with what to call it, and whose it is.
+    /// SavedSearchSpec is a saved query with its title and owner.
     pub struct SavedSearchSpec {
-        /// What people see.
+        /// Title is the title shown to users.
         pub title: String,
-        /// In the query language of version `syntax`.
+        /// Query is the query, in the version of the query language given by syntax.
         pub query: String,
         #[serde(skip_serializing_if = "String::is_empty")]
         pub description: String,
-        /// Everyone may see it; else only its owner.
+        /// Shared makes the search visible to all users; otherwise only its owner can see it.
         pub shared: bool,
-        /// The user who saved it: set by the server.
+        /// Owner is the user who saved the search; it is set by the server.
         pub owner: String,
-        /// Of the query language.
+        /// Syntax is the version of the query language.
         pub syntax: String,
     }
 }
 
-/// Conversions between a kind of the internal group and the kind that it is served as.
+/// Conversions between an internal kind and the kind as which it is served.
 macro_rules! served_as {
     ($stored:ty, $served:ty) => {
         impl From<$stored> for $served {
@@ -113,7 +113,7 @@ pub const SAVED_SEARCHES: StoredKind = StoredKind {
 pub const STORED_KINDS: [&StoredKind; 3] = [&CLUSTERS, &RESOURCE_REGISTRIES, &SAVED_SEARCHES];
 
 impl StoredKind {
-    /// Path of the stored object, where `tail` is the path of the public one; both begin after the version.
+    /// Path of the stored object for the `tail` of a public path; both begin after the version, for example
     /// `/storedclusters/m1` for `/clusters/m1`.
     pub fn stored_path(&self, tail: &str) -> String {
         match tail.strip_prefix('/').and_then(|rest| rest.strip_prefix(self.plural)) {
@@ -122,7 +122,7 @@ impl StoredKind {
         }
     }
 
-    /// A message about stored objects in the words of the public kind.
+    /// Replaces the names of the stored kind in a message by those of the public kind.
     pub fn public_text(&self, text: &str) -> String {
         text.replace(self.stored_plural, self.plural).replace(self.stored_kind, self.kind).replace(GROUP, self.group)
     }

@@ -1,9 +1,10 @@
-//! What a query means, independent of any engine. Made by `parse`, printed by `print`, compiled by the engines.
+//! Syntax tree of a query, independent of any engine. Created by `parse`, printed by `print`, compiled by the
+//! engines.
 
 use serde::{Serialize, Serializer};
 use std::fmt;
 
-/// Bytes of the query text a node came from.
+/// Byte range in the query text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Span {
@@ -11,7 +12,7 @@ pub struct Span {
     pub end: usize,
 }
 
-/// Something the user should know; never an error that blanks the answer.
+/// A hint for the user; never an error that suppresses the results.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Notice {
@@ -19,7 +20,7 @@ pub struct Notice {
     pub message: String,
 }
 
-/// A whole query: what to find, and how to show it.
+/// A complete query: the filter and the output options.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Query {
@@ -28,26 +29,26 @@ pub struct Query {
     pub notices: Vec<Notice>,
 }
 
-/// Terms that steer the answer instead of filtering it.
+/// Terms that control the output instead of filtering.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Output {
-    /// Columns in order of importance.
+    /// Sort columns in order of significance.
     pub sort: Vec<SortKey>,
     /// Facet field to group by.
     pub group: Option<String>,
     pub limit: Option<usize>,
-    /// Seconds.
+    /// In seconds.
     pub timeout: Option<f64>,
     /// Kind to show instead of the matched objects.
     pub select: Option<String>,
-    /// Steps of relation terms.
+    /// Maximum number of steps of relation terms.
     pub depth: Option<u8>,
-    /// View as of a moment.
+    /// Time of the view.
     pub at: Option<Moment>,
-    /// Anything that was true in a span of time.
+    /// Matches anything that was true in this period.
     pub during: Option<(Option<Moment>, Option<Moment>)>,
-    /// A saved scope's name.
+    /// Name of a saved scope.
     pub scope: Option<String>,
 }
 
@@ -61,7 +62,7 @@ pub struct SortKey {
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Expr {
-    /// Everything: the empty query.
+    /// Matches everything: the empty query.
     #[default]
     All,
     And(Vec<Expr>),
@@ -84,37 +85,37 @@ pub enum TermKind {
     Text(Pattern),
     /// `field:values`
     Field { field: Field, exact: bool, values: Values },
-    /// `has.event(…)`: an object about which something else holds.
+    /// `has.event(…)`: an object that a matching event refers to.
     Has { what: String, inner: Box<Expr> },
 }
 
-/// A field as the language knows it.
+/// A field of the query language.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Field {
     /// One of [`super::FIELDS`], by its canonical name.
     Known(&'static KnownField),
-    /// `.spec.replicas`: a path into the manifest, without the leading dot.
+    /// `.spec.replicas`: a manifest path without the leading dot.
     Path(String),
 }
 
-/// As it is written.
+/// Serialized in the query syntax.
 impl Serialize for Field {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
 }
 
-/// A row of the field table.
+/// A field definition.
 #[derive(Debug, PartialEq, Eq)]
 pub struct KnownField {
     pub name: &'static str,
     pub aliases: &'static [&'static str],
     pub kind: FieldKind,
-    /// What the field holds, for suggestions.
+    /// Description for suggestions.
     pub about: &'static str,
 }
 
-/// How a field's values are read.
+/// Type of a field's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum FieldKind {
@@ -125,17 +126,17 @@ pub enum FieldKind {
     Condition,
     Number,
     Quantity,
-    /// Seconds since something happened: `age:<1h`.
+    /// Seconds since a point in time: `age:<1h`.
     Age,
-    /// A moment: `created:>2026-08-01`.
+    /// A point in time: `created:>2026-08-01`.
     Time,
     /// `kind/name` or `kind/namespace/name`
     Reference,
-    /// Steers the answer.
+    /// Controls the output.
     Output,
 }
 
-/// Alternatives: one of them must hold (or none, when negated by `!`).
+/// Alternatives: at least one must match; with `!`, none.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Values {
@@ -146,13 +147,13 @@ pub struct Values {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Value {
-    /// `*`: the field is there.
+    /// `*`: the field exists.
     Exists,
     Pattern(Pattern),
     Compare(Compare, Literal),
     Range(Option<Literal>, Option<Literal>),
     Label(LabelMatch),
-    /// A quoted Kubernetes selector: all of them.
+    /// A quoted Kubernetes selector; all requirements must match.
     Selector(Vec<LabelMatch>),
 }
 
@@ -169,7 +170,7 @@ pub enum LabelOp {
     Exists,
     Absent,
     In(Vec<Pattern>),
-    /// As in Kubernetes, an absent key satisfies it.
+    /// As in Kubernetes, an absent key matches.
     NotIn(Vec<Pattern>),
 }
 
@@ -177,11 +178,11 @@ pub enum LabelOp {
 #[serde(rename_all = "camelCase")]
 pub enum Pattern {
     Word(String),
-    /// Quoted: as it is, blanks included.
+    /// Quoted: literal, including blanks.
     Phrase(String),
-    /// `*` any characters, `?` one.
+    /// `*` matches any characters, `?` one character.
     Glob(String),
-    /// RE2-class; unanchored.
+    /// RE2 syntax, unanchored.
     Regex {
         source: String,
         ignore_case: bool,
@@ -203,7 +204,7 @@ pub enum Compare {
     NotEqual,
 }
 
-/// A typed literal with the text it came from.
+/// A typed literal with its source text.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Literal {
@@ -214,26 +215,26 @@ pub struct Literal {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Scalar {
-    /// Numbers, quantities (in base units) and percents.
+    /// Numbers, quantities (in base units) and percentages.
     Number(f64),
     /// Seconds.
     Duration(f64),
     Moment(Moment),
 }
 
-/// A point in time, possibly relative to the moment of asking.
+/// A point in time, possibly relative to the time of the query.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Moment {
     Absolute(jiff::Timestamp),
     /// Seconds before now.
     Ago(f64),
-    /// The last time it was so late, in seconds of the day (UTC).
+    /// The most recent occurrence of this time of day, in seconds since midnight UTC.
     Daily(u32),
 }
 
 impl Moment {
-    /// Seconds since the epoch.
+    /// Unix time in seconds.
     pub fn seconds(&self, now: jiff::Timestamp) -> f64 {
         match self {
             Moment::Absolute(time) => time.as_second() as f64,
@@ -247,7 +248,7 @@ impl Moment {
 }
 
 impl Expr {
-    /// Joins with AND, without needless nesting.
+    /// Joins expressions with AND without unnecessary nesting.
     pub fn and(mut parts: Vec<Expr>) -> Expr {
         parts.retain(|p| *p != Expr::All);
         match parts.len() {
@@ -257,7 +258,7 @@ impl Expr {
         }
     }
 
-    /// Every term, in order.
+    /// Visits every term in order.
     pub fn terms<'a>(&'a self, see: &mut dyn FnMut(&'a Term)) {
         match self {
             Expr::All => {}

@@ -1,4 +1,4 @@
-//! The fields of the language: names, aliases, how values are read, what they hold.
+//! Fields of the query language: names, aliases, value types, descriptions.
 
 use super::ast::{Field, FieldKind, KnownField};
 use FieldKind::{Age, Condition, Label, Number, Output, Quantity, Reference, Time, Word};
@@ -12,7 +12,7 @@ const fn field(
     KnownField { name, aliases, kind, about }
 }
 
-/// Every known field, in the order suggestions show them.
+/// Every field, in the order of suggestions.
 pub static FIELDS: &[KnownField] = &[
     field("kind", &["k"], Word, "kind, plural or short name (pod, deploy); workload names all workload kinds"),
     field("group", &[], Word, "API group"),
@@ -80,7 +80,7 @@ pub static FIELDS: &[KnownField] = &[
     field("timeout", &[], Output, "the longest time to search"),
 ];
 
-/// `is:` states.
+/// Values of `is:`.
 pub const STATES: &[&str] = &[
     "unhealthy",
     "drifted",
@@ -96,8 +96,8 @@ pub const STATES: &[&str] = &[
     "failover",
 ];
 
-/// What hits are grouped by, beside the values of a label (`label:KEY`). `group:` names API groups too: one of these behind
-/// it groups.
+/// Facets for `group:`, in addition to the values of a label (`label:KEY`). Because `group:` also filters by API
+/// group, only these values group the hits.
 pub const FACETS: &[&str] = &[
     "cluster",
     "kind",
@@ -113,7 +113,7 @@ pub const FACETS: &[&str] = &[
     "label",
 ];
 
-/// Looks a name up, whatever its case.
+/// Looks up a field by name, case-insensitively.
 pub fn lookup(name: &str) -> Option<Field> {
     if let Some(path) = name.strip_prefix('.') {
         return (!path.is_empty()).then(|| Field::Path(path.to_owned()));
@@ -124,7 +124,7 @@ pub fn lookup(name: &str) -> Option<Field> {
     found.map(Field::Known)
 }
 
-/// A facet as it is named in an answer. Names have no case, but for keys of labels.
+/// Canonical name of a facet. Facet names are case-insensitive, except label keys.
 pub fn facet_named(text: &str) -> String {
     match text.split_once(':') {
         Some((label, key)) if label.eq_ignore_ascii_case("label") => format!("label:{key}"),
@@ -133,7 +133,7 @@ pub fn facet_named(text: &str) -> String {
     }
 }
 
-/// Whether `group:` before this groups, and is no API group.
+/// True if `group:` with this value groups hits instead of filtering by API group.
 pub fn groups(text: &str) -> bool {
     let named = facet_named(text);
     FACETS.contains(&named.as_str()) || named.starts_with("label:")

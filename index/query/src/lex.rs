@@ -1,8 +1,8 @@
-//! Characters: where words, quotes and patterns end. Knows no fields.
+//! Lexer: finds the ends of words, quotes and patterns. Independent of fields.
 
 use super::ast::{Pattern, Span};
 
-/// Reads the query text from left to right; positions are bytes.
+/// Scans the query text from left to right; positions are bytes.
 #[derive(Debug, Clone)]
 pub(super) struct Cursor<'a> {
     text: &'a str,
@@ -46,7 +46,7 @@ impl<'a> Cursor<'a> {
         Span { start, end: self.at }
     }
 
-    /// An upper-case operator standing alone.
+    /// Consumes an upper-case operator that stands alone.
     pub(super) fn eat_operator(&mut self, operator: &str) -> bool {
         let Some(after) = self.rest().strip_prefix(operator) else { return false };
         let ends = after.chars().next().is_none_or(|c| c.is_whitespace() || c == '(' || c == ')');
@@ -56,8 +56,8 @@ impl<'a> Cursor<'a> {
         ends
     }
 
-    /// The field name before a `:` at the cursor, if one stands here; does not move. Inside brackets of a path anything may
-    /// stand: `.metadata.labels[app.kubernetes.io/name]`.
+    /// The field name before a `:` at the cursor, if there is one; does not move. Brackets of a path may contain
+    /// any character: `.metadata.labels[app.kubernetes.io/name]`.
     pub(super) fn field_name(&self) -> Option<&'a str> {
         let rest = self.rest();
         let mut inside = false;
@@ -73,7 +73,7 @@ impl<'a> Cursor<'a> {
         (end > 0 && rest[end..].starts_with(':')).then(|| &rest[..end])
     }
 
-    /// A quoted text at the cursor: its content, and whether it was closed.
+    /// Quoted text at the cursor: its content, and whether it was closed.
     pub(super) fn quoted(&mut self) -> (String, bool) {
         self.bump();
         let mut content = String::new();
@@ -87,7 +87,8 @@ impl<'a> Cursor<'a> {
         (content, false)
     }
 
-    /// A regular expression at the cursor, if there is a whole one; else nothing moves and it is a word (a path).
+    /// A regular expression at the cursor, if it is complete; otherwise the cursor does not move and the text is a
+    /// word (a path).
     pub(super) fn regex(&mut self) -> Option<Pattern> {
         let rest = self.rest().strip_prefix('/')?;
         let mut source = String::new();
@@ -119,7 +120,7 @@ impl<'a> Cursor<'a> {
         None
     }
 
-    /// A bare word; ends at a blank, at `,` when `commas` separate values, and at a `)` that it did not open.
+    /// A bare word; ends at a blank, at `,` if `commas` separate values, and at an unmatched `)`.
     pub(super) fn word(&mut self, commas: bool) -> &'a str {
         let start = self.at;
         let mut open = Vec::new();
@@ -133,7 +134,7 @@ impl<'a> Cursor<'a> {
             }
             self.bump();
         }
-        // A parenthesis the word does not close is not its own.
+        // An unmatched parenthesis does not belong to the word.
         if let Some(first) = open.first() {
             self.at = *first;
         }
@@ -141,7 +142,7 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// Whether a word is read as a regular expression, or begins one where a slash follows somewhere behind it.
+/// True if a word is a regular expression, or could begin one that ends at a later slash.
 pub(super) fn opens_regex(word: &str) -> bool {
     word.starts_with('/') && Cursor::new(&format!("{word} /")).regex().is_some()
 }

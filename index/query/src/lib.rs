@@ -1,7 +1,8 @@
-//! The query language of search: one parser for API, UI and CLI. Pure: text in, tree out; engines compile the tree.
+//! The query language of search: one parser for API, UI and CLI. Pure: parses text into a tree that engines
+//! compile.
 //!
-//! Bare words are ANDed and searched everywhere; `field:value` asks a field; `,` is OR inside a field; `-`, `!` and `NOT` negate;
-//! `OR` and parentheses group. docs/QUERY.md is the user's page.
+//! Bare words are ANDed and match in all searched fields; `field:value` matches a field; `,` is OR within a field;
+//! `-`, `!` and `NOT` negate; `OR` and parentheses group. docs/QUERY.md is the user documentation.
 
 mod ast;
 mod fields;
@@ -21,17 +22,17 @@ pub use fields::{FACETS, FIELDS, STATES, lookup};
 pub use literal::instant;
 pub use parse::{TooMuch, parse};
 
-/// What one query may cost to read.
+/// Limits of a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of text.
+    /// Bytes of query text.
     pub length: usize,
     pub terms: usize,
     /// Nested parentheses and negations.
     pub depth: usize,
     /// Bytes of one regular expression.
     pub regex: usize,
-    /// Regular expressions: each is compiled.
+    /// Number of regular expressions, because each is compiled.
     pub regexes: usize,
 }
 

@@ -4,14 +4,14 @@ use crowsnest_apimachinery::quantity::Quantity;
 
 use super::ast::{FieldKind, Literal, Moment, Scalar};
 
-/// Reads a literal as a field of `kind` takes it.
+/// Parses a literal for a field of this kind.
 pub(super) fn literal(text: &str, kind: FieldKind) -> Option<Literal> {
     let value = match kind {
         FieldKind::Number => Scalar::Number(number(text)?),
         FieldKind::Quantity => Scalar::Number(quantity(text)?),
         FieldKind::Age => duration(text).map(Scalar::Duration).or_else(|| instant(text).map(Scalar::Moment))?,
         FieldKind::Time => instant(text).map(Scalar::Moment)?,
-        // At a path `500m` is half a core, not minutes.
+        // In paths, `500m` is a quantity, not minutes.
         _ => number(text)
             .or_else(|| quantity(text))
             .map(Scalar::Number)
@@ -59,7 +59,7 @@ pub(super) fn duration(text: &str) -> Option<f64> {
     (!text.is_empty() && f64::is_finite(total)).then_some(total)
 }
 
-/// A moment, `10:05` or `10:05:30` (the last time it was so late), or `2h` (that long ago).
+/// A point in time, `10:05` or `10:05:30` (the most recent occurrence), or `2h` (ago).
 pub fn instant(text: &str) -> Option<Moment> {
     moment(text).or_else(|| daily(text)).or_else(|| duration(text).map(Moment::Ago))
 }
@@ -76,7 +76,7 @@ fn daily(text: &str) -> Option<Moment> {
     is_time.then(|| Moment::Daily(numbers[0] * 3600 + numbers[1] * 60 + second))
 }
 
-/// RFC 3339, `2026-08-01`, `now`, `now-2h`, or `hour`, `day`, `week`, `month`, `year` (that long ago).
+/// RFC 3339, `2026-08-01`, `now`, `now-2h`, or `hour`, `day`, `week`, `month`, `year` (ago).
 pub(super) fn moment(text: &str) -> Option<Moment> {
     let named = match text {
         "now" => Some(0.0),
@@ -93,7 +93,7 @@ pub(super) fn moment(text: &str) -> Option<Moment> {
     if let Ok(time) = text.parse::<jiff::Timestamp>() {
         return Some(Moment::Absolute(time));
     }
-    // Without a zone it is UTC, as timestamps of the API are; minutes alone are enough.
+    // Without a time zone it is UTC, like timestamps of the API; seconds are optional.
     let padded = if text.ends_with('Z') { text.trim_end_matches('Z').to_owned() } else { text.to_owned() };
     let civil = padded
         .parse::<jiff::civil::DateTime>()

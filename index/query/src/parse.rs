@@ -1,4 +1,5 @@
-//! Text to [`Query`]. Lenient: what can't be read is searched as text and reported; only bounds refuse a query.
+//! Parses text into a [`Query`]. Lenient: invalid parts are searched as text and reported; only exceeded limits
+//! reject a query.
 
 use super::Limits;
 use super::ast::{
@@ -9,10 +10,10 @@ use super::lex::{Cursor, pattern};
 use super::literal::{duration, instant, literal};
 use super::selector::{requirement, set_requirement, split_selector};
 
-/// A query that costs more than it may. The message says which bound and how to get below it.
+/// A query that exceeds a limit. The message names the limit and how to stay below it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TooMuch {
-    #[error("the query is {0} bytes long; at most {1} are read")]
+    #[error("the query is {0} bytes long; the limit is {1}")]
     Length(usize, usize),
     #[error("the query has more than {0} terms; split it or use a glob")]
     Terms(usize),
@@ -24,7 +25,7 @@ pub enum TooMuch {
     Regexes(usize),
 }
 
-/// Reads a query.
+/// Parses a query.
 pub fn parse(text: &str, limits: &Limits) -> Result<Query, TooMuch> {
     if text.len() > limits.length {
         return Err(TooMuch::Length(text.len(), limits.length));
@@ -42,11 +43,11 @@ pub fn parse(text: &str, limits: &Limits) -> Result<Query, TooMuch> {
     loop {
         parts.push(parser.or()?);
         let at = parser.cursor.at;
-        // Only a parenthesis that nobody opened can stop here.
+        // Only an unmatched closing parenthesis can stop the parser here.
         if !parser.cursor.eat(")") {
             break;
         }
-        parser.notice(at, "this parenthesis closes nothing; it was left out");
+        parser.notice(at, "unmatched closing parenthesis, ignored");
     }
     Ok(Query { filter: Expr::and(parts), output: parser.output, notices: parser.notices })
 }
@@ -77,7 +78,7 @@ impl Parser<'_> {
             }
             let next = self.and()?;
             if next == Expr::All {
-                self.notice(at, "OR has nothing on its right side; it was left out");
+                self.notice(at, "OR has no right operand, ignored");
             } else {
                 parts.push(next);
             }
@@ -123,7 +124,7 @@ impl Parser<'_> {
         let inner = if matches!(self.cursor.peek(), None | Some(')')) { Expr::All } else { self.not()? };
         self.depth -= 1;
         if inner == Expr::All {
-            self.notice(start, "NOT has nothing to negate; it was left out");
+            self.notice(start, "NOT has no operand, ignored");
             return Ok(Expr::All);
         }
         Ok(Expr::Not(Box::new(inner)))
@@ -181,7 +182,7 @@ impl Parser<'_> {
         Expr::Term(Term { span: self.cursor.span_from(start), kind })
     }
 
-    /// A quoted text, a regular expression or a word.
+    /// Quoted text, a regular expression or a word.
     fn pattern(&mut self, commas: bool) -> Result<Pattern, TooMuch> {
         let start = self.cursor.at;
         if self.cursor.peek() == Some('"') {
@@ -196,7 +197,7 @@ impl Parser<'_> {
         }
         let word = self.cursor.word(commas);
         if word.is_empty() {
-            // Nothing a word can start with: take the character, so that reading goes on.
+            // No word can begin here: consume the character to make progress.
             let c = self.cursor.bump().map(String::from).unwrap_or_default();
             return Ok(Pattern::Phrase(c));
         }
@@ -229,7 +230,7 @@ impl Parser<'_> {
         let start = self.cursor.at;
         let Some(field) = fields::lookup(&name) else {
             let word = self.cursor.word(false).to_owned();
-            // A port, a tag or a scheme is no misspelt field.
+            // A port, tag or URL scheme is not reported as an unknown field.
             let looks_like_text = name.contains(['.', '-'])
                 || word[name.len() + 1..].starts_with(|c: char| c.is_ascii_digit() || c == '/');
             if !looks_like_text {
@@ -300,7 +301,7 @@ impl Parser<'_> {
             return Err(TooMuch::Terms(self.limits.terms));
         }
         if any.is_empty() {
-            self.notice(start, format!("{name}: has no value yet"));
+            self.notice(start, format!("{name}: has no value"));
             any.push(Value::Exists);
         }
         Ok(Values { negated, any })
@@ -322,7 +323,7 @@ impl Parser<'_> {
         Ok(match found {
             Pattern::Glob(all) if all == "*" => Value::Exists,
             Pattern::Word(word) if typed && !path => {
-                self.notice(start, format!("{word:?} is no {}", expected(kind)));
+                self.notice(start, format!("{word:?} is not a {}", expected(kind)));
                 Value::Pattern(Pattern::Word(word))
             }
             Pattern::Word(word) if word.is_empty() => {
@@ -333,7 +334,7 @@ impl Parser<'_> {
         })
     }
 
-    /// A comparison, a range or a plain literal of a typed field; nothing moves when there is none.
+    /// A comparison, a range or a plain literal of a typed field; the cursor does not move if there is none.
     fn typed(&mut self, kind: FieldKind) -> Option<Value> {
         let back = self.cursor.clone();
         let compare = [
@@ -363,7 +364,7 @@ impl Parser<'_> {
             }
             (None, None) if kind == FieldKind::Word => None,
             (None, None) => literal(&word, literal_kind).map(|l| match kind {
-                // `created:hour`, `age:1h`: within that time.
+                // `created:hour`, `age:1h`: within that period.
                 FieldKind::Time => Value::Compare(Compare::GreaterOrEqual, l),
                 FieldKind::Age => Value::Compare(Compare::LessOrEqual, l),
                 _ => Value::Compare(Compare::Equal, l),
@@ -375,7 +376,7 @@ impl Parser<'_> {
         found
     }
 
-    /// `app=web`, `app!=web`, `app`, `!app`, globs in both, or a quoted selector.
+    /// `app=web`, `app!=web`, `app`, `!app`, globs in key and value, or a quoted selector.
     fn label(&mut self) -> Result<Value, TooMuch> {
         let start = self.cursor.at;
         if self.cursor.peek() == Some('"') {
@@ -391,10 +392,10 @@ impl Parser<'_> {
             Some(found) => Value::Label(found),
             None => {
                 if word.is_empty() {
-                    // Whatever stands here starts no label; reading must go on.
+                    // No label can begin here: consume the character to make progress.
                     self.cursor.bump();
                 }
-                self.notice(start, "a label has a key");
+                self.notice(start, "a label needs a key");
                 Value::Exists
             }
         })
@@ -405,16 +406,16 @@ impl Parser<'_> {
         for part in split_selector(text) {
             match set_requirement(&part).or_else(|| requirement(&part)) {
                 Some(requirement) => found.push(requirement),
-                None => self.notice(start, format!("{part:?} is no label requirement; it was left out")),
+                None => self.notice(start, format!("{part:?} is not a label requirement, ignored")),
             }
         }
         found
     }
 
-    /// Terms that steer the answer. `None` leaves the term to be read as a filter.
+    /// Terms that control the output. `None`: the term is a filter.
     fn output_term(&mut self, start: usize, name: &str) -> Option<Expr> {
         let value = match self.cursor.peek() {
-            // Quoted, it is the API group.
+            // A quoted value is an API group.
             Some('"') if name == "group" => return None,
             Some('"') => self.cursor.quoted().0,
             _ => {
@@ -428,7 +429,7 @@ impl Parser<'_> {
         };
         let understood = set(&mut self.output, name, &value);
         if !understood {
-            self.notice(start, format!("{name}:{value} was not understood; it was left out"));
+            self.notice(start, format!("{name}:{value} was not understood, ignored"));
         }
         Some(Expr::All)
     }

@@ -1,4 +1,4 @@
-//! [`Query`] to text that reads back as the same query.
+//! Prints a [`Query`] as text that parses to the same query.
 
 use std::fmt::{self, Display, Formatter, Write};
 
@@ -8,7 +8,7 @@ use super::ast::{
 use super::fields::groups;
 use super::lex::opens_regex;
 
-/// Words that would be read as something else, alone or in a list of values.
+/// Operators, which have to be quoted as words.
 const OPERATORS: [&str; 3] = ["AND", "OR", "NOT"];
 
 impl Display for Query {
@@ -56,7 +56,7 @@ impl Display for Term {
             TermKind::Text(pattern) => pattern.fmt(f),
             TermKind::Field { field, exact, values } => {
                 let (sign, values) = (if *exact { ":=" } else { ":" }, values.to_string());
-                // Bare, it would group.
+                // Without parentheses, it would group the hits.
                 let misread =
                     matches!(field, Field::Known(field) if field.name == "group") && !exact && groups(&values);
                 if misread { write!(f, "{field}{sign}({values})") } else { write!(f, "{field}{sign}{values}") }
@@ -82,7 +82,7 @@ impl Display for Values {
         }
         let texts: Vec<String> = self.any.iter().map(ToString::to_string).collect();
         let list = texts.join(",");
-        // Bare, how such a value begins would be taken for the field's own sign or list.
+        // Without parentheses, the beginning of such a value would be parsed as part of the field's syntax.
         let misread = match self.any.first() {
             Some(Value::Pattern(_)) => list.starts_with(['!', '=', '(']),
             Some(Value::Label(_)) => list.starts_with(['=', '(']),
@@ -126,7 +126,7 @@ impl Display for LabelMatch {
     }
 }
 
-/// Inside label requirements nothing is quoted.
+/// Label requirements have no quoting.
 fn raw(pattern: &Pattern) -> String {
     match pattern {
         Pattern::Word(text) | Pattern::Phrase(text) | Pattern::Glob(text) => text.clone(),
@@ -196,7 +196,7 @@ impl Display for Output {
     }
 }
 
-/// Quoted when it holds anything that would end a word, or begins as a sign of the field's.
+/// Quotes text that would end a word or begins like field syntax.
 fn plain(text: String) -> String {
     if text.starts_with('=') || text.contains(|c: char| c.is_whitespace() || matches!(c, '"' | '(' | ')')) {
         Pattern::Phrase(text).to_string()

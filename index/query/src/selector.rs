@@ -1,4 +1,4 @@
-//! Label requirements: `key=value` and its kin, and whole selectors as Kubernetes writes them. Read by [`super::parse`].
+//! Label requirements such as `key=value`, and complete selectors in Kubernetes' syntax. Used by [`super::parse`].
 
 use super::ast::{LabelMatch, LabelOp, Pattern};
 use super::lex::pattern;

@@ -1,4 +1,4 @@
-//! Tables of queries with what they mean, and properties over any text.
+//! Tables of queries with their meanings, and properties for arbitrary text.
 
 use proptest::prelude::*;
 
@@ -8,9 +8,9 @@ fn read(text: &str) -> Query {
     parse(text, &Limits::default()).unwrap()
 }
 
-/// The canonical text of a query shows how it was understood.
+/// The canonical text of a query shows how it was parsed.
 #[test]
-fn queries_mean() {
+fn queries_are_parsed() {
     let cases = [
         ("", ""),
         ("nginx web-0", "nginx web-0"),
@@ -66,19 +66,19 @@ fn queries_mean() {
     }
 }
 
-/// What can't be read is said, with its place, and never blanks the query.
+/// Invalid parts are reported with their position and never suppress the query.
 #[test]
 fn mistakes_are_reported() {
     let cases = [
         ("foo:bar", "foo:bar", "unknown field \"foo\", searched as text", (0, 7)),
         ("a (b", "a b", "this parenthesis is never closed", (2, 4)),
-        ("a ) b", "a b", "this parenthesis closes nothing; it was left out", (2, 3)),
-        ("x OR", "x", "OR has nothing on its right side; it was left out", (2, 4)),
+        ("a ) b", "a b", "unmatched closing parenthesis, ignored", (2, 3)),
+        ("x OR", "x", "OR has no right operand, ignored", (2, 4)),
         ("\"open", "\"open\"", "this quote is never closed", (0, 5)),
-        ("restarts:many", "restarts:many", "\"many\" is no number such as 3, >5 or 3..10", (0, 13)),
+        ("restarts:many", "restarts:many", "\"many\" is not a number such as 3, >5 or 3..10", (0, 13)),
         ("name:/(/", "name:\"(\"", "not a regular expression (unclosed group), searched as text", (5, 8)),
-        ("limit:lots a", "a", "limit:lots was not understood; it was left out", (0, 10)),
-        ("kind:", "kind:*", "kind: has no value yet", (0, 5)),
+        ("limit:lots a", "a", "limit:lots was not understood, ignored", (0, 10)),
+        ("kind:", "kind:*", "kind: has no value", (0, 5)),
     ];
     for (text, expected, message, (start, end)) in cases {
         let query = read(text);
@@ -88,7 +88,7 @@ fn mistakes_are_reported() {
 }
 
 #[test]
-fn bounds_refuse_with_the_bound() {
+fn exceeded_limits_are_named() {
     let limits = Limits::default();
     assert_eq!(parse(&"a".repeat(5000), &limits), Err(TooMuch::Length(5000, 4096)));
     assert_eq!(parse(&"a ".repeat(300), &limits), Err(TooMuch::Terms(256)));
@@ -111,7 +111,7 @@ fn moments_resolve_against_now() {
     assert_eq!(query.output.at.unwrap().seconds(now), now.as_second() as f64 - 1800.0);
 }
 
-/// Text made of the language's own pieces, so that the interesting paths are met often.
+/// Text composed of tokens of the language, to reach the interesting paths.
 fn pieces() -> impl Strategy<Value = String> {
     let piece = prop_oneof![
         Just("kind:"),

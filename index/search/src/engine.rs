@@ -48,13 +48,13 @@ use std::time::Instant;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-/// The engines, by the names that [`IndexOptions::index_backend`] takes.
+/// The engines by the names in [`IndexOptions::index_backend`].
 pub(crate) const BACKENDS: &[Backend] = &[tantivy::BACKEND, opensearch::BACKEND];
 
-/// Lookups return at least so many numbers before they leave some out.
+/// Lookups must return at least this many numbers before they omit some.
 pub const MOST_NUMBERS: usize = 200_000;
 
-/// Caller and deadline of one request.
+/// Caller and deadline of a request.
 #[derive(Debug, Clone)]
 pub struct SearchContext {
     /// Locked for one decision at a time, never across an await.
@@ -167,13 +167,13 @@ pub struct EngineWriter {
     pub superseded: u64,
     /// Documents sent again.
     pub retried: u64,
-    /// Documents that the engine refused.
+    /// Documents rejected by the engine.
     pub refused: u64,
-    /// Indices that were built beside the one that answered.
+    /// Indices built beside the active one.
     pub rebuilds: u64,
-    /// The last documents that the engine refused and of which it has no newer state.
+    /// The last documents that the engine rejected and of which it has no newer state.
     pub refused_documents: Vec<RefusedDocument>,
-    /// Rounds of bulk requests, and the time they took together.
+    /// Number and total duration of bulk requests.
     pub rounds: u64,
     pub round_microseconds: u64,
 }
@@ -184,15 +184,15 @@ pub enum WriterState {
     #[default]
     Connecting,
     Following,
-    /// A new index is filled.
+    /// A new index is being filled.
     Rebuilding,
     /// Another process writes to the index.
     Standby,
-    /// The engine cannot be written to now.
+    /// The engine is currently unavailable for writes.
     Waiting,
 }
 
-/// A document that an engine refuses. An older state of the object stays in the index.
+/// A document that an engine rejected. An older state of the object remains in the index.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RefusedDocument {
@@ -288,7 +288,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn backends_have_names_of_their_own() {
+    fn names_of_backends_are_unique() {
         let names: BTreeSet<&str> = BACKENDS.iter().map(|backend| backend.name).collect();
         assert_eq!(names.len(), BACKENDS.len());
         assert!(names.iter().all(|name| backend(name).is_ok_and(|found| found.name == *name)));

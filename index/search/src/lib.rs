@@ -1,8 +1,8 @@
-//! Search over everything in the cache: one query language, the caller's rights, counts that are exact, and the clusters
-//! an answer misses named with reason and age.
+//! Search over all objects in the cache: a query language, evaluation of the caller's permissions, exact counts,
+//! and a report of the clusters that are missing or outdated.
 //!
-//! Reads the text index for what matches and the store for what is shown. The answer comes as a stream of
-//! [`SearchEvent`]s, so that a front end can show hits while the rest is read.
+//! Finds hits in the text index and reads them from the store. Answers are streams of [`SearchEvent`]s, so that
+//! clients can show the first hits while the rest is read.
 
 pub mod authorization;
 pub(crate) mod collect;
@@ -52,26 +52,26 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Hits of one answer, at most: more come page by page.
+/// Maximum number of hits per page.
 pub const MOST_HITS: usize = 10_000;
 const DEFAULT_LIMIT: usize = 50;
 const DEFAULT_DEADLINE: Duration = Duration::from_secs(10);
-/// Hits read from the store at once.
+/// Number of hits read from the store at once.
 const CHUNK: usize = 50;
 
-/// A question.
+/// A search request.
 #[derive(Debug, Clone)]
 pub struct SearchRequest {
     pub query: String,
     pub caller: UserInfo,
-    /// Hits wanted; the query's own `limit:` wins.
+    /// Maximum number of hits; `limit:` in the query takes precedence.
     pub limit: Option<usize>,
-    /// Where the page before ended.
+    /// End of the previous page.
     pub after: Option<Place>,
     pub facets: Vec<Counted>,
-    /// Hits with their manifests; else without.
+    /// Include the manifests of hits.
     pub bodies: bool,
-    /// Queries `scope:` may name, by lower-case name.
+    /// Queries that `scope:` may name, by lower-case name.
     pub scopes: BTreeMap<String, String>,
     pub deadline: Duration,
 }
@@ -92,8 +92,8 @@ impl SearchRequest {
         }
     }
 
-    /// Why it cannot be answered at all: a query that is too large, or a `scope:` that names nothing. An answer says so too,
-    /// and holds nothing.
+    /// Reason why the query cannot be answered at all: it is too large, or its `scope:` does not exist. An answer
+    /// to it contains the reason and no hits.
     pub fn unanswerable(&self) -> Option<String> {
         match parse(&self.query, &Limits::default()) {
             Ok(mut query) => scoped(&mut query, &self.scopes).err(),
@@ -101,12 +101,12 @@ impl SearchRequest {
         }
     }
 
-    /// Counts these fields instead; the error names one that cannot be counted, and those that can.
+    /// Sets the facets; fails if a field cannot be counted, with the list of countable fields.
     pub fn facet<'f>(&mut self, fields: impl Iterator<Item = &'f str>) -> Result<(), String> {
         let mut facets = Vec::new();
         for field in fields {
             let Some(counted) = Counted::named(field) else {
-                return Err(format!("{field:?} cannot be counted; what can is {}", Counted::names()));
+                return Err(format!("{field:?} cannot be counted; countable fields are {}", Counted::names()));
             };
             if !facets.contains(&counted) {
                 facets.push(counted);
@@ -120,66 +120,67 @@ impl SearchRequest {
 /// One hit.
 #[derive(Debug, Clone)]
 pub struct Hit {
-    /// As it is, or as it was.
+    /// Current state or old version.
     pub object: Object,
-    /// Of what it was: until when.
+    /// End of the version if it is an old one.
     pub was: Option<Was>,
     pub score: f32,
-    /// Which fields matched, with their values.
+    /// Matched fields with their values.
     pub reasons: Vec<Reason>,
 }
 
-/// The end of what an object was.
+/// End of an old version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Was {
     /// Unix milliseconds.
     pub until: i64,
-    /// It was deleted then.
+    /// The object was deleted.
     pub deleted: bool,
 }
 
-/// Counts of a field's values over all hits the caller may see; exact unless [`Summary::incomplete`].
+/// Counts of a field's values over all hits that the caller may see; exact unless [`Summary::incomplete`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct FacetCounts {
     pub field: String,
     /// Most frequent first.
     pub values: Vec<(String, u64)>,
-    /// Values that are not shown.
+    /// Number of values that are not listed.
     pub more: u64,
 }
 
-/// The end of an answer.
+/// Summary at the end of an answer.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Summary {
-    /// All hits the caller may see.
+    /// Number of all hits that the caller may see.
     pub total: u64,
-    /// Where the next page begins; None when nothing is left.
+    /// Start of the next page; None at the end.
     #[serde(skip)]
     pub next: Option<Cursor>,
-    /// The deadline came first: totals and counts are lower bounds.
+    /// The deadline was exceeded: totals and counts are lower bounds.
     pub incomplete: bool,
-    /// The newest change the answer knows.
+    /// The newest change that the answer includes.
     pub seq: Seq,
-    /// Changes the cache has and the text index has not, yet.
+    /// Number of changes that are not in the text index yet.
     pub behind: u64,
     pub took_ms: f64,
-    /// Names close to what was asked for, when nothing was found.
+    /// Similar names, if nothing was found.
     pub did_you_mean: Vec<String>,
-    /// And the query without one of its terms.
+    /// Queries without one of the terms, if nothing was found.
     pub wider: Vec<Wider>,
 }
 
-/// A remark on the query: what was left out or read otherwise.
+/// A remark on the query: a part that was ignored or interpreted differently.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Remark {
-    /// Bytes of the query text.
+    /// Byte range in the query text.
     pub start: usize,
     pub end: usize,
     pub message: String,
 }
 
-/// A piece of an answer, in this order: Remarks, Skipped, Facets, Groups where hits are grouped, any number of Hits, Done.
+/// An event of an answer, in this order: Remarks, Skipped, Facets, Groups (if hits are grouped), any number of
+/// Hits, Done.
 #[derive(Debug, Clone)]
 pub enum SearchEvent {
     Remarks(Vec<Remark>),
@@ -190,21 +191,21 @@ pub enum SearchEvent {
     Done(Summary),
 }
 
-/// A whole answer, for callers that don't stream.
+/// A complete answer, for callers without streaming.
 #[derive(Debug, Clone, Default)]
 pub struct Answer {
     pub hits: Vec<Hit>,
     pub facets: Vec<FacetCounts>,
-    /// Where the query groups its hits: how many are in each group.
+    /// Number of hits per group, if the query groups its hits.
     pub groups: Option<FacetCounts>,
     pub skipped: Vec<Skipped>,
     pub remarks: Vec<Remark>,
     pub summary: Option<Summary>,
 }
 
-/// A planned question.
+/// A planned search.
 struct Planned {
-    /// Narrowed to its scope.
+    /// Restricted to its scope.
     query: Query,
     plan: Plan,
     remarks: Vec<Remark>,
@@ -215,14 +216,14 @@ struct Planned {
 }
 
 impl Searcher {
-    /// Answers as a stream. A query that is too large to read is the only error of the caller's making; everything else
-    /// is answered as far as it goes, with remarks.
+    /// Answers as a stream. The caller's only error is a query that is too large; everything else is answered as
+    /// far as possible, with remarks.
     pub fn search(&self, request: SearchRequest) -> impl Stream<Item = Result<SearchEvent, Error>> + Send + 'static {
         let state = Stage::Asked(Box::new((self.clone(), request)));
         try_unfold(state, |stage| stage.next())
     }
 
-    /// The whole answer at once.
+    /// The complete answer.
     pub async fn search_all(&self, request: SearchRequest) -> Result<Answer, Error> {
         let mut stage = Stage::Asked(Box::new((self.clone(), request)));
         let mut answer = Answer::default();
@@ -240,7 +241,7 @@ impl Searcher {
         Ok(answer)
     }
 
-    /// Plans a query with its caller's rights; returns the plan and its data sources.
+    /// Plans a query with its caller's permissions; returns the plan and its data sources.
     async fn planned(&self, request: &SearchRequest) -> (Planned, Sources) {
         let (mut query, too_much) = match parse(&request.query, &Limits::default()) {
             Ok(query) => (query, None),
@@ -281,7 +282,7 @@ impl Searcher {
         Known { now, began, kept_for: self.inner.kept_for }
     }
 
-    /// What a caller's searches read.
+    /// Data sources for a caller's searches.
     async fn sources(&self, caller: &UserInfo, within: Duration) -> Sources {
         let requested_at = Instant::now();
         let deadline = requested_at + within;
@@ -301,38 +302,39 @@ impl Searcher {
     }
 }
 
-/// Narrows a query to the saved one it names.
+/// Restricts a query to the saved search that it names.
 fn scoped(query: &mut Query, scopes: &BTreeMap<String, String>) -> Result<(), String> {
     let Some(name) = &query.output.scope else { return Ok(()) };
     let Some(saved) = scopes.get(&name.to_lowercase()) else {
-        return Err(format!("there is no saved search {name:?} you may see"));
+        return Err(format!("there is no saved search {name:?}, or you may not see it"));
     };
-    let saved = parse(saved, &Limits::default()).map_err(|error| format!("scope:{name} cannot be read: {error}"))?;
+    let saved =
+        parse(saved, &Limits::default()).map_err(|error| format!("the query of scope:{name} is invalid: {error}"))?;
     query.filter = Expr::and(vec![saved.filter, std::mem::take(&mut query.filter)]);
     Ok(())
 }
 
-/// What hits are grouped by.
+/// The field by which hits are grouped.
 fn grouped(query: &Query, say: &mut impl FnMut(usize, String)) -> Option<Counted> {
     let field = query.output.group.as_deref()?;
     let group = Counted::named(field);
     if group.is_none() {
-        say(0, format!("cannot group by {field}; it was left out: what can be is {}", Counted::names()));
+        say(0, format!("cannot group by {field}, ignored; supported fields are {}", Counted::names()));
     }
     group
 }
 
-/// The order that is asked for, and by name and id what it leaves open.
+/// The requested order; ties are sorted by name and id.
 fn sorted(query: &Query, say: &mut impl FnMut(usize, String)) -> Vec<Sort> {
     let mut sort = Vec::new();
     for key in &query.output.sort {
         match Sort::named(&key.field, key.descending) {
             Some(column) if sort.len() < MOST_COLUMNS => sort.push(column),
-            Some(_) => say(0, format!("hits are sorted by {MOST_COLUMNS} columns at most; {} was left out", key.field)),
-            None => say(0, format!("cannot sort by {}; it was left out", key.field)),
+            Some(_) => say(0, format!("hits are sorted by at most {MOST_COLUMNS} columns; {} is ignored", key.field)),
+            None => say(0, format!("cannot sort by {}, ignored", key.field)),
         }
     }
-    // Groups stay together.
+    // Groups are kept together.
     if let Some(group) = query.output.group.as_deref().and_then(|field| Sort::named(field, false)) {
         sort.insert(0, group);
         sort.truncate(MOST_COLUMNS);

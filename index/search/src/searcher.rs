@@ -1,4 +1,4 @@
-//! The [`Searcher`]: everything that answers read, opened once with the cache.
+//! The [`Searcher`]: entry point for searches and authorization, opened once with the cache.
 
 use crate::authorization::{Reviews, Rights, RulesFollower};
 use crate::engine::{self, Engine, Opened, Opening};
@@ -19,7 +19,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// Answers searches and decides who may read what. Cheap to clone.
+/// Answers searches and authorizes reads. Cheap to clone.
 #[derive(Clone)]
 pub struct Searcher {
     pub(crate) inner: Arc<Inner>,
@@ -50,7 +50,7 @@ pub trait Discovery: Send + Sync {
     /// Names of all kinds that any cluster serves.
     fn kinds(&self) -> Arc<Kinds>;
 
-    /// True if this process collects the cluster and does not know yet what it serves.
+    /// True if this process collects the cluster but has not discovered its resources yet.
     fn is_unexplored(&self, cluster: &ClusterName) -> bool;
 }
 
@@ -143,18 +143,18 @@ impl Searcher {
         self.latest().0.saturating_sub(self.inner.engine.searchable().borrow().0)
     }
 
-    /// Starts to fill a new text index beside the one that answers meanwhile. Fails with [`Error::NotRebuilt`] for an engine
-    /// inside of this process.
+    /// Starts to fill a new text index; the current one is used meanwhile. Fails with [`Error::NotRebuilt`] for an
+    /// in-process engine.
     pub async fn rebuild_text(&self) -> Result<(), Error> {
         self.inner.engine.rebuild().await
     }
 
-    /// A receiver that is notified whenever the access rules of any cluster change.
+    /// Notified when RBAC rules of any cluster change.
     pub fn rules(&self) -> watch::Receiver<u64> {
         self.inner.rights.changed()
     }
 
-    /// The newest change of access rules that searches obey.
+    /// The newest change whose RBAC rules are applied.
     pub fn obeyed(&self) -> watch::Receiver<Seq> {
         self.inner.rights.obeyed()
     }
@@ -164,13 +164,14 @@ impl Searcher {
         self.inner.tail.latest()
     }
 
-    /// Runs a task that ends with the cache, at the latest. Those who wait for it learn of a panic by what it drops.
+    /// Runs a task that ends at the latest with the cache. Its waiters notice a panic by the channels that it
+    /// drops.
     pub(crate) fn spawn(&self, what: &'static str, task: impl Future<Output = ()> + Send + 'static) {
         let stop = self.inner.stop.clone();
         self.inner.tasks.spawn(async move {
             let ended = AssertUnwindSafe(stop.run_until_cancelled(task)).catch_unwind().await;
             if ended.is_err() {
-                tracing::error!(what, "a task of a search has died");
+                tracing::error!(what, "a search task panicked");
             }
         });
     }

@@ -1,7 +1,7 @@
 //! Compares the text index with the store: numbers of objects by cluster and kind, and samples of objects.
 //!
-//! Works with any engine: it asks what searches ask, as the process itself. Objects that change meanwhile can differ, so
-//! differences count only if a second look confirms them.
+//! Works with any engine by using searches with the process' own identity. Objects may change during the
+//! comparison, so differences count only if a second comparison confirms them.
 
 use super::collect::TopHitsRequest;
 use super::engine::{Engine, SearchContext};
@@ -18,32 +18,32 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Differences that are listed; the rest is counted.
+/// Maximum number of listed differences; the others are counted.
 const SHOWN: usize = 20;
-/// Objects read from the store at one place.
+/// Number of consecutive objects per sample.
 const TOGETHER: usize = 10;
-/// Time for the index to find what the store holds.
+/// Time limit for the index to catch up with the store.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Result of a comparison.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Verification {
-    /// Changes that searches could not find at the end; not 0 if the index lags.
+    /// Number of changes that were not searchable at the end; not 0 if the index lags.
     pub behind: u64,
     /// Objects in the store.
     pub stored: u64,
     /// Objects in the index.
     pub indexed: u64,
-    /// Cluster and kind with another number of objects, the first of them.
+    /// The first clusters and kinds with different numbers of objects.
     pub counts: Vec<CountDifference>,
-    /// Objects that were compared.
+    /// Number of compared objects.
     pub samples: u64,
-    /// Objects that the index does not find by what the store says of them, the first of them.
+    /// The first objects that the index does not find by their stored values.
     pub objects: Vec<ObjectDifference>,
-    /// Differences that are not listed.
+    /// Number of differences that are not listed.
     pub more: u64,
-    /// What could not be compared.
+    /// Parts that could not be compared.
     pub notices: BTreeSet<String>,
 }
 
@@ -57,7 +57,7 @@ pub struct CountDifference {
     pub indexed: u64,
 }
 
-/// An object that the index does not hold as the store does.
+/// An object that differs between index and store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ObjectDifference {
@@ -65,7 +65,7 @@ pub struct ObjectDifference {
     pub kind: String,
     pub namespace: String,
     pub name: String,
-    /// The field by which it is not found.
+    /// The field by which it was not found.
     pub field: String,
 }
 
@@ -73,8 +73,8 @@ pub struct ObjectDifference {
 type Counts = BTreeMap<(String, String), u64>;
 
 impl Searcher {
-    /// Compares the text index with the store. `samples` objects are read from the store, at places that `random` chooses:
-    /// numbers from 0 to 1.
+    /// Compares the text index with the store. `samples` objects are read at positions chosen by `random`, numbers
+    /// from 0 to 1.
     pub async fn verify_text(
         &self,
         samples: usize,
@@ -98,7 +98,7 @@ impl Searcher {
         Ok(found)
     }
 
-    /// Waits until searches find what is stored now; how many changes they lack after that.
+    /// Waits until the current contents of the store are searchable; returns the number of changes still missing.
     async fn behind(&self) -> u64 {
         let latest = self.latest();
         let mut searchable = self.inner.engine.searchable();
@@ -112,7 +112,7 @@ impl Searcher {
         SearchContext { rights, requested_at: now, deadline: now + PATIENCE }
     }
 
-    /// Clusters and kinds whose numbers of objects differ: in the store, and in the index.
+    /// Clusters and kinds with different numbers of objects in the store and in the index.
     async fn different_counts(
         &self,
         found: &mut Verification,
@@ -185,7 +185,7 @@ fn differences(stored: &Counts, indexed: &Counts) -> BTreeMap<(String, String), 
     both.filter(|(_, (stored, indexed))| stored != indexed).collect()
 }
 
-/// Numbers of objects in the index, with what the engine could not count. Objects of other clusters have an empty kind.
+/// Numbers of objects in the index, with the engine's notices. Objects of other clusters have an empty kind.
 async fn indexed(
     engine: &dyn Engine,
     context: &SearchContext,
@@ -209,9 +209,9 @@ async fn indexed(
     Ok((counts, notices))
 }
 
-/// Objects whose last change comes after a place among all changes, from 0 to 1.
+/// Objects whose last change follows a position from 0 to 1 within all changes.
 async fn some_objects(store: &dyn Store, latest: Seq, place: f64) -> Result<Vec<Object>, Error> {
-    // Precise enough for a choice: numbers of changes are far below 2^53.
+    // Precise enough for sampling: numbers of changes are far below 2^53.
     let since = Seq((latest.0 as f64 * place.clamp(0.0, 1.0)) as u64);
     let changes = store.replay(since, TOGETHER).await?;
     let objects = changes.into_iter().filter_map(|change| match change {
@@ -278,7 +278,7 @@ mod tests {
     #[case::none(&[("m1", "Pod", 3)], &[], &[("m1", "Pod", 3, 0)])]
     #[case::left_over(&[], &[("", "", 7)], &[("", "", 0, 7)])]
     #[case::another_cluster(&[("m1", "Pod", 3)], &[("m2", "Pod", 3)], &[("m1", "Pod", 3, 0), ("m2", "Pod", 0, 3)])]
-    fn numbers_are_compared(
+    fn counts_are_compared(
         #[case] stored: &[(&str, &str, u64)],
         #[case] indexed: &[(&str, &str, u64)],
         #[case] expected: &[(&str, &str, u64, u64)],

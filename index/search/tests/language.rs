@@ -219,7 +219,7 @@ fn judge(text: &str, limits: &Limits, world: &World) {
             // Each level is an OR of ANDs.
             assert!(depth(&query.filter) <= 3 * (limits.depth + 1), "it is {} levels deep", depth(&query.filter));
             assert!(query.notices.len() <= text.len() + 1, "{} notices", query.notices.len());
-            assert_eq!(parse(text, limits).as_ref(), Ok(&query), "it is read otherwise again");
+            assert_eq!(parse(text, limits).as_ref(), Ok(&query), "parsing is not deterministic");
             drop(plan(&query, world));
             let printed = query.to_string();
             assert!(printed.len() <= 64 * (text.len() + 16), "{} bytes became {}", text.len(), printed.len());
@@ -227,7 +227,7 @@ fn judge(text: &str, limits: &Limits, world: &World) {
         }
         Err(bound) => {
             let message = bound.to_string();
-            assert!(message.chars().any(|c| c.is_ascii_digit()), "{message:?} names no bound");
+            assert!(message.chars().any(|c| c.is_ascii_digit()), "{message:?} does not name the limit");
         }
     }
 }
@@ -255,7 +255,7 @@ fn any_text_is_read_and_planned() {
 }
 
 #[test]
-fn what_is_too_much_is_refused_at_once() {
+fn oversized_queries_are_refused_immediately() {
     let (limits, world) = (Limits::default(), world());
     let (many, deep) = (10 << 20, 1 << 20);
     for (text, bound) in [

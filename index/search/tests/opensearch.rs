@@ -1,7 +1,7 @@
-//! The OpenSearch backend's writes on real engines, with a proxy on the way that does harm.
+//! Writes of the OpenSearch backend to real engines, through a proxy that injects faults.
 //!
-//! Each test ends with engine and source equal: the same documents in the same versions. Engines are started by
-//! `.ci/engines test`, which also builds the engines; `cargo test` alone leaves these tests out.
+//! Each test ends with a comparison of engine and source: the same documents in the same versions. The engines are
+//! built and started by `.ci/engines test`; `cargo test` alone skips these tests.
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 #![expect(clippy::print_stderr, reason = "a skipped test is reported")]
@@ -167,7 +167,7 @@ async fn two_writers_and_replays_agree(engine: &'static str) {
     site.equal(&second).await;
     first.stop().await;
     second.stop().await;
-    // A writer without a position sends all again: old versions do not win over new ones.
+    // A writer without a position sends everything again; older versions are rejected.
     site.node.request("DELETE", &format!("/{}/_doc/crowsnest-progress?refresh=true", site.alias), None).await;
     let third = site.writer().await;
     site.equal(&third).await;
@@ -197,12 +197,12 @@ async fn one_writes_and_the_others_follow(engine: &'static str) {
         let (former, next) = if next == 1 { (&first, &second) } else { (&second, &first) };
         let written = next.writer.progress().written;
         site.equal(next).await;
-        assert_eq!(next.writer.progress().written, written + 300, "it begins where the other one ended");
+        assert_eq!(next.writer.progress().written, written + 300, "it continues at the other's position");
         former.standing_by().await;
     }
     assert_eq!(second.writer.progress().rebuilds + first.writer.progress().rebuilds, 0);
 
-    // The elected one does not write, for example because its network is cut.
+    // The elected writer does not write, for example because of a network failure.
     electing[0].send_replace(false);
     first.standing_by().await;
     second.standing_by().await;
@@ -313,14 +313,14 @@ async fn a_lost_index_is_filled_again(engine: &'static str) {
     site.put("a", 300);
     site.source.set("a7", None);
     site.equal(&running).await;
-    // While nothing changes: the index is checked from time to time.
+    // Without changes, the index is checked at intervals.
     let index = site.node.behind(&site.alias).await.remove(0);
     site.node.request("DELETE", &format!("/{index}"), None).await;
     running.until("filled again", |progress| progress.written >= 598).await;
     site.equal(&running).await;
     running.stop().await;
 
-    // Noticed by a request of deletions only, for which engines would create an index.
+    // Detected by a request with only deletions, for which engines would create an index.
     let mut options = site.options();
     options.check_every = Duration::from_secs(3600);
     let running = site.writer_with(options).await;
@@ -384,14 +384,14 @@ async fn another_template_is_built_beside_the_old_index(engine: &'static str) {
     site.template["mappings"]["properties"]["text"] = json!({"type": "keyword"});
     site.source.set("a1", None);
     let old = site.node.behind(&site.alias).await;
-    // In small steps, so that the old index can be seen meanwhile.
+    // In small steps, so that the old index can be observed meanwhile.
     let mut options = site.options();
     options.batch.changes = 10;
     let running = site.writer_with(options).await;
     let half = running.until("half built", |progress| progress.position >= 500).await;
     assert_eq!((half.state, half.rebuilds), (State::Rebuilding, 0));
-    assert_eq!(site.node.behind(&site.alias).await, old, "the old index answers meanwhile");
-    // The process ends in the middle of it, and another one finishes.
+    assert_eq!(site.node.behind(&site.alias).await, old, "the old index is searched meanwhile");
+    // The process ends during the rebuild, and another one completes it.
     running.stop().await;
     let running = site.writer().await;
     site.put("b", 100);

@@ -1,8 +1,8 @@
-//! Bytes of objects between the wire and the store (invariant I5): pages being read, events being taken in, and batches
-//! that wait for the writer.
+//! Limits the bytes of objects between the network and the store (invariant I5): pages being read, events being
+//! processed, and batches queued for the writer.
 //!
-//! Nobody waits for a share while holding one, or for anything a member can put off for ever: so shares come back, and
-//! there is no deadlock. What is larger than all there is gets all there is, and passes alone.
+//! To exclude deadlocks, a task must not wait for a share while holding one, nor wait indefinitely for a member
+//! while holding one. A request larger than the total gets the total and runs alone.
 
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_store::Error;
@@ -14,7 +14,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 const UNIT: usize = 1 << 10;
 
-/// All shares, counted in KiB.
+/// All shares, in KiB.
 pub(crate) struct Budget {
     all: Arc<Semaphore>,
     clusters: Mutex<HashMap<ClusterName, Arc<Semaphore>>>,
@@ -22,7 +22,7 @@ pub(crate) struct Budget {
     metrics: Arc<Metrics>,
 }
 
-/// Given back when dropped.
+/// A share, released when dropped.
 pub(crate) struct Share {
     cluster: Option<OwnedSemaphorePermit>,
     all: Option<OwnedSemaphorePermit>,
@@ -36,7 +36,7 @@ impl Budget {
         Self { all, clusters, of_cluster: units(of_cluster).min(of_all), metrics }
     }
 
-    /// What a cluster can have at most.
+    /// Maximum bytes of a cluster.
     pub fn of_cluster(&self) -> usize {
         self.of_cluster as usize * UNIT
     }
@@ -48,26 +48,26 @@ impl Budget {
             let own = clusters.entry(cluster.clone());
             Arc::clone(own.or_insert_with(|| Arc::new(Semaphore::new(self.of_cluster as usize))))
         };
-        // Its own first: whoever waits for that keeps nothing from the others.
+        // First the cluster's own share: waiting for it does not block other clusters.
         let cluster = own.acquire_many_owned(number).await.map_err(|_| Error::Stopped)?;
         let all = Arc::clone(&self.all).acquire_many_owned(number).await.map_err(|_| Error::Stopped)?;
         self.metrics.bytes_in_flight.add(u64::from(number) * UNIT as u64);
         Ok(Share { cluster: Some(cluster), all: Some(all), metrics: Arc::clone(&self.metrics) })
     }
 
-    /// Clusters that left; what they still hold is given back to all.
+    /// Drops clusters that left; shares that they still hold return to the total when released.
     pub fn retain(&self, keep: impl Fn(&ClusterName) -> bool) {
         self.clusters.lock().retain(|cluster, _| keep(cluster));
     }
 }
 
 impl Share {
-    /// A part of it, or what is there.
+    /// Splits off a part of the share, at most all of it.
     pub fn split(&mut self, bytes: usize) -> Self {
         self.split_off((units(bytes) as usize).min(self.units()))
     }
 
-    /// Gives back what is not needed.
+    /// Releases the bytes above `bytes`.
     pub fn shrink(&mut self, bytes: usize) {
         drop(self.split_off(self.units().saturating_sub(units(bytes) as usize)));
     }
@@ -99,14 +99,14 @@ mod tests {
     use futures::FutureExt;
 
     #[tokio::test]
-    async fn shares_are_bounded_and_come_back() {
+    async fn shares_are_limited_and_released() {
         let metrics = Arc::new(Metrics::default());
         let budget = Budget::new(64 << 10, 16 << 10, Arc::clone(&metrics));
         let (one, two) = (cluster("one"), cluster("two"));
-        // Larger than there is: alone, and without the rest of the budget.
+        // Larger than the limit: alone, and limited to the cluster's maximum.
         let mut all_of_one = budget.take(&one, 1 << 30).await.unwrap();
         assert_eq!(metrics.bytes_in_flight.get(), 16 << 10);
-        assert!(budget.take(&one, 1).now_or_never().is_none(), "one has all it can have");
+        assert!(budget.take(&one, 1).now_or_never().is_none(), "the cluster has its maximum");
         let of_two = budget.take(&two, 10 << 10).now_or_never().unwrap().unwrap();
         let part = all_of_one.split(5000);
         assert_eq!(metrics.bytes_in_flight.get(), 26 << 10, "a part counts once");
@@ -124,6 +124,6 @@ mod tests {
         for cluster in &everyone {
             held.extend(budget.take(cluster, 16 << 10).now_or_never());
         }
-        assert_eq!(held.len(), 4, "all together have no more than all there is");
+        assert_eq!(held.len(), 4, "the total is not exceeded");
     }
 }

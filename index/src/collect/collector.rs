@@ -1,4 +1,4 @@
-//! One collector: list, then watch, for ever; resumes from the stored position.
+//! Collector of one resource of one cluster: lists and watches it, and resumes from the stored position.
 
 use super::budget::Share;
 use super::feed;
@@ -14,9 +14,9 @@ use serde_json::value::RawValue;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A watch that lasted this long proves the member well.
+/// After a watch of this duration, the backoff is reset.
 const STEADY: Duration = Duration::from_secs(20);
-/// Failures to read the same answer before it is avoided by listing.
+/// Number of failures to decode the same response before the resource is listed instead.
 const GARBAGE: u32 = 2;
 
 pub(super) struct Collector {
@@ -27,27 +27,27 @@ pub(super) struct Collector {
     pub client: Client,
 }
 
-/// What became of an object.
+/// Result of converting an object.
 pub(super) enum Taken {
     Step(Step),
-    /// It is of a namespace nobody asked for.
+    /// The object is in a namespace that is not collected.
     Elsewhere,
     Refused,
 }
 
-/// Where a collector is.
+/// Progress of a collector.
 #[derive(Default)]
 pub(super) struct Course {
-    /// resourceVersion to watch from; it moves along, so that whatever ends a watch, the next one resumes there. None:
-    /// list first.
+    /// resourceVersion from which to watch. It advances with each event, so that the next watch resumes there.
+    /// None: list first.
     pub position: Option<String>,
-    /// The last list was older than what came before it. The next that says so is believed.
+    /// Version of the last list if it was older than the stored one. A second such list is accepted.
     pub doubted: Option<String>,
-    /// How large pages may be.
+    /// Page sizes.
     pub pages: Pages,
-    /// List by pages: streaming did not work the last time.
+    /// Lists by pages, because streaming failed the last time.
     pub by_pages: bool,
-    /// Answers since the position moved that could not be read.
+    /// Undecodable responses since the position last advanced.
     garbage: u32,
 }
 
@@ -59,7 +59,7 @@ impl Course {
 }
 
 impl Collector {
-    /// Runs until it is dropped.
+    /// Runs until dropped.
     pub async fn run(self, stored_position: Option<String>) {
         let patience = self.shared.options.patience;
         let mut course = Course { position: stored_position, ..Course::default() };
@@ -73,7 +73,7 @@ impl Collector {
             };
             course.garbage += u32::from(error.is_garbage());
             if course.garbage >= GARBAGE {
-                // The same position would bring the same again.
+                // The same position would return the same undecodable response.
                 course = Course { by_pages: true, pages: course.pages, ..Course::default() };
             }
             self.shared.metrics.watch_failures.add(1);
@@ -87,17 +87,17 @@ impl Collector {
                 Error::Answer { retry_after: Some(after), .. } => after.min(patience.retry_after),
                 _ => Duration::ZERO,
             };
-            // Spread, so that a member that comes back isn't met by everyone at once.
+            // Randomized, so that a recovered member does not receive all requests at the same time.
             tokio::time::sleep(asked + jitter(delays.next_delay(), (0.5, 1.5), rand::random())).await;
         }
     }
 
-    /// Lists if there is no position, then watches until something ends it.
+    /// Lists if there is no position, then watches until the watch ends.
     async fn follow(&self, course: &mut Course) -> Result<(), Error> {
         if course.position.is_none()
             && let Some(ended) = self.list(course).await?
         {
-            // The stream of the list went on as a watch and has ended since.
+            // The streamed list continued as a watch and has ended.
             return self.after(ended, course);
         }
         let ended = self.watch(course).await?;
@@ -126,7 +126,7 @@ impl Collector {
         feed::interrupted(&self.key, reason)
     }
 
-    /// Kind of the objects and whether they are namespaced: discovery tells, or what came before. Empty: not known yet.
+    /// Kind of the objects and whether they are namespaced, from discovery or earlier objects. Empty: unknown.
     pub fn kind(&self) -> (String, Option<bool>) {
         if let Some((kind, namespaced)) = self.shared.kind_of(&self.key) {
             return (kind, Some(namespaced));
@@ -135,7 +135,7 @@ impl Collector {
         stored.map(|state| (state.kind.to_string(), Some(state.namespaced))).unwrap_or_default()
     }
 
-    /// What is now known of the kind, once some objects were read.
+    /// The kind to store after some objects were read.
     pub fn kind_told((kind, namespaced): (String, Option<bool>), steps: &[Step]) -> Option<(String, bool)> {
         let first = steps.iter().find_map(|step| match step {
             Step::Put(draft, _) => Some(draft.kind.clone()),
@@ -161,8 +161,8 @@ impl Collector {
         }
     }
 
-    /// One bad object is refused and counted; it does not take the others with it. `unsaid` is its kind when it doesn't
-    /// say.
+    /// Converts an object. An invalid object is rejected and counted without affecting the others. `unsaid` is the
+    /// kind of an object without one.
     pub fn put(&self, raw: &RawValue, kind: &str, unsaid: &str) -> Taken {
         let shared = &self.shared;
         shared.metrics.objects_received.add(1);
@@ -171,7 +171,7 @@ impl Collector {
             Ok(draft) => draft,
             Err(error) => {
                 shared.metrics.objects_refused.add(1);
-                tracing::debug!(collection = %self.key, error = error.chain(), "refused an object");
+                tracing::debug!(collection = %self.key, error = error.chain(), "rejected an object");
                 return Taken::Refused;
             }
         };
@@ -183,7 +183,7 @@ impl Collector {
             Ok(packed) => packed,
             Err(error) => {
                 shared.metrics.objects_refused.add(1);
-                tracing::warn!(collection = %self.key, error = error.chain(), "cannot pack an object");
+                tracing::warn!(collection = %self.key, error = error.chain(), "cannot compress an object");
                 return Taken::Refused;
             }
         };
@@ -193,7 +193,7 @@ impl Collector {
         Taken::Step(Step::Put(Box::new(draft), packed))
     }
 
-    /// Only what names it counts. None, and counted, when that is of another kind or missing.
+    /// Only the name is used. None, and counted, if the object has another kind or no name.
     pub fn deletion(&self, raw: &RawValue, kind: &str) -> Option<Step> {
         let named = feed::Named::read(raw);
         let named = named.filter(|named| kind.is_empty() || named.kind.as_deref().is_none_or(|own| own == kind));
@@ -210,12 +210,12 @@ impl Collector {
         Batch { collection: self.key.clone(), epoch: self.epoch, steps, progress }
     }
 
-    /// The share is given back once the steps are stored.
+    /// Queues steps; the share is released once they are stored.
     pub async fn send(&self, steps: Vec<Step>, progress: Progress, share: Share) -> Result<(), Error> {
         self.shared.writer.apply_holding(self.batch(steps, progress), share).await
     }
 
-    /// Waits until bytes of this cluster may be in flight.
+    /// Waits for permission to hold bytes in flight for this cluster.
     pub async fn share(&self, bytes: usize) -> Result<Share, Error> {
         self.shared.budget.take(&self.key.cluster, bytes).await
     }

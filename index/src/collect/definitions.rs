@@ -1,4 +1,5 @@
-//! What changed definitions promise a cluster will serve, so that discovery is asked until it says so.
+//! Resources that a cluster is expected to serve, or to stop serving, after a change of a CRD or APIService.
+//! Discovery is repeated until it confirms them.
 
 use crowsnest_apimachinery::names::Gvr;
 use crowsnest_members::ApiResources;
@@ -8,11 +9,11 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use tokio::sync::Notify;
 
-/// Something discovery tells of.
+/// An item of discovery.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Subject {
     Resource(Gvr),
-    /// `group/version` that another server answers for.
+    /// `group/version` of an aggregated API server.
     Version(String),
 }
 
@@ -28,7 +29,7 @@ impl Subject {
     }
 }
 
-/// What one cluster's discovery has still to say, and who waits for it.
+/// Expectations for one cluster's discovery, and the notification of its explorer.
 #[derive(Default)]
 pub(super) struct Promises {
     open: Mutex<BTreeMap<Subject, bool>>,
@@ -36,7 +37,7 @@ pub(super) struct Promises {
 }
 
 impl Promises {
-    /// Takes in a changed definition; wakes the explorer unless all it says was found already.
+    /// Adds the expectations of a changed definition. Wakes the explorer unless they are already met.
     pub fn take(&self, change: &Change, found: Option<&ApiResources>) {
         let promised = promised(change);
         if promised.is_empty() {
@@ -44,21 +45,22 @@ impl Promises {
         }
         let news =
             found.is_none_or(|found| promised.iter().any(|(subject, served)| subject.is_served(found) != *served));
-        // The last word counts, also where it takes back what is still waited for.
+        // The last change of a subject counts, even if it revokes an earlier one.
         self.open.lock().extend(promised);
         if news {
             self.nudge.notify_one();
         }
     }
 
-    /// True once discovery says all that was promised.
+    /// True once discovery meets all expectations.
     pub fn are_kept(&self, found: &ApiResources) -> bool {
         let mut open = self.open.lock();
         open.retain(|subject, served| subject.is_served(found) != *served);
         open.is_empty()
     }
 
-    /// Some never are: a definition that is established and not served is the member's own trouble.
+    /// Drops expectations that are never met, for example of an established definition that the member does not
+    /// serve.
     pub fn forget(&self) {
         self.open.lock().clear();
     }
@@ -72,7 +74,7 @@ struct Definition {
     status: Status,
 }
 
-/// Of a CustomResourceDefinition or an APIService.
+/// Spec of a CustomResourceDefinition or an APIService.
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct Spec {
@@ -109,7 +111,7 @@ struct Condition {
     status: String,
 }
 
-/// What is to be served, or no longer, after a change. Empty: nothing, or not yet.
+/// Resources expected to be served (true) or not (false) after a change. Empty if none, or not yet.
 fn promised(change: &Change) -> Vec<(Subject, bool)> {
     let resource = &change.object.record.key.resource().resource;
     let Ok(Definition { spec, status }) = change.object.parse::<Definition>() else { return Vec::new() };
@@ -120,7 +122,7 @@ fn promised(change: &Change) -> Vec<(Subject, bool)> {
             let subject = |version: &str| Subject::Resource(Gvr::new(&spec.group, version, &spec.names.plural));
             spec.versions.iter().map(|one| (subject(&one.name), one.served && !deleted)).collect()
         }
-        // Those without a service are the server's own: definitions tell of them.
+        // APIServices without a service are local; their definitions are watched instead.
         "apiservices" if spec.service.is_some() && (deleted || is("Available")) => {
             vec![(Subject::Version(format!("{}/{}", spec.group, spec.version)), !deleted)]
         }
@@ -156,7 +158,11 @@ mod tests {
     #[case::available(api_service(json!({"name": "s"}), "True"), Happened::Modified, &[("example.com/v1", true)])]
     #[case::unavailable(api_service(json!({"name": "s"}), "False"), Happened::Modified, &[])]
     #[case::local(api_service(Value::Null, "True"), Happened::Modified, &[])]
-    fn definitions_promise(#[case] object: Value, #[case] happened: Happened, #[case] expected: &[(&str, bool)]) {
+    fn expectations_of_definitions(
+        #[case] object: Value,
+        #[case] happened: Happened,
+        #[case] expected: &[(&str, bool)],
+    ) {
         let object = stored("member1", 1, &object);
         let change = Change { seq: object.record.seq, happened, object, previous: None };
         let text = |subject: Subject| match subject {
@@ -166,7 +172,7 @@ mod tests {
         let told: Vec<_> = promised(&change).into_iter().map(|(subject, served)| (text(subject), served)).collect();
         let told: Vec<_> = told.iter().map(|(subject, served)| (subject.as_str(), *served)).collect();
         assert_eq!(told, expected);
-        // Nothing is served: what is to be is waited for, what is not is as it should be.
+        // Nothing is served: additions are awaited, removals are already met.
         let (promises, nothing) = (Promises::default(), ApiResources::default());
         promises.take(&change, Some(&nothing));
         assert_eq!(promises.are_kept(&nothing), !expected.iter().any(|(_, served)| *served));

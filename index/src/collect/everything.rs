@@ -1,4 +1,4 @@
-//! Search covers everything a cluster lists: its kinds are discovered, and again whenever definitions change.
+//! Discovers all listable resources of a cluster for search, and repeats the discovery when definitions change.
 
 use super::Shared;
 use super::definitions::Promises;
@@ -12,15 +12,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often kinds are looked at without a reason.
+/// Interval of discovery without a change of definitions.
 const LOOK_EVERY: Duration = Duration::from_secs(300);
-/// A server tells of a definition first and serves it some moments later.
+/// Backoff while an expected change is not served yet: a definition is changed before it is served.
 const PROMISED: Backoff = Backoff::new(Duration::from_millis(25), Duration::from_secs(5));
-/// Looks for what was promised: half a minute.
+/// Maximum number of attempts for expected changes: about half a minute.
 const LOOKS: u32 = 12;
 const RETRY: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
 
-/// Runs until dropped; the interests it declared end with it.
+/// Runs until dropped; then the declared interests end.
 pub(super) async fn explore(shared: Arc<Shared>, cluster: ClusterName, client: Client, promises: Arc<Promises>) {
     let mut guards: BTreeMap<Gvr, InterestGuard> = BTreeMap::new();
     let (mut retries, mut looks) = (RETRY.delays(), 0);
@@ -30,7 +30,7 @@ pub(super) async fn explore(shared: Arc<Shared>, cluster: ClusterName, client: C
             Ok(found) => {
                 retries.reset();
                 let stale = !found.resources.stale.is_empty();
-                // Collectors read their kinds from here, so it comes first.
+                // Published first, because collectors read kinds from it.
                 let learned = shared.learn(&cluster, Arc::clone(&found.resources));
                 told = Some(found);
                 let found = learned;
@@ -51,7 +51,7 @@ pub(super) async fn explore(shared: Arc<Shared>, cluster: ClusterName, client: C
                 }
             }
             Err(error) => {
-                tracing::debug!(%cluster, %error, "cannot discover what the cluster serves");
+                tracing::debug!(%cluster, %error, "cannot discover the resources of a cluster");
                 retries.next_delay()
             }
         };
@@ -62,7 +62,7 @@ pub(super) async fn explore(shared: Arc<Shared>, cluster: ClusterName, client: C
     }
 }
 
-/// Declares what is new, ends what is no longer served. True when something changed.
+/// Declares interests in new resources and ends those in removed ones. True if something changed.
 fn declare(
     shared: &Shared,
     cluster: &ClusterName,
@@ -78,7 +78,7 @@ fn declare(
     let served: BTreeSet<Gvr> =
         if asked { served.map(|resource| resource.gvr.clone()).collect() } else { BTreeSet::new() };
     let before = guards.len();
-    // A group whose backend is down is unknown, not gone.
+    // Resources of a group whose backend is down are unknown, not removed.
     guards.retain(|gvr, _| served.contains(gvr) || found.stale.contains(&gvr.api_version()));
     let mut changed = guards.len() != before;
     let new: Vec<Gvr> = served.into_iter().filter(|resource| !guards.contains_key(resource)).collect();
@@ -89,7 +89,7 @@ fn declare(
         namespaces: Namespaces::All,
         why: Why::Search,
     });
-    // All at once: a cluster of which some kinds are followed would look as if it had no others.
+    // Declared atomically, so that a cluster never appears to have only some of its kinds.
     let declared = shared.interests.declare_all(interests);
     guards.extend(new.iter().cloned().zip(declared));
     changed

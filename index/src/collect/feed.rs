@@ -1,4 +1,4 @@
-//! What a member's list and watch answers look like on the wire, read without copying objects.
+//! Wire format of list and watch responses, parsed without copying objects.
 
 use bytes::{Buf, Bytes, BytesMut};
 use crowsnest_component_base::body;
@@ -15,7 +15,7 @@ use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::time::Duration;
 
-/// One page of a list. An answer without `items` is none; null is how an empty list may come.
+/// A page of a list. `items` is required; null is an empty list.
 #[derive(Deserialize)]
 pub struct Page<'a> {
     #[serde(borrow)]
@@ -38,7 +38,7 @@ pub struct ListMeta {
     pub continue_token: Option<String>,
 }
 
-/// One line of a watch.
+/// A line of a watch.
 #[derive(Deserialize)]
 pub struct Event<'a> {
     #[serde(rename = "type", borrow)]
@@ -47,7 +47,7 @@ pub struct Event<'a> {
     pub object: &'a RawValue,
 }
 
-/// What a bookmark carries.
+/// Metadata of a bookmark.
 #[derive(Deserialize, Default)]
 #[serde(default)]
 pub struct Bookmark {
@@ -62,13 +62,13 @@ pub struct BookmarkMeta {
 }
 
 impl Bookmark {
-    /// The last of the initial events was sent.
+    /// True if this bookmark ends the initial events.
     pub fn ends_initial_events(&self) -> bool {
         self.metadata.annotations.get("k8s.io/initial-events-end").is_some_and(|value| value == "true")
     }
 }
 
-/// What names an object, whatever else is wrong with it.
+/// The fields that identify an object, readable even if others are invalid.
 #[derive(Deserialize)]
 pub struct Named<'a> {
     #[serde(borrow, default)]
@@ -89,7 +89,7 @@ pub struct Name<'a> {
 }
 
 impl<'a> Named<'a> {
-    /// None: it has no name.
+    /// None if the object has no name.
     pub fn read(raw: &'a RawValue) -> Option<Self> {
         serde_json::from_str(raw.get()).ok().filter(|named: &Self| !named.metadata.name.is_empty())
     }
@@ -99,10 +99,10 @@ impl<'a> Named<'a> {
     }
 }
 
-/// Bytes that are read of a `Status`.
+/// Maximum number of bytes read from a `Status`.
 const MAX_STATUS: usize = 64 << 10;
 
-/// A Kubernetes Status, as errors carry it.
+/// A Kubernetes Status of an error.
 #[derive(Deserialize, Default)]
 #[serde(default)]
 pub struct StatusBody {
@@ -111,7 +111,7 @@ pub struct StatusBody {
     pub code: u16,
 }
 
-/// Answer of a member: the body, once the status is 200.
+/// Returns the body of a response with status 200.
 pub async fn get(client: &Client, key: &CollectionKey, uri: &str, within: Duration) -> Result<Body, Error> {
     let interrupted = |reason: String| interrupted(key, reason);
     let request = Request::get(uri).header(ACCEPT, "application/json").body(Body::empty());
@@ -125,11 +125,11 @@ pub async fn get(client: &Client, key: &CollectionKey, uri: &str, within: Durati
     if status.is_success() {
         return match foreign(response.headers()) {
             None => Ok(response.into_body()),
-            Some(kind) => Err(interrupted(format!("it answered with {kind} instead of JSON"))),
+            Some(kind) => Err(interrupted(format!("it responded with {kind} instead of JSON"))),
         };
     }
     let seconds = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.trim().parse().ok());
-    // What it says of itself is worth waiting for, but not for long.
+    // The body of an error is read within the same time limit.
     let body = body::collect(response.into_body(), MAX_STATUS);
     let body = tokio::time::timeout(within, body).await.ok().and_then(Result::ok).unwrap_or_default();
     let told: StatusBody = serde_json::from_slice(&body).unwrap_or_else(|_| StatusBody {
@@ -145,7 +145,7 @@ pub async fn get(client: &Client, key: &CollectionKey, uri: &str, within: Durati
     })
 }
 
-/// What the answer says it is, unless that is JSON.
+/// The response's content type unless it is JSON.
 fn foreign(headers: &HeaderMap) -> Option<String> {
     let kind = headers.get(CONTENT_TYPE)?.to_str().ok()?;
     (!kind.contains("json")).then(|| kind.to_owned())
@@ -159,7 +159,7 @@ fn too_large(key: &CollectionKey, what: &'static str, limit: usize) -> Error {
     Error::TooLarge { cluster: key.cluster.clone(), resource: key.resource.clone(), what, limit }
 }
 
-/// The innermost cause says what happened.
+/// The innermost cause is the most specific one.
 fn cause(error: &(dyn std::error::Error + 'static)) -> String {
     let mut cause = error;
     while let Some(next) = cause.source() {
@@ -168,7 +168,7 @@ fn cause(error: &(dyn std::error::Error + 'static)) -> String {
     cause.to_string()
 }
 
-/// Reads a whole page, no larger than `max`.
+/// Reads a whole page of at most `max` bytes.
 pub async fn read_page(mut body: Body, key: &CollectionKey, max: usize, within: Duration) -> Result<Bytes, Error> {
     let reading = async {
         let mut page = BytesMut::new();
@@ -187,7 +187,7 @@ pub async fn read_page(mut body: Body, key: &CollectionKey, max: usize, within: 
     read.unwrap_or(Err(Error::Slow { cluster, resource, after: within }))
 }
 
-/// Cuts a byte stream into lines; a line longer than `max` ends it with an error.
+/// Splits a byte stream into lines; fails at a line longer than `max`.
 pub struct Lines<S> {
     stream: S,
     key: CollectionKey,
@@ -205,7 +205,7 @@ where
         Self { stream, key: key.clone(), buffer: BytesMut::new(), scanned: 0, max }
     }
 
-    /// A line that is already here.
+    /// The next line if it is already buffered.
     pub fn ready(&mut self) -> Option<Bytes> {
         let end = memchr::memchr(b'\n', &self.buffer[self.scanned..]);
         match end {
@@ -222,7 +222,7 @@ where
         }
     }
 
-    /// Bytes that are here.
+    /// Number of buffered bytes.
     pub fn buffered(&self) -> usize {
         self.buffer.len()
     }
@@ -243,8 +243,8 @@ where
     }
 }
 
-/// Reads one object, refusing other kinds and nameless things. `kind` is what it has to be, where that is known, and
-/// `unsaid` what it is when it does not say.
+/// Decodes an object; rejects other kinds and objects without a name. `kind` is the required kind, if known, and
+/// `unsaid` the kind of objects without one.
 pub fn draft(raw: &RawValue, key: &CollectionKey, kind: &str, unsaid: &str, keep: &Keep) -> Result<Draft, Error> {
     let expected = Expected { resource: &key.resource, kind: unsaid };
     let draft = read(raw, expected, keep).map_err(|source| malformed(key, source))?;
@@ -268,7 +268,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn lines_come_whole_however_they_arrive() {
+    async fn lines_are_assembled_from_any_chunks() {
         let chunks = ["{\"a\":1}\n{\"b\"", ":2}", "\n\n{\"c\":3}\n"];
         let key = CollectionKey::new(
             crowsnest_store::fixtures::cluster("member1"),
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_list_is_not_taken_for_an_empty_one() {
+    fn other_objects_are_not_decoded_as_an_empty_list() {
         let items = |text: &'static str| serde_json::from_str::<Page<'_>>(text).ok().map(|page| page.items.len());
         assert_eq!(items(r#"{"kind":"PodList","items":[{},7]}"#), Some(2));
         assert_eq!(items(r#"{"kind":"PodList","items":null}"#), Some(0));

@@ -1,4 +1,4 @@
-//! Lists by pages, and what ends any list: what it did not name is deleted.
+//! Paged lists, and the end of any list: stored objects that it did not contain are deleted.
 
 use super::budget::Share;
 use super::collector::{Collector, Course, Taken};
@@ -19,17 +19,17 @@ use std::hash::{BuildHasher, RandomState};
 use tracing::field::Empty;
 use tracing::{Instrument, Span};
 
-/// Steps sent to the writer at once.
+/// Maximum number of steps per batch.
 const BATCH_STEPS: usize = 500;
 
-/// Names seen by the list in progress, by 128-bit hash.
+/// Names in the list in progress, as 128-bit hashes.
 pub(super) struct Seen {
     hashes: HashSet<u128>,
     one: RandomState,
     two: RandomState,
-    /// Objects without a readable name: they may be any of the stored ones.
+    /// Number of objects without a readable name; they may be any of the stored ones.
     nameless: usize,
-    /// Objects that were not what was asked for, and all the others.
+    /// Number of objects that do not belong to the requested resource, and of all others.
     refused: usize,
     right: usize,
 }
@@ -45,12 +45,12 @@ impl Seen {
         (u128::from(self.one.hash_one(key)) << 64) | u128::from(self.two.hash_one(key))
     }
 
-    /// False: it was seen before.
+    /// Returns false if the name was already seen.
     fn add(&mut self, namespace: &str, name: &str) -> bool {
         self.hashes.insert(self.hash(namespace, name))
     }
 
-    /// The same for an object the member has told, with its step if it is taken.
+    /// Notes an object of the list and the result of its conversion. Returns false if its name was already seen.
     pub fn told(&mut self, raw: &RawValue, taken: &Taken) -> bool {
         match taken {
             Taken::Refused => self.refused += 1,
@@ -60,7 +60,7 @@ impl Seen {
             let (namespace, name) = step.key();
             return self.add(namespace, name);
         }
-        // Whatever is wrong with it, it exists.
+        // An invalid object exists nevertheless.
         match Named::read(raw) {
             Some(named) => self.add(named.namespace(), &named.metadata.name),
             None => {
@@ -70,7 +70,7 @@ impl Seen {
         }
     }
 
-    /// How many were what was asked for.
+    /// Number of valid objects.
     pub fn right(&self) -> usize {
         self.right
     }
@@ -84,15 +84,15 @@ impl Seen {
 struct Listing {
     seen: Seen,
     token: Option<String>,
-    /// Of its first page. Where later pages are newer, a watch from here tells what they did not have in common.
+    /// Version of the first page. If later pages are newer, a watch from here sends the differences.
     version: Option<String>,
 }
 
 impl Collector {
-    /// Takes everything there is. Some when the same stream went on as a watch, and has ended.
+    /// Lists the resource completely. Returns Some if the stream continued as a watch and has ended.
     pub async fn list(&self, course: &mut Course) -> Result<Option<Ended>, Error> {
-        // A streamed list tells its version last, when objects older than the stored ones would have come in already; a
-        // page tells it first. So only a first list is streamed.
+        // A streamed list has its version at the end, after older objects would have been stored; a page has it at
+        // the beginning. Therefore only a first list is streamed.
         let reached = self.shared.states.get(&self.key).map(|state| state.resource_version);
         let reached = reached.filter(|version| !version.is_empty());
         let offered = !self.shared.no_watch_list.lock().contains(&self.key.cluster);
@@ -112,7 +112,7 @@ impl Collector {
         Ok(None)
     }
 
-    /// The span of a list.
+    /// Tracing span of a list.
     pub fn listing(&self) -> Span {
         tracing::info_span!(
             target: spans::SPANS,
@@ -142,7 +142,7 @@ impl Collector {
             let new = self.take_page(&page.kind, &page.items, &mut listing.seen, &mut share).await?;
             match page.metadata.continue_token.filter(|token| !token.is_empty()) {
                 Some(next) if new && listing.token.as_ref() != Some(&next) => listing.token = Some(next),
-                Some(_) => return Err(self.interrupted("its list does not end: it tells the same again and again")),
+                Some(_) => return Err(self.interrupted("its list does not end: it repeats the same objects")),
                 None => {
                     self.finish_list(&listing.seen, &version).await?;
                     Span::current().record("crowsnest.objects", listing.seen.right);
@@ -153,7 +153,7 @@ impl Collector {
         }
     }
 
-    /// Asks for fewer objects as long as they are too many bytes.
+    /// Requests fewer objects if the response is too large.
     async fn next_page(&self, token: Option<&str>, course: &mut Course) -> Result<(Bytes, Share), Error> {
         let options = &self.shared.options;
         let (objects, bytes) = (options.page_size, self.shared.budget.of_cluster());
@@ -188,20 +188,20 @@ impl Collector {
         Ok((bytes, share))
     }
 
-    /// An older replica of the API server may have answered, once. A member that was restored from a backup stays with
-    /// what it says.
+    /// Detects a list that is older than the stored version. One such list may come from an outdated replica of the
+    /// API server; a member that was restored from a backup repeats it and is then accepted.
     fn went_back(&self, version: &str, reached: Option<&str>, course: &mut Course) -> Result<(), Error> {
         let Some(reached) = reached.filter(|reached| is_older(version, reached)) else { return Ok(()) };
         if course.doubted.as_deref().is_some_and(|doubted| !is_older(version, doubted)) {
-            tracing::warn!(collection = %self.key, version, reached, "the member went back, as after a restore");
+            tracing::warn!(collection = %self.key, version, reached, "the member returned to an older version, as after a restore");
             return Ok(());
         }
         course.doubted = Some(version.to_owned());
-        let told = format!("its list is of resourceVersion {version}, after {reached}: it went back, or is outdated");
+        let told = format!("its list has resourceVersion {version} after {reached}: it is outdated or was restored");
         Err(self.interrupted(told))
     }
 
-    /// False: nothing in it was new.
+    /// Returns false if the page contains no new objects.
     async fn take_page(
         &self,
         kind: &str,
@@ -212,7 +212,7 @@ impl Collector {
         let listed = kind.strip_suffix("List").unwrap_or_default();
         let (known, namespaced) = self.kind();
         let kind = if known.is_empty() { listed } else { &known };
-        // In a list of something else, each has to say itself what it is.
+        // In a list of another kind, each object must have its own kind.
         let unsaid = if listed == kind { kind } else { "" };
         let mut new = false;
         for chunk in items.chunks(BATCH_STEPS) {
@@ -232,12 +232,12 @@ impl Collector {
         Ok(new)
     }
 
-    /// Deletes what the list did not name, and marks the collection complete, in that order.
+    /// Deletes the objects that the list did not contain, then marks the collection complete.
     pub async fn finish_list(&self, seen: &Seen, version: &str) -> Result<(), Error> {
         if seen.right == 0 && seen.refused > 0 {
-            return Err(self.interrupted(format!("none of the {} objects it listed is one", seen.refused)));
+            return Err(self.interrupted(format!("none of the {} listed objects is valid", seen.refused)));
         }
-        // Everything queued must be in the store before its keys are compared.
+        // Queued batches have to be stored before the keys are compared.
         self.send_and_wait(Vec::new(), Progress::default()).await?;
         let mut gone = Vec::new();
         if seen.nameless == 0 {
@@ -249,7 +249,7 @@ impl Collector {
             }));
         } else {
             let nameless = seen.nameless;
-            tracing::warn!(collection = %self.key, nameless, "a list with objects that have no name deletes nothing");
+            tracing::warn!(collection = %self.key, nameless, "the list contains objects without a name; no stored objects are deleted");
         }
         let progress = Progress {
             resource_version: Some(version.to_owned()),
@@ -263,7 +263,7 @@ impl Collector {
     }
 }
 
-/// Why a list came to nothing, of a few words: not what was sent.
+/// Short reason for a failed list, without the content of the response.
 fn what_failed(error: &Error) -> &'static str {
     match error {
         Error::Answer { .. } => "refused",

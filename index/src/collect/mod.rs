@@ -1,7 +1,8 @@
-//! Collectors: one list+watch per (cluster, resource), whoever asks (invariant I1).
+//! Collectors: one list and watch per cluster and resource, shared by all readers (invariant I1).
 //!
-//! The supervisor starts and stops them as interests and members come and go. A member that is slow, gone or lying
-//! harms only its own records (invariant I7): they stay, and the collection says what is the matter.
+//! The supervisor starts and stops collectors with interests and members. A member that is slow, unreachable or
+//! inconsistent affects only its own records (invariant I7): they are kept, and the collection's state reports the
+//! problem.
 
 mod budget;
 mod collector;
@@ -37,7 +38,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use tokio::sync::Semaphore;
 
-/// What all collectors share.
+/// State shared by all collectors.
 pub(crate) struct Shared {
     pub fleet: Fleet,
     pub store: Arc<dyn Store>,
@@ -45,26 +46,26 @@ pub(crate) struct Shared {
     pub writer: WriterHandle,
     pub tail: Arc<Tail>,
     pub states: Arc<States>,
-    /// Which clusters this process collects.
+    /// Clusters that this process collects.
     pub claims: Arc<Claims>,
     pub metrics: Arc<Metrics>,
     pub options: IndexOptions,
     pub interests: Interests,
     pub now_ms: fn() -> i64,
-    /// Bounds the bytes in flight.
+    /// Limits the bytes in flight.
     pub budget: Budget,
-    /// Bounds lists in flight.
+    /// Limits concurrent lists.
     pub lists: Arc<Semaphore>,
     pub lists_per_cluster: Mutex<HashMap<ClusterName, Arc<Semaphore>>>,
-    /// Clusters that were found not to stream initial lists.
+    /// Clusters that do not support streamed initial lists.
     pub no_watch_list: Mutex<BTreeSet<ClusterName>>,
-    /// What each cluster serves, as last discovered.
+    /// Resources that each cluster serves, as last discovered.
     pub served: RwLock<BTreeMap<ClusterName, Arc<ApiResources>>>,
-    /// Counts changes of it.
+    /// Incremented when `served` changes.
     pub served_version: tokio::sync::watch::Sender<u64>,
-    /// Names of all kinds served anywhere, for queries.
+    /// Names of all kinds of all clusters, for queries.
     pub kinds: RwLock<Arc<Kinds>>,
-    /// Clusters whose interests are all declared, so that what nobody wants may go.
+    /// Clusters whose interests are all declared, so that collections without interests may be dropped.
     pub settled: Mutex<BTreeSet<ClusterName>>,
 }
 
@@ -75,7 +76,7 @@ impl Shared {
         Arc::clone(per_cluster.entry(cluster.clone()).or_insert_with(|| Arc::new(Semaphore::new(permits))))
     }
 
-    /// Takes in what a cluster serves now.
+    /// Stores the discovered resources of a cluster.
     pub fn learn(&self, cluster: &ClusterName, found: Arc<ApiResources>) -> Arc<ApiResources> {
         let mut kinds = Kinds::new();
         let mut served = self.served.write();
@@ -97,7 +98,7 @@ impl Shared {
         found
     }
 
-    /// Kind and scope of a collection's objects, where discovery has told.
+    /// Kind and scope of a collection's objects, if discovered.
     pub fn kind_of(&self, key: &CollectionKey) -> Option<(String, bool)> {
         let served = self.served.read().get(&key.cluster).cloned()?;
         served.get(&key.resource).map(|resource| (resource.kind.clone(), resource.namespaced))
@@ -114,12 +115,12 @@ impl Discovery for Shared {
     }
 }
 
-/// The namespaces a collector keeps, and how it asks for them.
+/// The namespaces that a collector keeps and requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Scope(pub Namespaces);
 
 impl Scope {
-    /// One namespace can be asked for by path; several are filtered here.
+    /// A single namespace is requested by path; several are filtered after listing the whole resource.
     pub fn path_namespace(&self) -> Option<&str> {
         match &self.0 {
             Namespaces::Names(names) if names.len() == 1 => names.iter().next().map(String::as_str),
@@ -127,7 +128,7 @@ impl Scope {
         }
     }
 
-    /// As the store keeps it: empty for all namespaces.
+    /// Encoding in the store: empty for all namespaces.
     pub fn text(&self) -> String {
         match &self.0 {
             Namespaces::All => String::new(),

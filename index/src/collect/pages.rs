@@ -1,39 +1,39 @@
-//! How many objects to ask for at once: pure.
+//! Computes page sizes of lists. Pure.
 
-/// Bytes a page should come to.
+/// Target size of a page in bytes.
 const AIM: usize = 2 << 20;
-/// Objects of the first page, when nothing is known of their size.
+/// Number of objects of the first page, when their size is unknown.
 const START: u32 = 50;
-/// Fewer are asked for only when they would be too many bytes.
+/// Minimum number of objects, unless they exceed the size limit.
 const LEAST: u32 = 10;
-/// Around the objects.
+/// Bytes of a page in addition to its objects.
 const ENVELOPE: usize = 16 << 10;
 
-/// What bounds pages.
+/// Limits of a page.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limits {
-    /// Objects of a page.
+    /// Maximum number of objects.
     pub objects: u32,
-    /// Bytes of a page of several objects.
+    /// Maximum bytes of a page with several objects.
     pub bytes: usize,
-    /// Bytes of a single object: it may be larger than a page.
+    /// Maximum bytes of a single object, which may be larger than a page.
     pub object: usize,
 }
 
-/// The next page.
+/// Size of the next page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Plan {
     pub objects: u32,
-    /// More is not read.
+    /// Maximum number of bytes to read.
     pub bytes: usize,
 }
 
-/// What is known of a collection's objects.
+/// Size estimates of a collection's objects.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Pages {
-    /// Bytes of an object, in the newest pages more than in those before.
+    /// Average bytes of an object, weighted towards recent pages.
     average: Option<usize>,
-    /// Objects that were not too many the last time.
+    /// Maximum number of objects after a page that was too large.
     ceiling: Option<u32>,
 }
 
@@ -41,7 +41,7 @@ impl Pages {
     pub fn plan(&self, limits: Limits) -> Plan {
         let most = limits.objects.max(1);
         let room = limits.bytes.max(ENVELOPE * 2) - ENVELOPE;
-        // Half as much again as is expected, since no two pages are alike.
+        // 1.5 times the expected size, because pages differ.
         let expected = |objects: u32| {
             let objects = (objects as usize).saturating_mul(3) / 2;
             self.average.unwrap_or_default().saturating_mul(objects)
@@ -59,7 +59,7 @@ impl Pages {
         }
     }
 
-    /// A page came whole.
+    /// Notes a complete page.
     pub fn came(&mut self, objects: usize, bytes: usize) {
         if let Some(newest) = bytes.checked_div(objects) {
             let newest = newest.max(1);
@@ -68,7 +68,7 @@ impl Pages {
         self.ceiling = self.ceiling.map(|ceiling| ceiling.saturating_mul(2));
     }
 
-    /// So many were too much, or took too long. False: there is nothing smaller to ask for.
+    /// Notes that a page of this many objects was too large or too slow. False if the page cannot be smaller.
     pub fn failed(&mut self, objects: u32) -> bool {
         self.ceiling = Some((objects / 2).max(1));
         objects > 1
@@ -91,7 +91,7 @@ mod tests {
         assert_eq!(pages.plan(LIMITS).objects, 500, "small objects: as many as are allowed");
         let mut pages = Pages::default();
         pages.came(50, 50 * 10_000);
-        assert_eq!(pages.plan(LIMITS).objects, 209, "pods: two MiB");
+        assert_eq!(pages.plan(LIMITS).objects, 209, "pods: two MiB per page");
         let mut pages = Pages::default();
         pages.came(5, 5 << 20);
         let large = pages.plan(LIMITS);
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_much_is_asked_for_in_smaller_pages() {
+    fn pages_shrink_after_a_failure() {
         let mut pages = Pages::default();
         let mut asked = Vec::new();
         loop {
@@ -115,7 +115,7 @@ mod tests {
         assert_eq!(asked, [50, 25, 12, 6, 3, 1]);
         assert_eq!(pages.plan(LIMITS).bytes, LIMITS.object + ENVELOPE, "a single object may be larger than a page");
         pages.came(1, 1000);
-        assert_eq!(pages.plan(LIMITS).objects, 2, "and it recovers step by step");
+        assert_eq!(pages.plan(LIMITS).objects, 2, "the size recovers gradually");
     }
 
     proptest! {

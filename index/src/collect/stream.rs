@@ -1,4 +1,4 @@
-//! Lists as streams: a watch that begins with everything there is (WatchList).
+//! Streamed lists: watches that begin with the current objects (WatchList).
 
 use super::collector::{Collector, Course, Taken};
 use super::feed::{Bookmark, Event, Lines, StatusBody};
@@ -14,15 +14,16 @@ use http_body_util::BodyExt;
 use tokio::time::Instant;
 use tracing::Instrument;
 
-/// The initial events so far.
+/// State of the initial events.
 struct Initial {
     seen: Seen,
-    /// When the last object not seen before came.
+    /// Time of the last object that was not seen before.
     progress: Instant,
 }
 
 impl Collector {
-    /// None when the server does not offer it. Its span is that of the list, which the watch is not part of.
+    /// Returns None if the server does not support it. The tracing span covers the list, not the watch that
+    /// follows.
     pub async fn watch_list(&self, course: &mut Course) -> Result<Option<Ended>, Error> {
         let listing = Lasting(self.listing());
         let patience = self.shared.options.patience;
@@ -31,7 +32,7 @@ impl Collector {
         let query = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
         let query = format!("{query}&timeoutSeconds={}", seconds.as_secs());
         let body = match turn.lend(self.get(&query)).instrument(listing.0.clone()).await {
-            // Older servers refuse the parameters.
+            // Older servers reject the parameters.
             Err(Error::Answer { status: 400 | 422, .. }) => return Ok(self.without_streams()),
             other => other?,
         };
@@ -49,12 +50,12 @@ impl Collector {
                     true => {}
                     false => return Err(self.interrupted("the initial list ended early")),
                 },
-                // It took the parameters for something else: ask the old way.
+                // The server ignored the parameters: list by pages.
                 Err(_) if stalled <= idle => return Ok(self.without_streams()),
                 Err(_) => {}
             }
             if initial.progress.elapsed() > patience.progress {
-                return Err(self.interrupted("its initial list does not end: it tells the same again and again"));
+                return Err(self.interrupted("its initial list does not end: it repeats the same objects"));
             }
         };
         self.finish_list(&initial.seen, &version).await?;
@@ -65,13 +66,13 @@ impl Collector {
         self.watch_lines(&mut lines, Watching::begin(&self.shared.options.patience, seconds), course).await.map(Some)
     }
 
-    /// The cluster's other lists need not try.
+    /// Disables streaming for all lists of the cluster.
     fn without_streams(&self) -> Option<Ended> {
         self.shared.no_watch_list.lock().insert(self.key.cluster.clone());
         None
     }
 
-    /// Takes the lines that are here. Some(version) once the initial events are over.
+    /// Processes the available lines. Returns the version at the end of the initial events.
     async fn initial_events<S, E>(&self, lines: &mut Lines<S>, initial: &mut Initial) -> Result<Option<String>, Error>
     where
         S: Stream<Item = Result<Bytes, E>> + Unpin,

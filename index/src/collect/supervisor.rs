@@ -12,15 +12,15 @@ use std::sync::Arc;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-/// Trouble of a collection that no collector follows, yet or any more.
-const NOT_FOLLOWED: &str = "it is not being followed at the moment";
+/// State of a collection that currently has no collector.
+const NOT_FOLLOWED: &str = "it is currently not followed";
 
-/// Owns all collectors.
+/// Starts, stops and owns all collectors.
 pub(crate) struct Supervisor {
     shared: Arc<Shared>,
-    /// Scope of what is already stored, from before the start.
+    /// Scopes of the collections that were stored before the start.
     stored_scopes: HashMap<CollectionKey, String>,
-    /// Of the claims whose stored scopes were taken in.
+    /// Epochs of the claims whose stored scopes were loaded.
     epochs: BTreeMap<ClusterName, Epoch>,
     running: BTreeMap<CollectionKey, Running>,
     explorers: BTreeMap<ClusterName, Explorer>,
@@ -40,7 +40,7 @@ struct Explorer {
     abort: AbortHandle,
 }
 
-/// Which connection a task uses: another one means a new task.
+/// Connection of a task; with another one, the task is restarted.
 #[derive(Clone)]
 enum Link {
     ControlPlane,
@@ -57,7 +57,7 @@ impl Link {
     }
 }
 
-/// What ended.
+/// A task that ended.
 enum Task {
     Collector(CollectionKey),
     Explorer(ClusterName),
@@ -69,7 +69,7 @@ impl Supervisor {
         Self { shared, stored_scopes, epochs, running, explorers, tasks: JoinSet::new() }
     }
 
-    /// Runs until stopped; then no collector is left.
+    /// Runs until stopped; then all collectors have ended.
     pub async fn run(mut self, stop: CancellationToken) -> Result<(), crowsnest_store::Error> {
         let mut interests = self.shared.interests.version();
         let mut members = self.shared.fleet.changes();
@@ -81,7 +81,8 @@ impl Supervisor {
                 interests.borrow_and_update();
                 claims.mark_unchanged();
                 if self.shared.writer.is_stopped() && !stop.is_cancelled() {
-                    // Collectors end at their first write; started again they would list their members without pause.
+                    // The store has stopped. Collectors would end at their first write, and restarting them would
+                    // list members in a loop.
                     return Err(crowsnest_store::Error::Stopped);
                 }
                 self.reconcile().await?;
@@ -102,7 +103,7 @@ impl Supervisor {
                 },
                 changes = tail.next() => match changes {
                     None => break,
-                    // Missed some: look at every cluster again.
+                    // Changes were missed: discover every cluster again.
                     Some(Err(_)) => {
                         tail.skip_to(self.shared.tail.latest());
                         self.explorers.values().for_each(|explorer| explorer.promises.nudge.notify_one());
@@ -120,7 +121,7 @@ impl Supervisor {
         Ok(())
     }
 
-    /// New kinds come with their definitions.
+    /// New kinds are announced by changes of their definitions.
     fn nudge(&self, changes: &[Arc<crowsnest_store::Change>]) {
         let defining = |change: &&Arc<crowsnest_store::Change>| {
             let resource = change.object.record.key.resource();
@@ -135,14 +136,14 @@ impl Supervisor {
         }
     }
 
-    /// True when something has to be started again.
+    /// Returns true if a task has to be restarted.
     fn ended(&mut self, ended: Result<Task, tokio::task::JoinError>) -> bool {
         match ended {
             Ok(Task::Collector(key)) => drop(self.running.remove(&key)),
             Ok(Task::Explorer(cluster)) => drop(self.explorers.remove(&cluster)),
             Err(error) if error.is_cancelled() => return false,
             Err(error) => {
-                // Which one it was, its handle tells.
+                // The task is identified by its finished handle.
                 tracing::error!(%error, "a collector panicked");
                 self.running.retain(|_, running| !running.abort.is_finished());
                 self.explorers.retain(|_, explorer| !explorer.abort.is_finished());
@@ -151,7 +152,7 @@ impl Supervisor {
         true
     }
 
-    /// Every place objects come from now, with its client; a member without a connection gets its reason noted.
+    /// Current sources of objects with their clients; for members without a connection, the reason.
     fn sources(&self) -> BTreeMap<ClusterName, Result<(Client, Link), String>> {
         let mut sources = BTreeMap::new();
         sources.insert(ClusterName::control_plane(), Ok((self.shared.fleet.control_plane(), Link::ControlPlane)));
@@ -174,7 +175,7 @@ impl Supervisor {
                 let key = CollectionKey::new(cluster.clone(), resource);
                 wanted_keys.insert(key.clone());
                 match (source, epoch) {
-                    // Another replica's business, and its troubles are told there.
+                    // Collected by another replica, which also reports its errors.
                     (_, None) => self.end(&key),
                     (Ok((client, link)), Some(epoch)) => {
                         self.ensure(key, Scope(wanted.namespaces), epoch, client, link);
@@ -199,7 +200,7 @@ impl Supervisor {
         self.drop_unwanted(&wanted_keys, &sources).await
     }
 
-    /// Takes in what the database said of newly claimed clusters.
+    /// Loads the stored state of newly claimed clusters.
     fn resume(&mut self) {
         for (cluster, claim) in self.shared.claims.all().iter() {
             if self.epochs.insert(cluster.clone(), claim.epoch) != Some(claim.epoch) {
@@ -228,7 +229,7 @@ impl Supervisor {
         };
         let state = self.shared.states.get(&key);
         let position = state.filter(|state| state.complete && same_scope).map(|state| state.resource_version);
-        // Of other namespaces nothing is known before they are listed.
+        // With another scope, the collection is incomplete until it is listed.
         self.shared.states.update(&key, |state| state.complete &= same_scope);
         let collector = Collector {
             shared: Arc::clone(&self.shared),
@@ -246,14 +247,14 @@ impl Supervisor {
         self.running.insert(key, Running { scope, epoch, connection: link.clone(), abort });
     }
 
-    /// Finds out what each cluster serves, where search wants everything.
+    /// Starts discovery of each cluster for search.
     fn explore(&mut self, sources: &BTreeMap<ClusterName, Result<(Client, Link), String>>) {
         let shared = &self.shared;
         self.explorers.retain(|cluster, explorer| {
             let keep = matches!(sources.get(cluster), Some(Ok((_, link))) if explorer.connection.same(link));
             if !keep {
                 explorer.abort.abort();
-                // Its interests end with it; what they kept stays until a new look says otherwise.
+                // The explorer's interests end with it; their records are kept until the next discovery.
                 shared.settled.lock().remove(cluster);
             }
             keep
@@ -274,7 +275,7 @@ impl Supervisor {
         }
     }
 
-    /// Stops what nobody wants and deletes its records; of clusters that left, everything.
+    /// Stops collectors without an interest and deletes their records, and all records of clusters that left.
     async fn drop_unwanted(
         &mut self,
         wanted: &BTreeSet<CollectionKey>,
@@ -290,7 +291,7 @@ impl Supervisor {
             if !wanted.contains(&key) && (!known || settled) {
                 match self.shared.writer.drop_collection(key.clone(), epoch).await {
                     Err(error) if self.shared.writer.is_stopped() => return Err(error),
-                    // It gave up its claims; they come back, or are another's to clean up.
+                    // The claims were given up. After they are claimed again, the new holder deletes the records.
                     Err(_) => return Ok(()),
                     Ok(()) => drop(self.stored_scopes.remove(&key)),
                 }

@@ -1,4 +1,4 @@
-//! A list's place among those in flight.
+//! Permit for a list, limited in time.
 
 use super::Shared;
 use crowsnest_apimachinery::names::ClusterName;
@@ -9,8 +9,8 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
-/// Lists are made in turns: a member that is slow, or has very much to tell, keeps the others' lists waiting no longer
-/// than a turn lasts (invariant I7).
+/// Lists hold their permits for a limited time, so that a slow or large member delays the lists of others by at
+/// most that time (invariant I7).
 pub(super) struct Turn {
     of_cluster: Arc<Semaphore>,
     of_all: Arc<Semaphore>,
@@ -28,7 +28,7 @@ impl Turn {
         Ok(turn)
     }
 
-    /// Goes on while the turn lasts; afterwards everyone who waits comes first.
+    /// Keeps the permits until their time is over; then waiting lists come first.
     pub async fn renew(&mut self) -> Result<(), Error> {
         if self.held.is_some() && Instant::now() < self.ends {
             return Ok(());
@@ -41,7 +41,7 @@ impl Turn {
         Ok(())
     }
 
-    /// Waits for the member. What takes longer than the turn ends it, and goes on without.
+    /// Waits for the member. If that exceeds the permits' time, they are released and the wait continues.
     pub async fn lend<T>(&mut self, work: impl Future<Output = T>) -> T {
         let mut work = pin!(work);
         if self.held.is_some() {

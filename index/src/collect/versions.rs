@@ -1,14 +1,15 @@
-//! resourceVersions, as far as clients may compare them: decimal numbers of any length. Everything else is opaque.
+//! Comparison of resourceVersions, as far as clients may compare them: decimal numbers of any length. All others
+//! are opaque.
 
 use std::cmp::Ordering;
 
-/// None: one of the two is opaque.
+/// None if one of the two is opaque.
 pub fn compare(one: &str, other: &str) -> Option<Ordering> {
     let numbers = is_number(one) && is_number(other);
     numbers.then(|| one.len().cmp(&other.len()).then_with(|| one.cmp(other)))
 }
 
-/// Provably older: of opaque versions nothing is.
+/// True if `version` is older; false if one of them is opaque.
 pub fn is_older(version: &str, than: &str) -> bool {
     compare(version, than) == Some(Ordering::Less)
 }
@@ -29,7 +30,7 @@ mod tests {
     #[case::longer_than_any_integer("99999999999999999999999999", "100000000000000000000000000", Some(Ordering::Less))]
     #[case::opaque("abc", "10", None)]
     #[case::composite("10", "member1:10", None)]
-    #[case::nothing("", "10", None)]
+    #[case::empty("", "10", None)]
     #[case::zero_means_any("0", "10", None)]
     #[case::not_canonical("010", "9", None)]
     fn versions_compare_as_numbers(#[case] one: &str, #[case] other: &str, #[case] expected: Option<Ordering>) {

@@ -1,8 +1,9 @@
-//! Watches: events as they happen, in the order of their resourceVersions.
+//! Watches a resource of a member and stores its events in the order of their resourceVersions.
 //!
-//! A watch tells only what is newer than where it began. A member that tells something older is not in order: an older
-//! replica of its API server answers, or it was restored from a backup. What is stored is not overwritten by what is
-//! older (opaque versions cannot be judged: the last one counts), and soon everything is listed again.
+//! A watch normally sends only versions newer than its start. A member that sends an older one is inconsistent: an
+//! outdated replica of its API server responded, or it was restored from a backup. Stored objects are not
+//! overwritten by older ones (opaque versions cannot be compared; the last one is stored), and the resource is
+//! listed again soon.
 
 use super::budget::Share;
 use super::collector::{Collector, Course, Taken};
@@ -21,32 +22,33 @@ use serde_json::value::RawValue;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// A watch that ends sooner, and has told nothing new, is a failure.
+/// A watch that ends before this time without new events counts as failed.
 const BRIEF: Duration = Duration::from_millis(900);
-/// After an interruption, or a start, a watch opens before the member tells what was missed, or that it cannot. Silence of
-/// this length says that everything has been told; where there is never silence, so much time does.
+/// After a start or an interruption, a watch first sends missed events, or 410 Gone. It has caught up after an idle period
+/// of the first duration, or at the latest after the second one.
 const CAUGHT_UP: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(3));
 
-/// Why a watch ended without a failure.
+/// Reason why a watch ended without a failure.
 pub(super) enum Ended {
-    /// The server closed it, as servers do; go on from here.
+    /// Closed by the server; resume from the position.
     Closed,
-    /// List again, and why.
+    /// The resource has to be listed again, with the reason.
     Expired(String),
 }
 
-/// A watch in progress.
+/// State of a watch.
 pub(super) struct Watching {
     began: Instant,
-    /// The server ends the watch itself; one that does not is as good as dead.
+    /// The server should end the watch before; otherwise the connection counts as dead.
     deadline: Instant,
-    /// What was missed may not have been told yet; followed only from then on.
+    /// End of the catch-up phase, in which missed events may still arrive; the collection counts as followed
+    /// afterwards.
     catching_up: Option<Instant>,
-    /// Anything came.
+    /// An event was received.
     heard: bool,
-    /// The position has moved.
+    /// The position has advanced.
     moved: bool,
-    /// It told something older than before; followed until then.
+    /// The watch sent an older version, with the reason and the time until which it is followed.
     doubt: Option<(String, Instant)>,
 }
 
@@ -57,7 +59,7 @@ impl Watching {
         Self { began, deadline, catching_up: None, heard: false, moved: false, doubt: None }
     }
 
-    /// The next moment at which something is to be done though nothing comes.
+    /// Time of the next action without an event.
     fn until(&self) -> Instant {
         let until = self.doubt.as_ref().map_or(self.deadline, |(_, until)| *until);
         self.catching_up.map_or(until, |caught_up| caught_up.min(until))
@@ -67,7 +69,7 @@ impl Watching {
         self.catching_up.is_some_and(|caught_up| caught_up <= Instant::now())
     }
 
-    /// Something came; what else was missed may follow.
+    /// An event was received; further missed events may follow.
     fn still_catching_up(&mut self) {
         if let Some(caught_up) = &mut self.catching_up {
             *caught_up = (Instant::now() + CAUGHT_UP.0).min(self.began + CAUGHT_UP.1);
@@ -75,24 +77,24 @@ impl Watching {
     }
 }
 
-/// What the lines that are here come to.
+/// Events read from the available lines.
 #[derive(Default)]
 struct Heard {
     steps: Vec<Step>,
     version: Option<String>,
-    /// Steps older than what came before them.
+    /// Steps older than preceding ones.
     late: Vec<Step>,
     doubt: Option<String>,
 }
 
 impl Collector {
-    /// Spread, so that watches do not all end at once.
+    /// Randomized, so that watches do not end at the same time.
     pub fn watch_seconds(&self) -> Duration {
         let least = self.shared.options.patience.watch.as_secs().max(1);
         Duration::from_secs(least + rand::random::<u64>() % least)
     }
 
-    /// From the position on.
+    /// Watches from the current position.
     pub async fn watch(&self, course: &mut Course) -> Result<Ended, Error> {
         let seconds = self.watch_seconds();
         let from = percent_encoded(course.position.as_deref().unwrap_or_default());
@@ -100,7 +102,7 @@ impl Collector {
         let query = format!("{query}&resourceVersion={from}&timeoutSeconds={}", seconds.as_secs());
         let body = match self.get(&query).await {
             Err(Error::Answer { status: 410, .. }) => return Ok(expired()),
-            // Perhaps it has not come so far yet, or never will again.
+            // The server may not have reached this version yet, or may have been restored.
             Err(error @ Error::Answer { status: 504, .. }) => {
                 return match self.still_there(course).await? {
                     Ended::Closed => Err(error),
@@ -113,7 +115,7 @@ impl Collector {
         self.watch_lines(&mut lines, Watching::begin(&self.shared.options.patience, seconds), course).await
     }
 
-    /// Follows an open watch.
+    /// Reads an open watch until it ends.
     pub async fn watch_lines<S, E>(
         &self,
         lines: &mut Lines<S>,
@@ -143,12 +145,12 @@ impl Collector {
                     false => return self.closed(watching, course).await,
                 },
                 Err(_) if watching.has_caught_up() => {}
-                Err(_) => return doubted(watching).ok_or_else(|| self.interrupted("the watch went silent")),
+                Err(_) => return doubted(watching).ok_or_else(|| self.interrupted("the watch did not end in time")),
             }
         }
     }
 
-    /// What was missed is in the store: the collection is followed again.
+    /// The missed events are stored; the collection is followed again.
     async fn caught_up(&self, watching: &mut Watching) -> Result<(), Error> {
         watching.catching_up = None;
         self.send_and_wait(Vec::new(), Progress::default()).await?;
@@ -164,14 +166,14 @@ impl Collector {
             return Ok(ended);
         }
         match heard {
-            _ if brief => Err(self.interrupted("its watch ended at once")),
+            _ if brief => Err(self.interrupted("its watch ended immediately")),
             true => Ok(Ended::Closed),
             false => self.still_there(course).await,
         }
     }
 
-    /// Servers tell nothing from before where a watch begins. One that was restored from a backup, with a lower version
-    /// than that, is silent until it gets there: so a silent watch is followed by a look at the version.
+    /// Servers send nothing before a watch's start. A server restored to a lower version stays silent until it
+    /// reaches that version, so the version is checked after a silent watch.
     async fn still_there(&self, course: &Course) -> Result<Ended, Error> {
         let plan = Plan { objects: 1, bytes: self.shared.options.max_object_bytes };
         let (bytes, _share) = self.page(None, plan).await?;
@@ -179,13 +181,13 @@ impl Collector {
         let version = page.metadata.resource_version;
         match &course.position {
             Some(position) if is_older(&version, position) => {
-                Ok(Ended::Expired(format!("it is at resourceVersion {version}, after {position}; it is listed again")))
+                Ok(Ended::Expired(format!("it returned from resourceVersion {position} to {version}; listing again")))
             }
             _ => Ok(Ended::Closed),
         }
     }
 
-    /// Takes the events that are here. What came before something unreadable is taken, too.
+    /// Processes the available events, including those before an unreadable one.
     async fn events<S, E>(
         &self,
         lines: &mut Lines<S>,
@@ -227,7 +229,7 @@ impl Collector {
             "DELETED" => {
                 let step = self.deletion(event.object, kind);
                 if step.is_none() {
-                    heard.doubt = Some("it told the deletion of something unreadable".to_owned());
+                    heard.doubt = Some("it sent an unreadable deletion".to_owned());
                 }
                 step
             }
@@ -238,7 +240,7 @@ impl Collector {
             }
             other => return Err(self.interrupted(format!("unknown event type {other:?}"))),
         };
-        // What became a step has been read already.
+        // The version of a step is already parsed.
         let version = step.as_ref().map_or_else(|| self.version(event.object), |step| version_of(step).to_owned());
         let reached = heard.version.as_deref().or(course.position.as_deref());
         match reached.filter(|reached| is_older(&version, reached)) {
@@ -271,7 +273,7 @@ impl Collector {
             let progress = Progress { resource_version: version.clone(), kind, ..Progress::default() };
             self.send(steps, progress, share).await?;
         } else {
-            // Nobody waits for bytes while holding some.
+            // Released first: waiting for a share while holding one could deadlock.
             drop(share);
         }
         if let Some(version) = version {
@@ -279,7 +281,7 @@ impl Collector {
             course.advance(version);
         }
         if !late.is_empty() {
-            // They are compared with what is stored.
+            // Late steps are compared with the stored objects.
             self.send_and_wait(Vec::new(), Progress::default()).await?;
         }
         let reached = course.position.as_deref().unwrap_or_default();
@@ -293,14 +295,14 @@ impl Collector {
             }
         }
         if let Some(reason) = doubt.filter(|_| watching.doubt.is_none()) {
-            tracing::debug!(collection = %self.key, reason, "the member is not in order");
+            tracing::debug!(collection = %self.key, reason, "the member sent an older version; listing again soon");
             self.shared.states.update(&self.key, |state| state.trouble = Some(reason.clone()));
             watching.doubt = Some((reason, Instant::now() + self.shared.options.patience.doubt));
         }
         Ok(())
     }
 
-    /// Whether something newer is known of the object. A new one that comes late may have been deleted since.
+    /// True if a newer version of the object is stored. A late new object may have been deleted since.
     async fn is_outdated(&self, step: &Step) -> Result<bool, Error> {
         let (namespace, name) = step.key();
         let key = RecordKey { collection: self.key.clone(), namespace: namespace.into(), name: name.into() };
@@ -327,11 +329,13 @@ fn size_of(step: &Step) -> usize {
 }
 
 fn went_back(version: &str, reached: &str) -> String {
-    format!("it told resourceVersion {version} after {reached}: an outdated replica, or restored; it is listed again")
+    format!(
+        "it sent resourceVersion {version} after {reached}; it is an outdated replica or was restored; listing again"
+    )
 }
 
 fn expired() -> Ended {
-    Ended::Expired("it no longer tells what was missed; it is listed again".to_owned())
+    Ended::Expired("the missed events are no longer available; listing again".to_owned())
 }
 
 fn doubted(watching: Watching) -> Option<Ended> {

@@ -6,7 +6,7 @@ use super::version::{DocumentVersion, Epochs};
 /// Decision about a document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It is the object as the store has it.
+    /// It equals the stored object.
     Current,
     /// The object is written again.
     Outdated,
@@ -14,15 +14,16 @@ pub(super) enum Verdict {
     Unwanted,
     /// It is left alone.
     Kept,
-    /// It has this epoch, at or above that of the comparison: writes would not win over it.
+    /// It has this epoch, at or above that of the comparison, so writes would be rejected as older.
     Ahead { epoch: u64 },
 }
 
 /// `wanted`: sequence number of the object with this uid, if one is selected for the index. `belongs`: of the document's
 /// cluster in the index.
 ///
-/// A document of a selected cluster that the store does not have is deleted whoever wrote it: Karmada leaves such documents
-/// behind when objects are deleted while it is down. A document of another cluster is deleted only if Crowsnest wrote it.
+/// A document of a selected cluster that the store does not have is deleted, even if another writer created it:
+/// Karmada leaves such documents behind when objects are deleted while it is down. A document of another cluster is
+/// deleted only if Crowsnest wrote it.
 pub(super) fn judge(number: u64, wanted: Option<u64>, belongs: Belongs, epochs: Epochs) -> Verdict {
     let version = DocumentVersion::read(number);
     if let Some(DocumentVersion { epoch, .. }) = version
@@ -54,7 +55,7 @@ mod tests {
     #[case::changed_since(ours(6, 7), Some(8), Belongs::Selected, Verdict::Outdated)]
     #[case::of_another_store(ours(4, 7), Some(7), Belongs::Selected, Verdict::Outdated)]
     #[case::of_karmada(7, Some(7), Belongs::Selected, Verdict::Outdated)]
-    #[case::wanted_while_others_come(ours(6, 7), Some(7), Belongs::Incomplete, Verdict::Current)]
+    #[case::selected_in_an_incomplete_collection(ours(6, 7), Some(7), Belongs::Incomplete, Verdict::Current)]
     #[case::deleted(ours(6, 7), None, Belongs::Selected, Verdict::Unwanted)]
     #[case::left_behind_by_karmada(3, None, Belongs::Selected, Verdict::Unwanted)]
     #[case::not_read_yet(ours(6, 7), None, Belongs::Incomplete, Verdict::Kept)]

@@ -1,7 +1,7 @@
-//! Compares an index with the store and makes it equal.
+//! Compares an index with the store and applies the differences.
 //!
-//! Documents are read page by page. Uids of selected objects are held in memory, a bounded number at once: where there are more,
-//! the index is read several times, each time for another part of the uids.
+//! Documents are read page by page. The uids of selected objects are held in memory, up to a limit; with more
+//! objects, the index is read several times, each time for another part of the uids.
 
 use super::compare::{Verdict, judge};
 use super::error::ExportError;
@@ -23,7 +23,7 @@ const RECORDS: usize = 1000;
 /// Objects written at once.
 const OBJECTS: usize = 200;
 
-/// An object that belongs into the index.
+/// An object that should be in the index.
 struct Wanted {
     seq: u64,
     id: u64,
@@ -48,7 +48,7 @@ impl Part {
 }
 
 impl Exporter {
-    /// Makes an index equal to the store as it is now, or a little later, and returns its uuid.
+    /// Makes an index equal to the store at the start of the call or shortly after. Returns the uuid of the index.
     pub(super) async fn compare(
         &self,
         session: &mut Session,
@@ -95,7 +95,7 @@ impl Exporter {
                 for record in records {
                     let Some(digest) = part.digest(&record.uid).filter(|_| !record.uid.is_empty()) else { continue };
                     let found = Wanted { seq: record.seq.0, id: record.id };
-                    // Two groups may serve one object: the newest change is written.
+                    // Two groups may serve the same object; the newest change is written.
                     let newest = wanted.entry(digest).or_insert(Wanted { ..found });
                     if newest.seq < found.seq {
                         *newest = found;
@@ -147,7 +147,7 @@ impl Exporter {
         let mut ids: Vec<u64> = wanted.into_values().map(|wanted| wanted.id).collect();
         ids.sort_unstable();
         for ids in ids.chunks(OBJECTS) {
-            // Those deleted meanwhile are left out; the deletion follows.
+            // Objects deleted in the meantime are omitted; their deletion follows.
             let objects = self.source.store.by_ids(ids, Manifests::Read).await?;
             let changes = objects.into_iter().map(|object| {
                 let record = &object.record;
@@ -167,7 +167,7 @@ struct Comparing<'c> {
     session: &'c Session,
     index: &'c str,
     part: Part,
-    /// What is known of documents, by cluster.
+    /// State of the documents of each cluster.
     clusters: &'c BTreeMap<String, Belongs>,
     latest: u64,
 }

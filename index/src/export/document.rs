@@ -20,7 +20,7 @@ const ALIAS_SUFFIX: &str = "crowsnest";
 /// Go's zero time, which Karmada writes for objects without a creation time.
 const NO_TIME: &str = "0001-01-01T00:00:00Z";
 
-/// Name of a kind's index. Kinds of one name share it, whatever their group.
+/// Name of a kind's index. Kinds of the same name share it, independent of their group.
 pub fn index_name(kind: &str) -> String {
     format!("{PREFIX}-{}", kind.to_lowercase())
 }

@@ -1,4 +1,4 @@
-//! Reasons for which an export waits.
+//! Reasons why an export is delayed.
 
 use crowsnest_search::opensearch::client::{ClientError, Fault};
 use crowsnest_search::opensearch::writer::WriterError;
@@ -11,29 +11,29 @@ pub enum ExportError {
     Client(#[from] ClientError),
     #[error(transparent)]
     Store(#[from] Error),
-    #[error("cannot write what is remembered of the export")]
+    #[error("cannot save the state of the export")]
     State(#[source] serde_json::Error),
-    #[error("cannot read {what} of the search engine")]
+    #[error("cannot decode {what} of the search engine")]
     Answer {
         what: &'static str,
         #[source]
         source: serde_json::Error,
     },
-    #[error("the engine takes no documents: {0}")]
+    #[error("the engine does not accept documents: {0}")]
     NothingTaken(String),
     #[error("the index {index} cannot be written to: {fault}")]
     Index { index: String, fault: Fault },
-    #[error("{answered} of {total} shards of {index} answered")]
+    #[error("only {answered} of {total} shards of {index} responded")]
     Partial { index: String, answered: u64, total: u64 },
-    #[error("{other} is an index, not an alias: delete it, or give it another name")]
+    #[error("{other} is an index, not an alias; delete or rename it")]
     NoAlias { other: String },
-    #[error("this engine is also named in another way: {0}")]
+    #[error("this engine is already configured with another address: {0}")]
     NamedTwice(String),
-    /// The comparison begins again, with a higher epoch.
+    /// The comparison is repeated with a higher epoch.
     #[error("the engine holds documents of a later epoch, {epoch}")]
     Ahead { epoch: u64 },
-    /// Deletions after the position are forgotten.
-    #[error("deletions after the position are forgotten")]
+    /// Deletions after the position were pruned.
+    #[error("deletions after the export position are no longer kept")]
     Pruned,
 }
 
@@ -75,7 +75,7 @@ impl ExportError {
         }
     }
 
-    /// True if the same work may succeed later without a change of configuration.
+    /// True if the same request may succeed later without a change of configuration.
     pub fn is_retried(&self) -> bool {
         match self {
             Self::Client(error) => error.is_retried(),
@@ -86,7 +86,7 @@ impl ExportError {
     }
 }
 
-/// Class of a failure of a client, also of one that could not be set up.
+/// Class of a client's failure, including a failure to create it.
 pub fn of_client(error: &ClientError) -> Trouble {
     match error {
         ClientError::Connection { .. } if error.is_about_certificates() => Trouble::Certificate,

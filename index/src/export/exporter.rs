@@ -29,7 +29,7 @@ const DEAD_LETTERS: usize = 100;
 
 /// See the module. Made by [`crate::Index::exporter`].
 pub struct Exporter {
-    /// Of the engine, among those remembered.
+    /// Name of the engine in the saved states.
     pub(super) name: String,
     pub(super) destination: String,
     pub(super) client: Client,
@@ -48,7 +48,7 @@ pub(super) struct Session {
     pub selection: Arc<Selection>,
     pub epochs: Epochs,
     pub remembered: Remembered,
-    /// Selected collections that the store did not have completely when their index was compared.
+    /// Selected collections that were incomplete in the store when their index was compared.
     pub incomplete: BTreeSet<CollectionKey>,
     saved_at: Instant,
     is_saved: bool,
@@ -76,8 +76,8 @@ impl Exporter {
         self.progress.subscribe()
     }
 
-    /// Exports until stopped, or until nothing is selected and nothing of ours is left in the engine. Errors are waited out
-    /// and shown in the progress.
+    /// Exports until stopped, or until nothing is selected and the engine contains no documents of Crowsnest.
+    /// Errors are retried and reported in the progress.
     pub async fn run(&self, stop: CancellationToken) {
         let mut failures = 0;
         let mut seen = None;
@@ -119,7 +119,7 @@ impl Exporter {
         self.engines.release(&self.name);
     }
 
-    /// `compare_above`: everything is compared, with an epoch above this one, whatever is remembered.
+    /// `compare_above`: compare everything with an epoch above this one, regardless of the saved state.
     async fn session(&self, compare_above: Option<u64>, failures: &mut u32) -> Result<End, ExportError> {
         let found = self.client.detect().await?;
         let engine = indices::identity(&self.client).await?;
@@ -130,7 +130,7 @@ impl Exporter {
         let mut selection = self.selection.clone();
         let selected = Arc::clone(&selection.borrow_and_update());
         if !self.engines.claim(&self.memory, &self.name, &engine, !selected.is_empty()).await? {
-            // The engine is named in another way now, and whoever names it cleans it.
+            // Another configuration names this engine and cleans it up.
             self.memory.forget(&self.name).await?;
             return Ok(End::Cleaned);
         }
@@ -146,7 +146,7 @@ impl Exporter {
         self.follow(&mut session, &mut selection, failures).await
     }
 
-    /// The session before this one, if it can go on: the same selection, engine and indices, and no forgotten deletions.
+    /// The previous session, if it can continue: same selection, engine and indices, and no pruned deletions.
     async fn resumable(&self, engine: &str, selection: &Arc<Selection>) -> Result<Option<Session>, ExportError> {
         let Some(remembered) = self.memory.of(&self.name).await? else { return Ok(None) };
         let of_now = remembered.engine == engine
@@ -189,7 +189,8 @@ impl Exporter {
             indices: BTreeMap::new(),
             abandoned_at: None,
         };
-        // Written before anything is: what is selected for the last time is found again after a crash.
+        // Saved before any write, so that the export can be cleaned up after a crash even if it is no longer
+        // selected.
         if !selection.is_empty() {
             let unsettled = Remembered { selection: String::new(), ..remembered.clone() };
             self.memory.keep(&self.name, &unsettled).await?;
@@ -302,7 +303,7 @@ impl Exporter {
     async fn renew(&self, session: &mut Session) -> Result<(), ExportError> {
         session.epochs = self.memory.next_epoch(0).await?;
         session.remembered.epoch = session.epochs.last;
-        // What is written from now on has the new epoch.
+        // Later writes have the new epoch.
         self.save(session).await
     }
 
@@ -333,7 +334,8 @@ impl Exporter {
         Ok(())
     }
 
-    /// Documents of changes, by index, made off the runtime's threads. An object of which none can be made is a dead letter.
+    /// Creates the documents of changes, by index, on blocking threads. An object that cannot be converted becomes
+    /// a dead letter.
     pub(super) async fn documents(
         &self,
         changes: Vec<(String, ObjectChange)>,
@@ -362,7 +364,7 @@ impl Exporter {
         Ok(by_index)
     }
 
-    /// Sends changes of an index until the engine has taken or refused each.
+    /// Sends changes of an index until the engine has accepted or rejected each of them.
     pub(super) async fn send(
         &self,
         index: &str,
@@ -429,7 +431,7 @@ impl Account for Written<'_> {
             letters.remove(id);
         }
         for (change, fault) in &round.poisoned {
-            tracing::warn!(id = change.id, %fault, "the search engine of a ResourceRegistry refuses a document");
+            tracing::warn!(id = change.id, %fault, "the search engine of a ResourceRegistry rejected a document");
             letters.add(DeadLetter::new(change.id.clone(), change.seq, fault));
         }
         let listed = letters.list();
@@ -463,8 +465,8 @@ fn document_change(source: &Source, change: ObjectChange, epoch: u64) -> Result<
         Ok(made) => Ok(DocumentChange { seq, id: uid, document: made.map(Bytes::from) }),
         Err(error) => {
             let object = format!("{} {}/{}", key.collection, key.namespace, key.name);
-            tracing::warn!(object, %error, "cannot make a document of an object");
-            Err(DeadLetter { id: uid, seq, reason: format!("cannot make a document of it: {error}") })
+            tracing::warn!(object, %error, "cannot convert an object to a document");
+            Err(DeadLetter { id: uid, seq, reason: format!("cannot convert it to a document: {error}") })
         }
     }
 }

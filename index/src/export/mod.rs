@@ -1,15 +1,15 @@
 //! Exports objects to engines in Karmada's own layout, for dashboards made for Karmada (`spec.backendStore` of a
 //! ResourceRegistry). Nothing here answers searches.
 //!
-//! [`document`] makes Karmada's documents and index names, [`selection`] says which objects go to an engine, [`version`] orders
-//! writes of several stores and writers, [`compare`] decides about documents that are found in an engine: all of these are
-//! pure. An [`Exporter`] keeps the indices of one engine equal to the selected objects. Requests are those of
-//! [`crowsnest_search::opensearch`]: its client, its bulk requests and its sender.
+//! [`document`] creates Karmada's documents and index names, [`selection`] selects the objects for an engine,
+//! [`version`] orders writes of several stores and writers, [`compare`] decides about documents found in an engine:
+//! all of these are pure. An [`Exporter`] keeps the indices of one engine equal to the selected objects. Requests
+//! are those of [`crowsnest_search::opensearch`]: its client, its bulk requests and its sender.
 //!
-//! An exporter follows the changes of the store from a position that the store remembers, deletions included. Where no position
-//! is known, or the selection, the engine or an index is another one, each index is compared with the store: by uid and by the
-//! version of each document, so that only differences are written. Two things mark what Crowsnest wrote, and neither is a
-//! field: the index has an alias, and the version of the document an epoch.
+//! An exporter follows the changes of the store, including deletions, from a position saved in the store. Without a
+//! position, or if the selection, the engine or an index has changed, each index is compared with the store by the
+//! uid and version of each document, so that only differences are written. Writes of Crowsnest are recognized
+//! without a field: the index has an alias, and the version of the document has an epoch.
 
 mod compare;
 mod comparison;
@@ -107,7 +107,7 @@ impl Engines {
             claimed.insert(engine.to_owned(), Claim { name: name.to_owned(), selects });
         }
         if selects {
-            // The aliases in the engine say what has to be cleaned.
+            // The aliases in the engine identify the indices to clean up.
             for (other, _) in abandoned {
                 memory.forget(&other).await?;
             }
@@ -120,7 +120,7 @@ impl Engines {
     }
 }
 
-/// An export that is to be made.
+/// Parameters of an export.
 #[derive(Debug)]
 pub struct Export {
     /// Name of the engine among those remembered.
@@ -133,7 +133,7 @@ pub struct Export {
 }
 
 impl Index {
-    /// An exporter; whoever made it runs it.
+    /// Creates an exporter; the caller runs it.
     pub fn exporter(&self, export: Export) -> Exporter {
         let Export { name, destination, client, selection, options } = export;
         let shared = &self.inner.shared;
@@ -157,19 +157,20 @@ impl Index {
         }
     }
 
-    /// Exports that were made, by the name of the engine.
+    /// Created exports, by the name of the engine.
     pub async fn remembered_exports(&self) -> Result<BTreeMap<String, Remembered>, Error> {
         self.memory().all().await
     }
 
-    /// Notes that nothing is selected for an engine any more since a time (Unix milliseconds), or that something is again (None).
+    /// Saves the time (Unix milliseconds) since which nothing is selected for an engine, or None if something is
+    /// selected again.
     pub async fn abandon_export(&self, name: &str, since_ms: Option<i64>) -> Result<(), ExportError> {
         let memory = self.memory();
         let Some(remembered) = memory.of(name).await? else { return Ok(()) };
         memory.keep(name, &Remembered { abandoned_at: since_ms, ..remembered }).await
     }
 
-    /// Forgets an export: nothing is cleaned in its engine any more.
+    /// Deletes the saved state of an export, so that its engine is no longer cleaned up.
     pub async fn forget_export(&self, name: &str) -> Result<(), Error> {
         self.memory().forget(name).await
     }

@@ -20,7 +20,7 @@ struct Selected {
     namespaces: Option<BTreeSet<String>>,
 }
 
-/// Whether a document of a cluster belongs into an index.
+/// Relation of a document's cluster to an index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Belongs {
     /// Objects of the cluster are selected, and all of them are in the store.
@@ -90,7 +90,7 @@ impl Selection {
         self.collections.iter().filter(of_index).map(|(key, selected)| (key, selected.namespaces.as_ref()))
     }
 
-    /// What is known of documents in an index, by cluster.
+    /// State of the documents in an index, by cluster.
     pub(super) fn clusters_of(
         &self,
         index: &str,

@@ -1,5 +1,5 @@
-//! What the store remembers of exports: the position in each engine, and the epochs used. Lost with the store, which costs a
-//! comparison with each engine.
+//! Saved state of exports in the store: the position in each engine, and the epochs used. If it is lost with the
+//! store, each engine is compared again.
 
 use super::error::ExportError;
 use super::version::Epochs;
@@ -17,7 +17,8 @@ const EPOCHS: &str = "export/epochs";
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Remembered {
-    /// The engine as its owner names it: enough to reach it again when nobody selects anything for it any more.
+    /// The engine's address in the configuration, with which it can be reached after the selection has been
+    /// removed.
     pub destination: String,
     /// `cluster_uuid` of the engine that was written to.
     pub engine: String,
@@ -29,7 +30,7 @@ pub struct Remembered {
     pub(super) position: u64,
     /// Names and uuids of the indices.
     pub(super) indices: BTreeMap<String, String>,
-    /// Since when nobody selects anything for the engine, Unix milliseconds.
+    /// Time since which nothing is selected for the engine, Unix milliseconds.
     #[serde(default)]
     pub abandoned_at: Option<i64>,
 }
@@ -48,7 +49,7 @@ impl Memory {
     pub async fn all(&self) -> Result<BTreeMap<String, Remembered>, Error> {
         let facts = self.store.facts(ENGINE).await?;
         let read = |(name, text): (String, String)| {
-            // What a later version wrote is forgotten: the engine is compared again.
+            // State of a later version is ignored: the engine is compared again.
             let remembered = serde_json::from_str(&text).ok()?;
             Some((name.strip_prefix(ENGINE)?.to_owned(), remembered))
         };

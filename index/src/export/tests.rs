@@ -398,7 +398,7 @@ async fn what_one_engine_refuses_or_forgets(node: &Node) {
     cache.apply(key("m1", &json!({})), "Pod", vec![step]).await;
     let history = History { kept_for: Duration::ZERO, ..History::default() };
     cache.store.prune(&history, i64::MAX, Seq(u64::MAX >> 1)).await.unwrap();
-    // What the tail held is gone with the process.
+    // The contents of the tail are lost with the process.
     cache.tail = Arc::new(Tail::new(cache.tail.latest(), 100, 1 << 20));
     let running = cache.export(node, pods).await;
     running.caught_up().await;

@@ -1,4 +1,4 @@
-//! What lists and lookups read of the cache: objects, records, keys and old versions, from the store.
+//! Reads objects, records, keys and old versions from the store.
 
 use super::Index;
 use crate::list::{ListQuery, Page};
@@ -13,14 +13,14 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::task::AbortOnDropHandle;
 
-/// Objects read from the store at once while a list streams.
+/// Number of objects read from the store at once while streaming a list.
 const LIST_CHUNK: usize = 250;
-/// Maximum number of objects of one page of a list that have changed or gone since its first page.
+/// Maximum number of changed or deleted objects since the first page, per page of a snapshot.
 const MAX_LOST: usize = 500;
-/// Bodies unpacked by one task.
+/// Number of bodies decompressed per task.
 const BODIES: usize = 64;
 
-/// The key by which lists are ordered.
+/// Sort key of lists.
 fn key_of(record: &Record) -> (String, String) {
     (record.key.namespace.to_string(), record.key.name.to_string())
 }
@@ -31,44 +31,45 @@ impl Index {
         self.inner.shared.store.get(key).await
     }
 
-    /// Everything that was noted about objects. The cache only keeps it: what is lost with its files costs whoever noted it
-    /// some work.
+    /// All notes about objects. They are lost with the cache's files, so their owners must be able to recreate
+    /// them.
     pub async fn notes(&self) -> Result<Vec<(RecordKey, String)>, Error> {
         self.inner.shared.store.notes().await
     }
 
-    /// Notes something about an object in place of what was noted before; `None` takes it back.
+    /// Replaces the note about an object; `None` removes it.
     pub async fn note(&self, key: &RecordKey, note: Option<&str>) -> Result<(), Error> {
         self.inner.shared.store.note(key, note).await
     }
 
-    /// Takes back what is noted about a cluster's objects.
+    /// Removes the notes about a cluster's objects.
     pub async fn drop_notes(&self, cluster: &ClusterName) -> Result<(), Error> {
         self.inner.shared.store.drop_notes(cluster).await
     }
 
-    /// What the objects under a key were before, newest first; deleted ones are among them.
+    /// Old versions of the objects with this key, newest first, including deleted ones.
     pub async fn versions(&self, key: &RecordKey, limit: usize) -> Result<Vec<Version>, Error> {
         self.inner.shared.store.versions(key, limit).await
     }
 
-    /// Last state of an object before a change; none if history does not have it.
+    /// Last state of an object before a change; None if the history does not contain it.
     pub async fn before(&self, change: Seq) -> Result<Option<Object>, Error> {
         let mut versions = self.inner.shared.store.ended(&[change]).await?;
         Ok(versions.pop().map(|version| version.object))
     }
 
-    /// Deleted objects, the newest deletion first, before a change.
+    /// Deleted objects before a change, newest deletion first.
     pub async fn deletions(&self, before: Seq, limit: usize) -> Result<Vec<Version>, Error> {
         self.inner.shared.store.past(&Span { before, ..Span::DELETED }, &Narrowing::NONE, limit).await
     }
 
-    /// Waits until everything is told that is stored now, but no longer than that: others' changes may be on their way here.
+    /// Waits until all currently stored changes are published, at most `within`. Changes of other replicas are
+    /// published with a delay.
     pub async fn caught_up(&self, within: Duration) -> Result<(), Error> {
         let latest = self.inner.shared.store.latest().await?;
         let mut follower = self.follow(Seq(latest.0.saturating_sub(1)));
         if self.seq() < latest && tokio::time::timeout(within, follower.wait()).await.is_err() {
-            tracing::warn!(stored = %latest, told = %self.seq(), "what is stored is told late");
+            tracing::warn!(stored = %latest, told = %self.seq(), "stored changes are published late");
         }
         Ok(())
     }
@@ -89,11 +90,12 @@ impl Index {
         Ok(Page { objects: self.bodies(found).await?, next })
     }
 
-    /// One page of a list as it was after a change, for whoever follows everything from there: what was added since is left out, and
-    /// what was changed since is as it was then. What went since is left out, too; what is no longer kept of then is as it is now.
+    /// One page of a list as of a change, for readers that follow changes from there: objects added since are
+    /// omitted, changed objects are returned in their state at that time. Objects deleted since are omitted as
+    /// well. If a previous state is no longer kept, the current state is returned.
     pub async fn page_as_of(&self, query: &ListQuery, limit: usize, seq: Seq) -> Result<Page, Error> {
         let mut page = self.page(query, limit).await?;
-        // The first change of an object gives it its id.
+        // An object's id is the seq of its first change.
         page.objects.retain(|object| object.record.id <= seq.0);
         let changed = page.objects.iter().map(|object| &object.record).filter(|record| record.seq > seq);
         let changed: Vec<u64> = changed.map(|record| record.id).collect();
@@ -113,13 +115,13 @@ impl Index {
         Ok(Page { objects, next: page.next })
     }
 
-    /// A page of the list as it was after a change, including objects that have been deleted since or no longer match.
+    /// A page of the list as of a change, including objects that have been deleted since or no longer match.
     pub async fn page_of_snapshot(&self, query: &ListQuery, limit: usize, seq: Seq) -> Result<Page, Error> {
         let mut page = self.page_as_of(query, limit, seq).await?;
         let store = &self.inner.shared.store;
         let most = limit.clamp(1, MAX_LOST);
         let lost = store.lost_since(seq, &query.collection, query.after.as_ref(), most).await?;
-        // The page ends where either list does.
+        // The page ends where either list ends.
         let ends = [page.next, lost.get(most - 1).map(|last| key_of(&last.object.record))];
         page.next = ends.into_iter().flatten().min();
         let is_within = |record: &Record| page.next.as_ref().is_none_or(|last| key_of(record) <= *last);
@@ -144,7 +146,7 @@ impl Index {
         Ok(self.inner.shared.store.pruned().await? <= seq)
     }
 
-    /// A whole list in key order, streamed in constant memory. A slow reader holds nothing up.
+    /// A complete list in key order, streamed in constant memory. A slow reader blocks nothing.
     pub fn list(&self, query: ListQuery) -> impl Stream<Item = Result<Object, Error>> + Send + 'static {
         let index = self.clone();
         let start = (Some(query), Vec::new().into_iter());
@@ -168,7 +170,7 @@ impl Index {
         })
     }
 
-    /// Records of a collection that a reader wants, without bodies: for counting and deciding.
+    /// Records of a collection that match a query, without bodies.
     pub async fn records(&self, query: &ListQuery) -> Result<Vec<Record>, Error> {
         let mut scan = query.scan();
         let mut found = Vec::new();
@@ -183,12 +185,12 @@ impl Index {
         }
     }
 
-    /// Records of a collection that have one of the chosen labels, in key order; None: whatever its value.
+    /// Records of a collection with an indexed label, in key order. `value` None: any value.
     pub async fn labelled(&self, key: &CollectionKey, label: &str, value: Option<&str>) -> Result<Vec<Record>, Error> {
         self.inner.shared.store.labelled(key, label, value).await
     }
 
-    /// One page of records without their bodies: up to `limit`, and where the next page starts.
+    /// One page of records without bodies: up to `limit`, and where the next page starts.
     pub async fn records_page(
         &self,
         query: &ListQuery,
@@ -197,10 +199,11 @@ impl Index {
         self.inner.shared.store.records(&query.scan(), &|record| query.matches(record), limit).await
     }
 
-    /// The records' objects; those deleted meanwhile are left out, those changed meanwhile come as they are now.
+    /// The objects of records. Objects deleted in the meantime are omitted, changed ones are returned in their
+    /// current state.
     pub async fn bodies(&self, records: Vec<Record>) -> Result<Vec<Object>, Error> {
         let parts: Vec<Vec<Record>> = divided(records, BODIES);
-        // Unpacking is work: it is spread over the cores.
+        // Decompression is CPU work, so it is distributed over the cores.
         let unpacked = parts.into_iter().map(|part| {
             let store = Arc::clone(&self.inner.shared.store);
             AbortOnDropHandle::new(tokio::spawn(async move { store.bodies(part).await }))
@@ -218,7 +221,7 @@ impl Index {
     }
 }
 
-/// Pieces of up to so many, in order.
+/// Chunks of at most `most` items, in order.
 fn divided<T>(mut all: Vec<T>, most: usize) -> Vec<Vec<T>> {
     let mut parts = Vec::with_capacity(all.len().div_ceil(most));
     while all.len() > most {

@@ -1,7 +1,7 @@
 //! Elects the replica that writes an index shared by all replicas.
 //!
-//! The election needs no lease of its own: it follows the replicas that are alive. While views differ, two may write; the
-//! engine keeps the newer version of each document.
+//! The election has no separate lease; it is a function of the live replicas. While their views differ, two
+//! replicas may write; the engine keeps the newer version of each document.
 
 use super::plan::owner;
 use crowsnest_store::Error;

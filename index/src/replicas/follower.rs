@@ -1,7 +1,7 @@
-//! Follows the change log of all replicas into this one's tail, in order, nothing twice.
+//! Follows the change log of all replicas into this replica's tail, in order and without duplicates.
 //!
-//! A notification tells that something was committed; where none comes, a look every second does. The writer hands its
-//! own changes to the tail at once where they come next, and the tail takes each seq once, whoever is first.
+//! Notifications announce commits; in addition, the log is polled every second. The writer publishes its own
+//! changes directly if they are next in order; the tail takes each seq once, from the first source.
 
 use super::{Claims, STOP_AFTER};
 use crate::index::Health;
@@ -17,20 +17,20 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 const POLL: Duration = Duration::from_secs(1);
-/// In [`Health`].
+/// Name in [`Health`].
 const CHANGES: &str = "changes of other replicas";
 
 pub(crate) struct LogFollower {
     pub store: Arc<PostgresStore>,
     pub tail: Arc<Tail>,
     pub claims: Arc<Claims>,
-    /// Told at each notification: positions and troubles may have changed, too.
+    /// Notified with each commit, because states of collections may have changed as well.
     pub heard: Arc<Notify>,
     pub health: watch::Sender<Health>,
 }
 
 impl LogFollower {
-    /// Runs until stopped; an outage only makes it late.
+    /// Runs until stopped; an outage only causes a delay.
     pub async fn run(self, stop: CancellationToken) -> Result<(), Error> {
         let mut listener: Option<PgListener> = None;
         let mut followed = Instant::now();
@@ -58,7 +58,7 @@ impl LogFollower {
                 () = stop.cancelled() => return Ok(()),
                 () = self.claims.behind.notified() => {}
                 () = tokio::time::sleep(POLL) => {
-                    // Something was missed: this connection is deaf.
+                    // Notifications were missed: reconnect.
                     if self.store.latest().await.is_ok_and(|latest| latest > self.tail.latest()) {
                         listener = None;
                     }
@@ -74,12 +74,16 @@ impl LogFollower {
         }
     }
 
-    /// A short outage only makes it late. Readers of a replica that stays behind are better served by another.
+    /// A short outage only causes a delay. A replica that stays behind becomes unready, so that readers use another
+    /// one.
     fn fails(&self, followed: Instant, trouble: String) {
         if followed.elapsed() < STOP_AFTER {
             tracing::debug!(trouble, "cannot follow the changes of other replicas");
         } else if !self.health.borrow().contains_key(CHANGES) {
-            tracing::warn!(trouble, "cannot follow the changes of other replicas: what this one shows gets old");
+            tracing::warn!(
+                trouble,
+                "cannot follow the changes of other replicas; the data of this replica is becoming stale"
+            );
             self.health.send_modify(|health| drop(health.insert(CHANGES, trouble)));
         }
     }
@@ -88,10 +92,10 @@ impl LogFollower {
         loop {
             match self.store.changes(self.tail.latest(), CHANGES_AT_ONCE).await? {
                 Log::Changes(changes) if changes.is_empty() => return Ok(()),
-                // Whatever the writer told meanwhile is left out; a hole cannot be.
+                // Changes that the writer published in the meantime are skipped; the result cannot have gaps.
                 Log::Changes(changes) => drop(self.tail.publish(changes)),
                 Log::Pruned(latest) => {
-                    tracing::warn!(%latest, "the log of changes no longer reaches back so far; readers list again");
+                    tracing::warn!(%latest, "changes of other replicas were pruned before they were read; readers list again");
                     self.tail.restart(latest);
                 }
             }

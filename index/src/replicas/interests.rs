@@ -1,7 +1,7 @@
-//! What replicas want collected, so that whoever collects a cluster collects it for all of them.
+//! Shares the interests of replicas, so that the replica that collects a cluster serves all of them.
 //!
-//! Interests every replica has by itself (search, rights) are not shared. Others' count for a while after their replica
-//! was last heard of: a leader that restarts must not have its collections dropped meanwhile.
+//! Interests that every replica has (search, authorization) are not shared. Interests of other replicas stay valid
+//! for a while after their last heartbeat, so that a restarting leader does not lose its collections.
 
 use crowsnest_store::postgres::PostgresStore;
 use crowsnest_store::{Clusters, Interest, InterestGuard, Interests, Why};
@@ -19,7 +19,7 @@ pub(crate) struct SharedInterests {
 }
 
 impl SharedInterests {
-    /// Runs until stopped; an outage changes nothing of what is wanted.
+    /// Runs until stopped; during an outage, the last known interests stay declared.
     pub async fn run(self, stop: CancellationToken) -> Result<(), Error> {
         let mut version = self.interests.version();
         let mut told: Option<BTreeSet<Wish>> = None;
@@ -30,12 +30,12 @@ impl SharedInterests {
             if told.as_ref() != Some(&own) {
                 match self.store.tell_interests(&own).await {
                     Ok(()) => told = Some(own),
-                    Err(error) => tracing::debug!(error = error.chain(), "cannot tell what this replica wants"),
+                    Err(error) => tracing::debug!(error = error.chain(), "cannot share the interests of this replica"),
                 }
             }
             match self.store.hear_interests().await {
                 Ok(heard) => self.declare(&heard, &mut guards),
-                Err(error) => tracing::debug!(error = error.chain(), "cannot hear what other replicas want"),
+                Err(error) => tracing::debug!(error = error.chain(), "cannot read the interests of other replicas"),
             }
             tokio::select! {
                 () = stop.cancelled() => return Ok(()),
@@ -58,9 +58,9 @@ impl SharedInterests {
     }
 }
 
-/// What others have to be told.
+/// The interests to share.
 fn wishes(interests: &[Interest]) -> BTreeSet<Wish> {
-    // Stored rows name one cluster each, or all: an interest in no cluster has none.
+    // Stored rows name one cluster or all, so an interest in no cluster has no row.
     let in_none = |interest: &Interest| matches!(&interest.clusters, Clusters::Names(names) if names.is_empty());
     let own = |interest: &&Interest| {
         !matches!(interest.why, Why::Search | Why::Rights | Why::Replica(_)) && !in_none(interest)

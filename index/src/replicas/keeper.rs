@@ -1,7 +1,7 @@
-//! Keeps this replica's lease, and the claims that go with it.
+//! Maintains this replica's lease and claims.
 //!
-//! Two loops: one beats, and by its own clock ends collecting when no answer comes; the other obeys the plan, which may
-//! wait for its turn to write. Neither ends with an outage.
+//! One loop renews the lease and stops collecting by its own clock if the database does not respond; the other
+//! executes the plan, which may wait for the write lock. An outage ends neither of them.
 
 use super::plan::{Plan, plan};
 use super::{BEAT_EVERY, Claim, Claims, STOP_AFTER};
@@ -19,11 +19,11 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Longest wait for a beat's answer, and for a claim's turn.
+/// Time limits for renewing the lease and for changing claims.
 const BEAT_TIMEOUT: Duration = Duration::from_millis(1500);
 const CLAIM_TIMEOUT: Duration = Duration::from_secs(6);
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(3);
-/// In [`Health`].
+/// Name in [`Health`].
 const DATABASE: &str = "database";
 
 pub(crate) struct Keeper {
@@ -31,19 +31,19 @@ pub(crate) struct Keeper {
     pub shared: Arc<Shared>,
     pub claims: Arc<Claims>,
     pub health: watch::Sender<Health>,
-    /// What the last beat saw.
+    /// The result of the last renewal.
     pub view: watch::Sender<View>,
-    /// The replicas that live, this one among them.
+    /// The live replicas, including this one.
     pub live: watch::Sender<BTreeSet<String>>,
 }
 
 impl Keeper {
     pub async fn run(self, stop: CancellationToken) -> Result<(), Error> {
         tokio::join!(self.beat(&stop), self.obey(&stop));
-        // Collectors stop with the same token; letting go lets others take over at once.
+        // Collectors stop with the same token; releasing the lease lets other replicas take over immediately.
         let left = tokio::time::timeout(LEAVE_TIMEOUT, self.store.leave()).await;
         if let Ok(Err(error)) = left {
-            tracing::debug!(error = error.chain(), "cannot give the lease back, it will run out");
+            tracing::debug!(error = error.chain(), "cannot release the lease; it will expire");
         }
         Ok(())
     }
@@ -58,10 +58,10 @@ impl Keeper {
                 _ = pass.tick() => {}
             }
             let began = Instant::now();
-            // What was answered late is as good as lost: the lease counts from before the question.
+            // The lease counts from before the request, so a late response is treated as lost.
             let by = (answered + STOP_AFTER).clamp(began + BEAT_EVERY / 4, began + BEAT_TIMEOUT);
-            // Whoever gave up lets the lease run out, and lives again once it is answered: a replica that is heard but
-            // hears nothing would keep its clusters from everyone.
+            // A replica that gave up lets its lease expire and renews it only after the database responds: a
+            // replica that cannot receive responses must not keep its clusters.
             let alive = answered.elapsed() < STOP_AFTER;
             let trouble = match tokio::time::timeout_at(by, self.store.beat(alive)).await {
                 Ok(Ok(view)) => {
@@ -76,10 +76,10 @@ impl Keeper {
                     continue;
                 }
                 Ok(Err(error)) => error.chain(),
-                Err(_) => "the database does not answer".to_owned(),
+                Err(_) => "the database did not respond".to_owned(),
             };
             if answered.elapsed() >= STOP_AFTER {
-                // Never an error: a replica has a way back.
+                // Never an error: a replica can claim its clusters again.
                 let gave_up = self.claims.give_up(Error::StoreFormat(trouble.clone()));
                 debug_assert!(gave_up.is_ok());
                 self.health.send_modify(|health| drop(health.insert(DATABASE, trouble)));
@@ -97,7 +97,7 @@ impl Keeper {
             }
             let seen = view.borrow_and_update().clone();
             if seen.asked < followed {
-                // It does not know the claims that were taken meanwhile, and they are not lost.
+                // The view is older than the last claims and does not contain them, so nothing is lost.
                 continue;
             }
             let held = self.claims.all().iter().map(|(cluster, claim)| (cluster.clone(), claim.epoch)).collect();
@@ -110,15 +110,15 @@ impl Keeper {
                 () = stop.cancelled() => return,
                 done = work => match done {
                     Ok(Ok(())) => {}
-                    Ok(Err(error)) => tracing::debug!(error = error.chain(), "claims could not be changed"),
-                    Err(_) => tracing::debug!("claims could not be changed in time"),
+                    Ok(Err(error)) => tracing::debug!(error = error.chain(), "cannot change claims"),
+                    Err(_) => tracing::debug!("changing claims timed out"),
                 },
             }
             followed = Some(Instant::now());
         }
     }
 
-    /// Everything that has to be collected, or dropped because it is no longer there.
+    /// Clusters to collect, and stored clusters to drop because they left.
     fn clusters(&self, view: &View) -> BTreeSet<ClusterName> {
         let mut clusters = view.stored.clone();
         clusters.insert(ClusterName::control_plane());
@@ -127,10 +127,10 @@ impl Keeper {
     }
 
     async fn follow(&self, plan: &Plan) -> Result<(), Error> {
-        // Collectors stop here first; what they still have in the queue is refused.
+        // Stops the collectors first; their queued batches are rejected.
         self.claims.remove(plan.lost.iter().chain(plan.release.keys()));
         if !plan.release.is_empty() {
-            tracing::info!(clusters = ?names(plan.release.keys()), "letting go");
+            tracing::info!(clusters = ?names(plan.release.keys()), "releasing clusters");
             self.store.release(&plan.release).await?;
         }
         if !plan.take.is_empty() {
@@ -138,7 +138,7 @@ impl Keeper {
             if !taken.is_empty() {
                 tracing::info!(clusters = ?names(taken.keys()), "claimed");
             }
-            // After the claim, so that nothing is written any more that these positions do not know.
+            // Read after claiming, so that no later write changes these positions.
             let mut claims: BTreeMap<ClusterName, Claim> = BTreeMap::new();
             let mut stored: BTreeMap<CollectionKey, CollectionState> = BTreeMap::new();
             for (cluster, epoch) in taken {

@@ -1,21 +1,21 @@
-//! Replicas: several processes with one Postgres, of which each cluster is collected by exactly one.
+//! Replicas: several processes that share one Postgres database, in which each cluster is collected by exactly one of them.
 //!
 //! ```text
-//!   keeper ── beats, claims ──▶ replicas, claims ──▶ Claims ──▶ supervisor: collectors of what is held
+//!   keeper ── heartbeats, claims ──▶ replicas, claims ──▶ Claims ──▶ supervisor: collectors of the claimed clusters
 //!   writer ── changes, checked against the claim ──▶ records + versions ── NOTIFY ──▶ follower ──▶ tail, text index
-//!   interests ── what one wants, whoever collects it does
-//!   states ── own troubles, others' positions ◀──▶ collections
+//!   interests ── shared by all replicas, served by the collecting one
+//!   states ── own errors, others' positions ◀──▶ collections
 //! ```
 //!
-//! - **Who collects what** is a pure plan over who is alive ([`plan`]): rendezvous hashing, so a replica that comes or goes
-//!   moves only its own share. A claim carries an epoch that grows with every claim and is checked in each writing
-//!   transaction: whoever lost a claim while it was stopped or cut off writes nothing more.
-//! - **Time.** Others take a cluster over once the lease has run out by the database's clock ([`LEASE`]). A replica that
-//!   gets no answer stops by its own clock before that ([`STOP_AFTER`]).
-//! - **An index outside of the processes** is written by one of them ([`election`]).
-//! - **Readers** of every replica follow the whole log into their own tail and text index, whoever wrote it.
+//! - **Assignment** of clusters is a pure function of the live replicas ([`plan`]): rendezvous hashing, so that a replica that
+//!   joins or leaves moves only its own share. A claim has an epoch that grows with every claim and is checked in each write
+//!   transaction: a replica that lost a claim while it was suspended or disconnected can no longer write.
+//! - **Time.** Other replicas take a cluster over once the lease has expired by the database's clock ([`LEASE`]). A replica
+//!   without a response stops by its own clock before that ([`STOP_AFTER`]).
+//! - **An external index** is written by one of the replicas ([`election`]).
+//! - **Readers** of every replica follow the whole change log into their own tail and text index.
 //!
-//! A process alone with its SQLite file has [`Claims::everything`] and none of these tasks.
+//! A single process with its SQLite file has [`Claims::everything`] and none of these tasks.
 
 pub(crate) mod election;
 pub(crate) mod follower;
@@ -32,33 +32,33 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
 
-/// Without an answer for so long a replica stops collecting. The rest of the lease is for an answer under way.
+/// Time without a response after which a replica stops collecting. The rest of the lease covers responses in transit.
 pub(crate) const STOP_AFTER: Duration = Duration::from_secs(3);
 const BEAT_EVERY: Duration = Duration::from_secs(1);
 
-/// A claim this replica holds.
+/// A claim of this replica.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Claim {
     pub epoch: Epoch,
-    /// Scopes of what is stored of the cluster already.
+    /// Scopes of the cluster's stored collections.
     pub scopes: HashMap<CollectionKey, String>,
 }
 
-/// What this process collects now.
+/// The clusters that this process collects.
 #[derive(Debug, Clone)]
 enum Held {
     Everything,
     Some(Arc<BTreeMap<ClusterName, Claim>>),
 }
 
-/// Written by the keeper, and by the writer when it fails; read by the supervisor and the writer.
+/// The claims of this process. Updated by the keeper, and by the writer when it fails; read by the supervisor and the writer.
 #[derive(Debug)]
 pub(crate) struct Claims {
     held: watch::Sender<Held>,
-    /// The writer has told changes that do not follow the tail's last: somebody else's come first.
+    /// Notified when the writer could not publish its changes because earlier ones of another replica are missing.
     pub behind: Notify,
-    /// Held while the positions of clusters are set together with whose they are: what was read of another replica before must not
-    /// come in between.
+    /// Held while claims and positions of clusters are updated together, so that a state of another replica read before
+    /// cannot overwrite them.
     taking: Mutex<()>,
 }
 
@@ -67,7 +67,7 @@ impl Claims {
         Self::holding(Held::Everything)
     }
 
-    /// For a replica that has claimed nothing yet.
+    /// For a replica without claims.
     pub fn none() -> Self {
         Self::holding(Held::Some(Arc::default()))
     }
@@ -76,7 +76,7 @@ impl Claims {
         Self { held: watch::Sender::new(held), behind: Notify::new(), taking: Mutex::new(()) }
     }
 
-    /// Under which epoch this process may collect a cluster; None: it may not.
+    /// Epoch under which this process may collect a cluster; None: it must not.
     pub fn epoch_of(&self, cluster: &ClusterName) -> Option<Epoch> {
         match &*self.held.borrow() {
             Held::Everything => Some(Epoch::ALONE),
@@ -88,7 +88,7 @@ impl Claims {
         self.epoch_of(cluster) == Some(epoch)
     }
 
-    /// The claims held; none where there is nothing to claim.
+    /// The claims held; empty for a single process, which has none.
     pub fn all(&self) -> Arc<BTreeMap<ClusterName, Claim>> {
         match &*self.held.borrow() {
             Held::Everything => Arc::default(),
@@ -96,7 +96,7 @@ impl Claims {
         }
     }
 
-    /// Wakes whenever claims come or go.
+    /// Notified when claims change.
     pub fn changes(&self) -> watch::Receiver<impl Sized + use<>> {
         self.held.subscribe()
     }
@@ -120,14 +120,14 @@ impl Claims {
         });
     }
 
-    /// Nobody knows what was written: collect nothing until claimed again, which reads the positions anew. A process
-    /// alone has no such way back, and the error is final (invariant I6).
+    /// Gives up all claims after a failed write with unknown outcome. Claiming them again reads the stored positions. A single
+    /// process cannot recover in this way and gets the error back (invariant I6).
     pub fn give_up(&self, error: Error) -> Result<(), Error> {
         if matches!(&*self.held.borrow(), Held::Everything) {
             return Err(error);
         }
         if !self.all().is_empty() {
-            tracing::warn!(error = error.chain(), "this replica gives up its clusters until it can claim them again");
+            tracing::warn!(error = error.chain(), "giving up all clusters until they can be claimed again");
             self.change(BTreeMap::clear);
         }
         Ok(())

@@ -1,16 +1,16 @@
-//! Who collects what: pure.
+//! Assigns clusters to replicas. Pure.
 
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_store::{Epoch, View};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The replica that should collect a cluster: the one whose hash with it is highest. Each pair is hashed alone, so a
-/// replica that goes gives up only what it had, and one that comes takes its share from all.
+/// The replica that should collect a cluster, by rendezvous hashing: the one with the highest hash for the cluster.
+/// A replica that leaves gives up only its own clusters, and one that joins takes its share from all others.
 pub(crate) fn owner<'r>(cluster: &str, live: impl IntoIterator<Item = &'r str>) -> Option<&'r str> {
     live.into_iter().max_by_key(|replica| (weight(cluster, replica), *replica))
 }
 
-/// The same in every replica and version: FNV-1a, then mixed so that near names are far apart.
+/// Equal in every replica and version: FNV-1a with a final mix, so that similar names get different weights.
 fn weight(cluster: &str, replica: &str) -> u64 {
     let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
     for byte in cluster.bytes().chain([0xff]).chain(replica.bytes()) {
@@ -21,20 +21,20 @@ fn weight(cluster: &str, replica: &str) -> u64 {
     hash ^ (hash >> 31)
 }
 
-/// What a replica has to do about its claims.
+/// Changes of a replica's claims.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Plan {
-    /// Held here, but the database says otherwise: stop.
+    /// Held here but not in the database: stop collecting.
     pub lost: BTreeSet<ClusterName>,
-    /// Another replica's share now, or nobody's: stop, then say so.
+    /// Assigned to another replica or to none: stop collecting, then release.
     pub release: BTreeMap<ClusterName, Epoch>,
-    /// This replica's share, and free.
+    /// Assigned to this replica and free.
     pub take: BTreeSet<ClusterName>,
-    /// Holders that died with what is to be taken.
+    /// Dead holders of the clusters to take.
     pub dead: BTreeSet<String>,
 }
 
-/// `clusters`: all there are. `held`: what this replica thinks it holds.
+/// `clusters`: all clusters. `held`: the claims of this replica by its own view.
 pub(crate) fn plan(
     me: &str,
     clusters: &BTreeSet<ClusterName>,
@@ -61,13 +61,13 @@ pub(crate) fn plan(
         }
         let holder = view.claims.get(cluster).and_then(|(holder, _)| holder.as_deref());
         match holder {
-            // Held already, or held in the database alone: claimed anew.
+            // Already held, or held only in the database: claim it again.
             Some(holder) if holder == me => {
                 if !held.contains_key(cluster) || plan.lost.contains(cluster) {
                     plan.take.insert(cluster.clone());
                 }
             }
-            // It will let go.
+            // The live holder will release it.
             Some(holder) if view.live.contains(holder) => {}
             other => {
                 plan.dead.extend(other.map(str::to_owned));
@@ -95,7 +95,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn only_the_share_of_who_goes_moves(clusters in 1usize..200, count in 2usize..8, gone in 0usize..8) {
+        fn only_the_share_of_a_leaving_replica_moves(clusters in 1usize..200, count in 2usize..8, gone in 0usize..8) {
             let all = replicas(count);
             let gone = all[gone % count].clone();
             let left: Vec<String> = all.iter().filter(|replica| **replica != gone).cloned().collect();
@@ -127,17 +127,22 @@ mod tests {
         ClusterName::parse(cluster).unwrap()
     }
 
-    /// `claims` and the plan as words: `cluster=holder/epoch`; `!cluster` lost, `-cluster` release, `+cluster` take.
+    /// Claims are written `cluster=holder/epoch`; in the plan, `!` is lost, `-` release, `+` take.
     #[rstest]
-    #[case::all_alone("a", "", "", "+m1 +m2")]
+    #[case::single_replica("a", "", "", "+m1 +m2")]
     #[case::held("a", "m1=a/1 m2=a/3", "m1=a/1 m2=a/3", "")]
-    #[case::another_lives("a b", "m1=b/1 m2=b/1", "", "")]
-    #[case::another_died("a", "m1=b/1 m2=-/4", "", "+m1 +m2 dead:b")]
+    #[case::held_by_a_live_replica("a b", "m1=b/1 m2=b/1", "", "")]
+    #[case::held_by_a_dead_replica("a", "m1=b/1 m2=-/4", "", "+m1 +m2 dead:b")]
     #[case::given_up("a", "m1=a/1 m2=a/1", "", "+m1 +m2")]
     #[case::taken_meanwhile("a b", "m1=b/2 m2=b/2", "m1=a/1", "!m1")]
     #[case::claimed_again_elsewhere("a", "m1=a/2 m2=a/1", "m1=a/1 m2=a/1", "!m1 +m1")]
     #[case::left_the_fleet("a", "m1=a/1 m2=a/1 old=a/1", "m1=a/1 m2=a/1 old=a/1", "-old")]
-    fn claims_follow_the_living(#[case] live: &str, #[case] claims: &str, #[case] held: &str, #[case] expected: &str) {
+    fn claims_follow_the_live_replicas(
+        #[case] live: &str,
+        #[case] claims: &str,
+        #[case] held: &str,
+        #[case] expected: &str,
+    ) {
         let read = |text: &str| -> BTreeMap<ClusterName, (Option<String>, Epoch)> {
             let parts = text.split_whitespace().map(|part| {
                 let (cluster, rest) = part.split_once('=').unwrap();
@@ -155,7 +160,7 @@ mod tests {
         };
         let held = read(held).into_iter().map(|(cluster, (_, epoch))| (cluster, epoch)).collect();
         let clusters = BTreeSet::from([name("m1"), name("m2")]);
-        // Both clusters are a's share: with b alive only what b does not hold could be told otherwise.
+        // Both clusters are assigned to a; while b is alive, b has to release those that it holds.
         let plan = plan("a", &clusters, &held, &view);
         let mut words: Vec<String> = plan.lost.iter().map(|cluster| format!("!{cluster}")).collect();
         words.extend(plan.release.keys().map(|cluster| format!("-{cluster}")));
@@ -165,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_that_moves_is_let_go_first() {
+    fn a_moved_share_is_released_first() {
         let all = replicas(2);
         let cluster = (0..).map(|nth| name(&format!("m{nth}")));
         let moving = cluster.into_iter().find(|c| owner(c.as_str(), all.iter().map(String::as_str)) == Some(&all[1]));

@@ -1,5 +1,5 @@
-//! How far collections are followed, across replicas: a collector's replica writes its troubles down, the others read
-//! positions and troubles back.
+//! Shares the states of collections between replicas: the collecting replica stores its errors, the others read
+//! positions and errors.
 
 use super::Claims;
 use crowsnest_apimachinery::names::ClusterName;
@@ -13,10 +13,10 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
-/// Without a notification; and the shortest time between two looks.
+/// Polling interval without notifications, and minimum interval between two reads.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 const AT_MOST_EVERY: Duration = Duration::from_millis(200);
-const NOBODY: &str = "no replica collects it at the moment";
+const NOBODY: &str = "no replica currently collects it";
 
 pub(crate) struct SharedStates {
     pub store: Arc<PostgresStore>,
@@ -24,9 +24,9 @@ pub(crate) struct SharedStates {
     pub claims: Arc<Claims>,
     pub view: watch::Receiver<View>,
     pub heard: Arc<Notify>,
-    /// What the database says of this replica's collections.
+    /// Errors of this replica's collections as stored in the database.
     written: HashMap<CollectionKey, Option<String>>,
-    /// Up to when, by the database's clock, the others' are known; None: not at all.
+    /// Database time up to which the states of other replicas were read; None: not yet.
     read: Option<String>,
     leaderless: BTreeSet<ClusterName>,
 }
@@ -43,7 +43,7 @@ impl SharedStates {
         Self { store, states, claims, view, heard, written, read, leaderless }
     }
 
-    /// Runs until stopped; an outage only makes it late.
+    /// Runs until stopped; an outage only causes a delay.
     pub async fn run(mut self, stop: CancellationToken) -> Result<(), Error> {
         let mut version = self.states.version();
         loop {
@@ -68,7 +68,7 @@ impl SharedStates {
         }
     }
 
-    /// Writes down what changed of the collections this replica collects.
+    /// Stores changed errors of the collections that this replica collects.
     async fn tell(&mut self) -> Result<(), Error> {
         let all = self.states.all();
         let mut news = Vec::new();
@@ -86,13 +86,13 @@ impl SharedStates {
         Ok(())
     }
 
-    /// Takes in what others wrote of theirs.
+    /// Reads the states of other replicas' collections.
     async fn hear(&mut self) -> Result<(), Error> {
         let view = self.view.borrow().clone();
         let led = |cluster: &ClusterName| view.is_led(cluster);
         let leaderless: BTreeSet<ClusterName> = view.stored.iter().filter(|cluster| !led(cluster)).cloned().collect();
         if leaderless != self.leaderless {
-            // Their own words count again, or no longer.
+            // The leaders changed: read all states again.
             self.read = None;
             self.leaderless = leaderless;
         }

@@ -1,6 +1,6 @@
-//! What a SQL backend needs to turn rows back into objects: the names of collections and the packing.
+//! Names of collections and the codec, with which SQL backends decode rows.
 //!
-//! Filled by the backend as it meets collections and dictionaries; read by every query.
+//! Filled by the backend when it sees new collections and dictionaries; read by every query.
 
 use super::codec::Codec;
 use super::decide::Target;
@@ -13,10 +13,10 @@ use parking_lot::RwLock;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-/// Namespaces that one query is narrowed to.
+/// Maximum number of namespaces in a query's exclusions.
 const MOST_NAMESPACES: usize = 1_000;
 
-/// Collections by name and number, and the codec.
+/// Collections by name and id, and the codec.
 pub(super) struct Catalog {
     pub codec: Arc<Codec>,
     names: RwLock<Names>,
@@ -69,7 +69,8 @@ impl Catalog {
         narrowing
     }
 
-    /// Where a batch goes, with the kind it tells, or the batches before it in the same transaction, or the catalog.
+    /// The target of a batch, with the kind from the batch, from earlier batches in the transaction, or from the
+    /// catalog.
     pub fn target(&self, id: i64, batch: &Batch, before: &[Target]) -> Target {
         let told = batch.progress.kind.as_ref().map(|(kind, _)| Arc::from(kind.as_str()));
         let seen = || before.iter().rev().find(|target| target.id == id).map(|target| Arc::clone(&target.kind));
@@ -78,15 +79,15 @@ impl Catalog {
         Target { id, key: batch.collection.clone(), kind }
     }
 
-    /// Of a row that begins with [`super::rows::COLUMNS`].
+    /// From a row that begins with [`super::rows::COLUMNS`].
     pub fn record_of(&self, from: &impl Columns, collection: i64) -> Result<Record, Error> {
         let (key, kind) = self.name_of(collection).ok_or(Error::Stopped)?;
         record_in(from, &Target { id: collection, key, kind })
     }
 
-    /// Of a row that begins with [`super::rows::OBJECT_COLUMNS`], or the same without a body.
+    /// From a row that begins with [`super::rows::OBJECT_COLUMNS`], or the same without a body.
     pub fn object_of(&self, from: &impl Columns) -> Result<Object, Error> {
-        let fail = |e| Error::store("has a row of another shape", e);
+        let fail = |e| Error::store("has an invalid row", e);
         let record = self.record_of(from, from.number(12).map_err(fail)?)?;
         let packed = from.bytes(14).map_err(fail)?;
         let body = match packed.is_empty() {
@@ -105,13 +106,9 @@ mod tests {
 
     #[rstest]
     #[case::some(2, 1, 2)]
-    #[case::as_many_as_a_query_takes(MOST_NAMESPACES, 1, MOST_NAMESPACES)]
+    #[case::at_the_limit(MOST_NAMESPACES, 1, MOST_NAMESPACES)]
     #[case::too_many(MOST_NAMESPACES + 1, 0, 0)]
-    fn queries_are_narrowed_to_so_many_namespaces(
-        #[case] namespaces: usize,
-        #[case] limited: usize,
-        #[case] expected: usize,
-    ) {
+    fn the_number_of_namespaces_is_limited(#[case] namespaces: usize, #[case] limited: usize, #[case] expected: usize) {
         let catalog = Catalog::new(Arc::default());
         for (id, resource) in [(1, "pods"), (2, "secrets"), (3, "nodes")] {
             let key = CollectionKey::new(ClusterName::parse("member1").unwrap(), Gvr::new("", "v1", resource));

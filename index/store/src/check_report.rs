@@ -1,9 +1,9 @@
 use serde::Serialize;
 
-/// Findings shown; the rest is counted.
+/// Maximum number of problems listed; the others are counted.
 const SHOWN: usize = 20;
 
-/// Findings of a check of a cache.
+/// Result of checking a cache.
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CheckReport {
@@ -11,11 +11,11 @@ pub struct CheckReport {
     pub versions: u64,
     /// Documents of the text index.
     pub documents: u64,
-    /// Changes the text index has still to take in.
+    /// Changes that are not in the text index yet.
     pub behind: u64,
-    /// What is wrong, the first of it.
+    /// The first problems found.
     pub problems: Vec<String>,
-    /// How much more is wrong.
+    /// Number of further problems.
     pub more: u64,
 }
 

@@ -1,7 +1,7 @@
-//! Packing bodies: zstd with a dictionary per kind, trained from the fleet's own objects.
+//! Compression of bodies: zstd with a dictionary per kind, trained from the fleet's objects.
 //!
-//! Objects of a kind look alike, so a dictionary makes small bodies several times smaller and faster to unpack. Samples
-//! are held only until there are enough of them.
+//! Objects of a kind are similar, so a dictionary makes small bodies several times smaller and faster to
+//! decompress. Samples are kept only until there are enough of them.
 
 use super::Packed;
 use crate::Error;
@@ -15,12 +15,12 @@ const LEVEL: i32 = 1;
 const DICTIONARY_BYTES: usize = 32 << 10;
 const SAMPLES: usize = 128;
 const SAMPLE_BYTES: usize = 1 << 20;
-/// Contexts kept for reuse; more callers than that make their own.
+/// Number of contexts kept for reuse; additional callers create their own.
 const CONTEXTS: usize = 8;
-/// No object is larger than what a member may send, so a larger claim is damage.
+/// Larger than any object that a member may send; a larger size means corruption.
 const MAX_BODY: usize = 64 << 20;
 
-/// Packs and unpacks. Shared by collectors (packing) and readers (unpacking).
+/// Compresses and decompresses. Shared by collectors and readers.
 #[derive(Default)]
 pub struct Codec {
     dictionaries: RwLock<Dictionaries>,
@@ -33,7 +33,7 @@ pub struct Codec {
 struct Dictionaries {
     by_id: HashMap<u32, Arc<DDict<'static>>>,
     by_kind: HashMap<String, (u32, Arc<CDict<'static>>)>,
-    /// Trained or being trained, or not worth it.
+    /// Kinds whose dictionary is trained, being trained, or not worthwhile.
     settled: HashSet<String>,
 }
 
@@ -43,7 +43,7 @@ struct Samples {
     sizes: Vec<usize>,
 }
 
-/// Enough samples of a kind to train from.
+/// Samples of a kind that are sufficient for training.
 pub struct TrainingSet {
     pub kind: String,
     bytes: Vec<u8>,
@@ -51,7 +51,7 @@ pub struct TrainingSet {
 }
 
 impl TrainingSet {
-    /// Takes tens of milliseconds of CPU: call it off the async threads. None when the samples have too little in
+    /// Takes tens of milliseconds of CPU: do not call it on async threads. None if the samples have too little in
     /// common.
     pub fn train(&self) -> Option<Vec<u8>> {
         zstd::dict::from_continuous(&self.bytes, &self.sizes, DICTIONARY_BYTES).ok()
@@ -65,7 +65,7 @@ impl std::fmt::Debug for Codec {
 }
 
 impl Codec {
-    /// Makes a stored dictionary usable; the newest of a kind packs.
+    /// Adds a stored dictionary. The newest of a kind is used for compression.
     pub fn install(&self, id: u32, kind: &str, dictionary: &[u8]) {
         let packer = CDict::create(dictionary, LEVEL);
         let unpacker = DDict::create(dictionary);
@@ -77,17 +77,17 @@ impl Codec {
         self.samples.lock().remove(kind);
     }
 
-    /// Whether bodies packed with this dictionary can be unpacked; 0 is none.
+    /// True if the dictionary is available; 0 means no dictionary.
     pub fn knows(&self, id: u32) -> bool {
         id == 0 || self.dictionaries.read().by_id.contains_key(&id)
     }
 
-    /// The highest number installed.
+    /// The highest dictionary number.
     pub fn newest(&self) -> u32 {
         self.dictionaries.read().by_id.keys().copied().max().unwrap_or_default()
     }
 
-    /// Packs a body of a kind (`group/Kind`). The second answer is a training set, once, when this body completed it.
+    /// Compresses a body of a kind (`group/Kind`). Also returns a training set, once, when this body completes it.
     pub fn pack(&self, kind: &str, body: &[u8]) -> Result<(Packed, Option<TrainingSet>), Error> {
         let (dictionary, settled) = {
             let dictionaries = self.dictionaries.read();
@@ -126,13 +126,13 @@ impl Codec {
         Some(TrainingSet { kind: kind.to_owned(), bytes: samples.bytes, sizes: samples.sizes })
     }
 
-    /// The body as it was packed.
+    /// Decompresses a body.
     pub fn unpack(&self, packed: &[u8], dictionary: u32) -> Result<Bytes, Error> {
         let fail = |what: &str| Error::Unpack(what.to_owned());
-        let size = zstd::zstd_safe::get_frame_content_size(packed).map_err(|_| fail("it is not a zstd frame"))?;
-        let size = size.ok_or_else(|| fail("it does not say its size"))? as usize;
+        let size = zstd::zstd_safe::get_frame_content_size(packed).map_err(|_| fail("not a zstd frame"))?;
+        let size = size.ok_or_else(|| fail("the size is missing"))? as usize;
         if size > MAX_BODY {
-            return Err(fail("it claims to be larger than any object"));
+            return Err(fail("the size exceeds the limit of an object"));
         }
         let unpacker = match dictionary {
             0 => None,
@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bodies_come_back_with_and_without_a_dictionary() {
+    fn bodies_round_trip_with_and_without_a_dictionary() {
         let codec = Codec::default();
         let body = |n: usize| format!(r#"{{"kind":"Pod","metadata":{{"name":"web-{n}","labels":{{"app":"web"}}}}}}"#);
         let (plain, _) = codec.pack("/Pod", body(0).as_bytes()).unwrap();

@@ -1,6 +1,7 @@
-//! What a batch changes, decided from what is there: pure, the same for every backend.
+//! Decides which rows a batch changes, from the current rows. Pure and shared by all backends.
 //!
-//! The backend reads what the keys of a run hold, asks for the decision, and obeys: burials first, then puts.
+//! The backend reads the current rows of a run's keys, gets the decision, and executes it: deletions first, then
+//! puts.
 
 use super::{Packed, Step, rows};
 use crate::ingest::Draft;
@@ -10,7 +11,7 @@ use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
 use std::sync::Arc;
 
-/// The seqs of a transaction, and its time.
+/// Sequence numbers and time of a transaction.
 pub(super) struct Sequence {
     pub seq: u64,
     pub now_ms: i64,
@@ -23,7 +24,7 @@ impl Sequence {
     }
 }
 
-/// The collection a step belongs to.
+/// The collection of a step.
 #[derive(Debug, Clone)]
 pub(super) struct Target {
     pub id: i64,
@@ -31,7 +32,7 @@ pub(super) struct Target {
     pub kind: Arc<str>,
 }
 
-/// A record to write, new or over the previous one of the same id.
+/// A record to write, new or replacing the one with the same id.
 pub(super) struct Put<'s> {
     pub collection: i64,
     pub id: u64,
@@ -41,27 +42,27 @@ pub(super) struct Put<'s> {
     pub previous: Option<Arc<Record>>,
 }
 
-/// A record to delete, and to keep as it was last.
+/// A record to delete and to keep as its last version.
 pub(super) struct Burial<'s> {
     pub collection: i64,
     pub seq: Seq,
-    /// resourceVersion of the deletion, if the member told one.
+    /// resourceVersion of the deletion, if the member sent one.
     pub version: Option<&'s str>,
     pub old: Arc<Record>,
     change: usize,
 }
 
-/// A record that is no longer what it was.
+/// End of a version.
 pub(super) struct Ending<'s> {
     pub id: i64,
-    /// The change that ends it.
+    /// Seq of the change that ends it.
     pub ended: i64,
-    /// resourceVersion of its deletion, if the member told one.
+    /// resourceVersion of its deletion, if the member sent one.
     pub version: Option<&'s str>,
     pub deleted: bool,
 }
 
-/// All of one run.
+/// Decisions for a run.
 #[derive(Default)]
 pub(super) struct Decided<'s> {
     pub puts: Vec<Put<'s>>,
@@ -70,7 +71,7 @@ pub(super) struct Decided<'s> {
 }
 
 impl<'s> Decided<'s> {
-    /// Takes in one step; every key comes once.
+    /// Adds a step. Each key must occur only once per run.
     pub fn step(&mut self, target: &Target, step: &'s Step, previous: Option<Record>, sequence: &mut Sequence) {
         match step {
             Step::Put(draft, packed) => {
@@ -78,7 +79,7 @@ impl<'s> Decided<'s> {
                 if previous.as_ref().is_some_and(same) {
                     return;
                 }
-                // Another uid is another object under the same name: the old one is gone first.
+                // Another uid is a new object with the same name; the old object is deleted first.
                 let previous = match previous {
                     Some(old) if old.uid != draft.uid => {
                         self.bury(target.id, old, None, sequence);
@@ -114,11 +115,11 @@ impl<'s> Decided<'s> {
     pub fn bury(&mut self, collection: i64, old: Record, version: Option<&'s str>, sequence: &mut Sequence) {
         let (old, seq) = (Arc::new(old), sequence.next());
         self.burials.push(Burial { collection, seq, version, old: Arc::clone(&old), change: self.changes.len() });
-        // The body comes when the record is taken out: see `buried`.
+        // The body is added when the row is deleted: see `buried`.
         self.changes.push(deletion(old, seq, version, sequence.now_ms, Bytes::new()));
     }
 
-    /// What is to be kept before the records go or are written over.
+    /// Versions to keep before their records are deleted or overwritten.
     pub fn endings(&self) -> impl Iterator<Item = Ending<'s>> {
         let buried = self.burials.iter().map(|burial| {
             let Burial { seq, version, old, .. } = burial;
@@ -133,7 +134,7 @@ impl<'s> Decided<'s> {
         }))
     }
 
-    /// The bodies of buried records, by the change that ended them. False: one is missing.
+    /// Adds the bodies of deleted records, by the change that deleted them. Returns false if one is missing.
     pub fn buried(&mut self, mut bodies: HashMap<i64, Bytes>) -> bool {
         self.burials.iter().all(|burial| {
             let found = bodies.remove(&(burial.seq.0 as i64)).zip(self.changes.get_mut(burial.change));
@@ -144,13 +145,13 @@ impl<'s> Decided<'s> {
         })
     }
 
-    /// What readers are told, in order of seq.
+    /// The changes for readers, in order of seq.
     pub fn into_changes(self) -> Vec<Change> {
         self.changes
     }
 }
 
-/// The deletion of a record, as readers are told.
+/// The deletion of a record, as sent to readers.
 pub(super) fn deletion(old: Arc<Record>, seq: Seq, version: Option<&str>, now_ms: i64, body: Bytes) -> Change {
     let mut record = (*old).clone();
     record.seq = seq;
@@ -161,7 +162,7 @@ pub(super) fn deletion(old: Arc<Record>, seq: Seq, version: Option<&str>, now_ms
     Change { seq, happened: Happened::Deleted, object: Object { record: Arc::new(record), body }, previous: Some(old) }
 }
 
-/// Splits into runs in which all keys are different, in order.
+/// Splits items into consecutive runs with distinct keys.
 pub(super) fn runs<T, K: Eq + Hash>(items: impl IntoIterator<Item = T>, key: impl Fn(&T) -> K) -> Vec<Vec<T>> {
     let mut runs: Vec<Vec<T>> = Vec::new();
     let mut seen = HashSet::new();

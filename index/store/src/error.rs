@@ -1,4 +1,4 @@
-//! Everything that can go wrong in the cache.
+//! Errors of the cache.
 
 use crowsnest_apimachinery::names::{ClusterName, Gvr};
 use std::time::Duration;
@@ -7,7 +7,9 @@ use tokio::task::JoinError;
 /// Errors of this crate.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("the answer met a bound and is not whole: narrow the query, or give it more time with timeout:")]
+    #[error(
+        "the result is incomplete because a limit was reached; narrow the query, or extend the time limit with timeout:"
+    )]
     Incomplete,
     #[error(transparent)]
     Fleet(#[from] crowsnest_members::Error),
@@ -18,7 +20,7 @@ pub enum Error {
         source: sqlx::Error,
     },
     #[error(
-        "the cache's database {what}: it is damaged; `crowsnest cache rebuild` throws it away, and the next start fills it again"
+        "the cache's database {what}: it is damaged; `crowsnest cache rebuild` deletes it, and the next start fills it again"
     )]
     Damaged {
         what: String,
@@ -27,37 +29,37 @@ pub enum Error {
     },
     #[error("{0}")]
     StoreFormat(String),
-    #[error("{database} is in use by {replicas}: stop all replicas first")]
+    #[error("{database} is in use by {replicas}; stop all replicas first")]
     InUse { database: String, replicas: String },
-    #[error("the cached {what} cannot be decoded")]
+    #[error("cannot decode the cached {what}")]
     Decode {
         what: String,
         #[source]
         source: serde_json::Error,
     },
-    #[error("the cached body cannot be unpacked: {0}")]
+    #[error("cannot decompress a cached body: {0}")]
     Unpack(String),
-    #[error("{cluster} sent something that is not {resource}")]
+    #[error("cluster {cluster} sent an invalid response for {resource}")]
     Malformed {
         cluster: ClusterName,
         resource: Gvr,
         #[source]
         source: serde_json::Error,
     },
-    #[error("{cluster} answered a request for {resource} with {status}: {message}")]
+    #[error("cluster {cluster} responded to a request for {resource} with {status}: {message}")]
     Answer {
         cluster: ClusterName,
         resource: Gvr,
         status: u16,
         message: String,
-        /// It asks not to be asked again before.
+        /// Minimum delay before the next request.
         retry_after: Option<Duration>,
     },
-    #[error("{cluster} sent a {what} of {resource} larger than {limit} bytes")]
+    #[error("cluster {cluster} sent a {what} of {resource} larger than {limit} bytes")]
     TooLarge { cluster: ClusterName, resource: Gvr, what: &'static str, limit: usize },
-    #[error("{cluster} broke off while sending {resource}: {reason}")]
+    #[error("the response of cluster {cluster} for {resource} was interrupted: {reason}")]
     Interrupted { cluster: ClusterName, resource: Gvr, reason: String },
-    #[error("{cluster} took longer than {after:?} for a page of {resource}")]
+    #[error("cluster {cluster} did not send a page of {resource} within {after:?}")]
     Slow { cluster: ClusterName, resource: Gvr, after: Duration },
     #[error("the text index {what}")]
     Text {
@@ -67,7 +69,7 @@ pub enum Error {
     },
     #[error("there is no index backend {name:?}; known backends: {known}")]
     UnknownBackend { name: String, known: String },
-    #[error("this index backend is rebuilt while crowsnest is stopped: run `crowsnest cache rebuild --text`")]
+    #[error("this index backend can only be rebuilt while crowsnest is stopped; run `crowsnest cache rebuild --text`")]
     NotRebuilt,
     #[error(transparent)]
     SearchEngine(Box<dyn std::error::Error + Send + Sync>),
@@ -77,13 +79,13 @@ pub enum Error {
         #[source]
         source: std::io::Error,
     },
-    #[error("another replica collects these clusters now")]
+    #[error("another replica now collects these clusters")]
     Fenced,
-    #[error("objects are not indexed by their label {0}")]
+    #[error("label {0} is not indexed")]
     LabelNotIndexed(String),
     #[error("the cache is shutting down")]
     Stopped,
-    #[error("the query was given up after {0} ms")]
+    #[error("the query timed out after {0} ms")]
     Deadline(u64),
 }
 
@@ -97,12 +99,12 @@ impl Error {
         Self::Text { what, source: source.into() }
     }
 
-    /// The database was away, or busy, for a while; asking again may help.
+    /// The database was unavailable or busy; a retry may succeed.
     pub fn is_outage(&self) -> bool {
         let Self::Store { source, .. } = self else { return false };
         match source {
             sqlx::Error::Io(_) | sqlx::Error::Tls(_) | sqlx::Error::Protocol(_) | sqlx::Error::PoolTimedOut => true,
-            // Connection, resources, administrator; locks, and transactions given up for others.
+            // Connection, resources, administrator; locks, and transactions aborted in favour of others.
             sqlx::Error::Database(error) => error.code().is_some_and(|code| {
                 ["08", "53", "57", "40", "55P03", "25P03"].iter().any(|class| code.starts_with(class))
             }),
@@ -110,7 +112,7 @@ impl Error {
         }
     }
 
-    /// What a member sent cannot be read, and asking for the same again would bring the same.
+    /// A member's response is invalid, and a repeated request would return the same.
     pub fn is_garbage(&self) -> bool {
         matches!(self, Self::Malformed { .. } | Self::TooLarge { .. })
     }
@@ -128,7 +130,7 @@ impl Error {
     }
 }
 
-/// Returns the result of a task, and propagates its panic.
+/// Returns the result of a task and propagates its panic.
 pub fn joined<T>(ended: Result<Result<T, Error>, JoinError>) -> Result<T, Error> {
     match ended {
         Ok(result) => result,
@@ -137,14 +139,14 @@ pub fn joined<T>(ended: Result<Result<T, Error>, JoinError>) -> Result<T, Error>
     }
 }
 
-/// SQLite found the file to be none of its own, or broken (SQLITE_NOTADB, SQLITE_CORRUPT and what extends them).
+/// The file is not a SQLite database or is corrupt (SQLITE_NOTADB, SQLITE_CORRUPT and their extended codes).
 fn is_damage(error: &sqlx::Error) -> bool {
     let code = error.as_database_error().and_then(|error| error.try_downcast_ref::<sqlx::sqlite::SqliteError>());
     let code = code.and_then(|error| sqlx::error::DatabaseError::code(error)?.parse::<u32>().ok());
     code.is_some_and(|code| matches!(code & 0xff, 11 | 26))
 }
 
-/// A reader asked for changes that are no longer kept: it has to list again.
+/// The requested changes are no longer kept; the reader has to list again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("changes before {oldest} are no longer kept")]
 pub struct Gone {

@@ -1,4 +1,4 @@
-//! Objects for tests and benchmarks, made through ingest as collectors make them.
+//! Objects for tests and benchmarks, created through ingest like collected objects.
 
 use crate::ingest::{Draft, Expected, Keep, read};
 use crate::record::{CollectionKey, Object, Record, RecordKey, Seq};
@@ -27,7 +27,7 @@ pub fn draft(object: &Value) -> Draft {
     read(raw, expected, &Keep::default()).expect("an object")
 }
 
-/// The object as the store would give it back.
+/// The object as read from the store.
 pub fn stored(cluster_name: &str, id: u64, object: &Value) -> Object {
     let draft = draft(object);
     let key = RecordKey {

@@ -1,4 +1,4 @@
-//! Format of a cache's database: migration between formats, up and down. Versions that only add to a format share it
+//! Database format of the cache, and migration between formats. Compatible versions share a format
 //! (`migration.rs`).
 
 use crate::{Error, StoreOptions};
@@ -13,11 +13,11 @@ pub fn newest(store: &StoreOptions) -> usize {
     }
 }
 
-/// Brings a cache to format `to`, up or down. Nobody may have it open. From which format it came; none where there is no cache.
-/// `data_dir` holds it where it is a file.
+/// Migrates a cache to format `to`, up or down. It must not be open. Returns the previous format; None if there is
+/// no cache. `data_dir` contains the file of a file-based cache.
 pub async fn migrate(store: &StoreOptions, data_dir: &Path, to: usize) -> Result<Option<usize>, Error> {
     if !(1..=newest(store)).contains(&to) {
-        return Err(Error::StoreFormat(format!("this version knows the formats 1 to {}, not {to}", newest(store))));
+        return Err(Error::StoreFormat(format!("this version supports the formats 1 to {}, not {to}", newest(store))));
     }
     match store {
         StoreOptions::Sqlite => sqlite::migrations::bring(data_dir, to).await,
@@ -25,7 +25,8 @@ pub async fn migrate(store: &StoreOptions, data_dir: &Path, to: usize) -> Result
     }
 }
 
-/// Deletes the database, or its tables. Returns false if there was none. `data_dir` holds it where it is a file.
+/// Deletes the database, or its tables. Returns false if there was none. `data_dir` contains the file of a
+/// file-based cache.
 pub async fn discard(store: &StoreOptions, data_dir: Option<&Path>) -> Result<bool, Error> {
     match store {
         StoreOptions::Sqlite => data_dir.map_or(Ok(false), sqlite::discard),

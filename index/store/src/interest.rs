@@ -7,8 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 use tokio::sync::watch;
 
-/// Which clusters an interest means. `All` grows and shrinks with the fleet and includes the control plane only when
-/// named.
+/// The clusters of an interest. `All` follows the fleet; the control plane is included only by name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Clusters {
     All,
@@ -28,7 +27,7 @@ impl Clusters {
     }
 }
 
-/// Which namespaces of a namespaced resource.
+/// The namespaces of an interest in a namespaced resource.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Namespaces {
     All,
@@ -43,7 +42,7 @@ impl Namespaces {
         }
     }
 
-    /// Everything either of the two wants.
+    /// The union of both.
     pub fn union(self, other: &Self) -> Self {
         match (self, other) {
             (Self::Names(mut a), Self::Names(b)) => {
@@ -55,18 +54,18 @@ impl Namespaces {
     }
 }
 
-/// Reason of an interest, shown to operators.
+/// Origin of an interest, shown to operators.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Why {
     /// A ResourceRegistry of this name.
     ResourceRegistry(String),
-    /// Everything the member lists, so that search finds it.
+    /// Search collects every listable resource of the member.
     Search,
     /// A controller of this name.
     Controller(&'static str),
-    /// The rules that say who may see what (invariant I9).
+    /// RBAC objects, from which permissions are evaluated (invariant I9).
     Rights,
-    /// Another replica of this name asks.
+    /// Another replica with this name.
     Replica(String),
     Other(String),
 }
@@ -84,7 +83,7 @@ impl fmt::Display for Why {
     }
 }
 
-/// (clusters, resource, namespaces, why).
+/// An interest of a reader in a resource.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Interest {
     pub clusters: Clusters,
@@ -93,14 +92,14 @@ pub struct Interest {
     pub why: Why,
 }
 
-/// What one collector has to fetch, all interests taken together.
+/// The union of the interests that one collector serves.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wanted {
     pub namespaces: Namespaces,
     pub why: BTreeSet<Why>,
 }
 
-/// The counted set of interests. Cheap to clone.
+/// The set of declared interests. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Interests {
     inner: Arc<Inner>,
@@ -133,7 +132,7 @@ impl Default for Interests {
 }
 
 impl Interests {
-    /// Holds until the guard is dropped.
+    /// Declares an interest until the guard is dropped.
     #[must_use = "the interest ends when the guard is dropped"]
     pub fn declare(&self, interest: Interest) -> InterestGuard {
         let id = self.inner.held.lock().add(interest);
@@ -141,7 +140,7 @@ impl Interests {
         self.guard(id)
     }
 
-    /// Many at once: nobody sees some of them without the others.
+    /// Declares several interests atomically.
     #[must_use = "the interests end when the guards are dropped"]
     pub fn declare_all(&self, interests: impl IntoIterator<Item = Interest>) -> Vec<InterestGuard> {
         let ids: Vec<u64> = {
@@ -158,7 +157,7 @@ impl Interests {
         InterestGuard { id, inner: Arc::clone(&self.inner) }
     }
 
-    /// What has to be collected from this cluster.
+    /// The resources to collect from this cluster.
     pub fn wanted(&self, cluster: &ClusterName) -> BTreeMap<Gvr, Wanted> {
         let held = self.inner.held.lock();
         let mut wanted: BTreeMap<Gvr, Wanted> = BTreeMap::new();
@@ -179,23 +178,23 @@ impl Interests {
         wanted
     }
 
-    /// Everything declared now.
+    /// All declared interests.
     pub fn all(&self) -> Vec<Interest> {
         self.inner.held.lock().interests.values().cloned().collect()
     }
 
-    /// Wakes whoever waits on [`Interests::version`], because what it means to be wanted changed elsewhere.
+    /// Wakes receivers of [`Interests::version`] when other conditions for collecting changed.
     pub fn nudge(&self) {
         self.inner.version.send_modify(|version| *version += 1);
     }
 
-    /// Counts changes; wait on it, then read [`Interests::wanted`].
+    /// Incremented on each change; then read [`Interests::wanted`].
     pub fn version(&self) -> watch::Receiver<u64> {
         self.inner.version.subscribe()
     }
 }
 
-/// Keeps one interest alive.
+/// Keeps an interest declared until dropped.
 #[derive(Debug)]
 pub struct InterestGuard {
     id: u64,
@@ -214,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_one_out_ends_the_interest() {
+    fn an_interest_ends_with_its_last_guard() {
         let interests = Interests::default();
         let cluster = ClusterName::parse("member1").unwrap();
         let pods = Gvr::new("", "v1", "pods");

@@ -1,10 +1,10 @@
-//! Which labels objects are looked up by, and what a transaction changes of them: the same for every backend.
+//! The indexed labels, and their changes in a transaction. Shared by all backends.
 
 use super::decide::Decided;
 use crate::Error;
 use std::collections::BTreeMap;
 
-/// Keys, with a `*` at either end for anything.
+/// Label keys; `*` at either end is a wildcard.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ChosenLabels(pub Vec<String>);
 
@@ -17,7 +17,7 @@ pub(super) struct Label {
     pub record: i64,
 }
 
-/// Labels that go and labels that come.
+/// Labels to remove and to add.
 #[derive(Debug, Default)]
 pub(super) struct Relabelling {
     pub gone: Vec<Label>,
@@ -33,22 +33,22 @@ impl ChosenLabels {
         })
     }
 
-    /// Refuses to look by a label that was not chosen.
+    /// Fails if a label is not indexed.
     pub fn require(&self, key: &str) -> Result<(), Error> {
         if self.contains(key) { Ok(()) } else { Err(Error::LabelNotIndexed(key.to_owned())) }
     }
 
-    /// As the store remembers the choice.
+    /// Encoding in the store.
     pub fn text(&self) -> String {
         self.0.join("\n")
     }
 
-    /// What [`ChosenLabels::text`] was of.
+    /// Decodes [`ChosenLabels::text`].
     pub fn parse(text: &str) -> Self {
         Self(text.lines().map(str::to_owned).collect())
     }
 
-    /// What the decision means for the chosen labels.
+    /// The changes of indexed labels in a decision.
     pub fn relabel(&self, decided: &Decided<'_>) -> Relabelling {
         let mut found = Relabelling::default();
         for burial in &decided.burials {

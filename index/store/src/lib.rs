@@ -1,8 +1,9 @@
-//! The durable half of the cache: records, what they were before, and positions, changed together in one transaction (invariant I3).
+//! Persistent store of the cache: records, their previous versions and collection positions, updated together in
+//! one transaction (invariant I3).
 //!
-//! Written by the one writer task; read by lists, the text index and whoever asks. One trait and one behaviour suite for
-//! both backends, [`sqlite`] and [`postgres`]; what they share besides is here: which rows a batch changes (`decide`), how
-//! a record lies in a row (`rows`), how rows become objects again (`catalog`, `reading`).
+//! Written by the single writer task; read by lists, the text index and other readers. The [`Store`] trait and its
+//! behaviour suite are shared by the backends [`sqlite`] and [`postgres`], as are the decision which rows a batch
+//! changes (`decide`), the row format (`rows`), and the decoding of rows (`catalog`, `reading`).
 
 mod catalog;
 mod check_report;
@@ -54,18 +55,18 @@ use crowsnest_apimachinery::selector::Selector;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// Between two questions to a database that is away.
+/// Delay between attempts to reach an unavailable database.
 pub const OUTAGE_RETRY: Duration = Duration::from_secs(1);
 
-/// A body packed for the disk.
+/// A compressed body.
 #[derive(Debug, Clone)]
 pub struct Packed {
-    /// 0: packed without a dictionary.
+    /// 0: compressed without a dictionary.
     pub dictionary: u32,
     pub bytes: Vec<u8>,
 }
 
-/// One thing that happened in a collection.
+/// A write to one object of a collection.
 #[derive(Debug, Clone)]
 pub enum Step {
     Put(Box<Draft>, Packed),
@@ -81,19 +82,19 @@ impl Step {
     }
 }
 
-/// How far the member was followed once the steps are in.
+/// Position of the collection after the steps.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Progress {
     pub resource_version: Option<String>,
-    /// A list ended: what was not in it is deleted by the steps.
+    /// A list is complete: objects missing from it are deleted by the steps.
     pub complete: bool,
     /// Kind and whether it is namespaced, when known.
     pub kind: Option<(String, bool)>,
-    /// Namespaces asked for, as the collector's scope is written. A new scope makes the collection incomplete.
+    /// Collected namespaces, encoded as the collector's scope. A new scope makes the collection incomplete.
     pub scope: Option<String>,
 }
 
-/// A position that moved although nothing changed.
+/// A new position of a collection without changes.
 #[derive(Debug, Clone)]
 pub struct Position {
     pub collection: CollectionKey,
@@ -103,17 +104,18 @@ pub struct Position {
     pub heard_at: i64,
 }
 
-/// Changes of one collection, applied together.
+/// Changes of one collection that are applied together.
 #[derive(Debug, Clone)]
 pub struct Batch {
     pub collection: CollectionKey,
-    /// The claim it is written under: a store that replicas share refuses it once that has moved.
+    /// Epoch of the claim for this write. A shared store rejects the batch if the claim has moved to another
+    /// replica.
     pub epoch: Epoch,
     pub steps: Vec<Step>,
     pub progress: Progress,
 }
 
-/// Which records, in key order.
+/// Range of records, in key order.
 #[derive(Debug, Clone)]
 pub struct Scan {
     pub collection: CollectionKey,
@@ -121,11 +123,11 @@ pub struct Scan {
     pub namespaces: Option<BTreeSet<String>>,
     /// Start after this (namespace, name).
     pub after: Option<(String, String)>,
-    /// Labels the records must have, as far as the database can tell: `keep` tells exactly.
+    /// Label selector that is evaluated by the database as far as possible; `keep` decides exactly.
     pub labels: Option<Selector>,
 }
 
-/// What the store remembers of a collection besides its state.
+/// A collection as stored, with its state.
 #[derive(Debug, Clone)]
 pub struct StoredCollection {
     pub key: CollectionKey,
@@ -133,7 +135,7 @@ pub struct StoredCollection {
     pub scope: String,
 }
 
-/// A change as the text index catches up with it.
+/// A change as replayed to the text index.
 #[derive(Debug, Clone)]
 pub enum Replayed {
     Put(Object),
@@ -149,26 +151,26 @@ impl Replayed {
     }
 }
 
-/// Which old versions.
+/// Filter for old versions.
 #[derive(Debug, Clone, Copy)]
 pub struct Span {
     /// Ended before this change.
     pub before: Seq,
-    /// Ended at this moment or later, Unix milliseconds.
+    /// Ended at this time or later, Unix milliseconds.
     pub from: i64,
-    /// Began before this moment.
+    /// Began before this time.
     pub until: i64,
-    /// Only what was deleted.
+    /// Only deleted objects.
     pub deleted: bool,
 }
 
 impl Span {
-    /// Everything that was deleted and is kept.
+    /// All deleted objects that are kept.
     pub const DELETED: Self = Self { before: Seq(u64::MAX), from: i64::MIN, until: i64::MAX, deleted: true };
 }
 
-/// Old versions that need not be read: of collections of which nothing is wanted, and of others what is not in certain
-/// namespaces. Made by [`Store::narrowing`]; a collection it does not know is not left out.
+/// Excludes old versions that need not be read: entire collections, and namespaces of others. Created by
+/// [`Store::narrowing`]; collections unknown to it are not excluded.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Narrowing {
     nothing: Vec<i64>,
@@ -177,7 +179,7 @@ pub struct Narrowing {
 }
 
 impl Narrowing {
-    /// Everything is to be read.
+    /// Excludes nothing.
     pub const NONE: Self = Self { nothing: Vec::new(), limited: Vec::new(), namespaces: Vec::new() };
 
     pub fn is_none(&self) -> bool {
@@ -185,46 +187,46 @@ impl Narrowing {
     }
 }
 
-/// The namespaces of a collection that are wanted; None: all.
+/// The wanted namespaces of a collection; None: all.
 pub type Wanted<'w> = dyn FnMut(&CollectionKey) -> Option<BTreeSet<String>> + 'w;
 
-/// How much is stored.
+/// Size of the store.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StoreSize {
     pub records: u64,
-    /// What records were before, and how much of it is deletions.
+    /// Old versions, and how many of them are deletions.
     pub versions: u64,
     pub deletions: u64,
     pub version_bytes: u64,
-    /// Of all that is on the disk.
+    /// Total bytes on disk.
     pub bytes: u64,
-    /// Of them, what nothing lies in.
+    /// Unused bytes of the total.
     pub free_bytes: u64,
 }
 
-/// Which records a reader wants.
+/// Filter for the records that a reader wants.
 pub type Keep<'k> = dyn for<'r> Fn(&'r Record) -> Result<bool, Error> + Sync + 'k;
 
-/// Whether objects are read with their manifests.
+/// Whether objects are read with their bodies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Manifests {
     Read,
-    /// They are empty.
+    /// Bodies are left empty.
     Left,
 }
 
-/// A backend.
+/// A storage backend.
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
-    /// Applies the batches in one transaction and returns what really changed, in order of seq. An object whose uid and
-    /// resourceVersion are already there is no change.
+    /// Applies the batches in one transaction and returns the effective changes, in order of seq. Writing an object
+    /// with an unchanged uid and resourceVersion is not a change.
     async fn apply(&self, batches: &[Batch], now_ms: i64) -> Result<Vec<Change>, Error>;
 
-    /// Stores positions, in one transaction. A collection that is not collected has none.
+    /// Stores positions in one transaction. Collections that are not collected are ignored.
     async fn advance(&self, positions: &[Position]) -> Result<(), Error>;
 
-    /// Deletes up to `limit` records of a collection, as changes; forgets the collection once it is empty.
+    /// Deletes up to `limit` records of a collection, as changes; removes the collection once it is empty.
     async fn drop_collection(
         &self,
         key: &CollectionKey,
@@ -235,9 +237,9 @@ pub trait Store: Send + Sync + 'static {
 
     async fn get(&self, key: &RecordKey) -> Result<Option<Object>, Error>;
 
-    /// Up to `limit` records after `scan.after` that `keep` accepts, without bodies, and where the scan stopped: None
-    /// at its end. A call takes a bounded number of records from the database, so it may return few or none and still not
-    /// be at the end.
+    /// Up to `limit` records after `scan.after` that `keep` accepts, without bodies, and the position to continue
+    /// from; None at the end. A call reads a limited number of rows, so it may return few or no records before the
+    /// end.
     async fn records(
         &self,
         scan: &Scan,
@@ -245,17 +247,17 @@ pub trait Store: Send + Sync + 'static {
         limit: usize,
     ) -> Result<(Vec<Record>, Option<(String, String)>), Error>;
 
-    /// Records of a collection that have a label, in key order, found without a scan. Only labels chosen in
-    /// [`crate::IndexOptions::chosen_labels`] can be asked for. None: whatever its value.
+    /// Records of a collection that have a label, in key order, read from an index. Only labels of
+    /// [`crate::IndexOptions::chosen_labels`] are supported. `value` None: any value.
     async fn labelled(&self, key: &CollectionKey, label: &str, value: Option<&str>) -> Result<Vec<Record>, Error>;
 
-    /// Adds the bodies; records deleted meanwhile are left out.
+    /// Reads the bodies of records; records deleted in the meantime are omitted.
     async fn bodies(&self, records: Vec<Record>) -> Result<Vec<Object>, Error>;
 
-    /// By id, in no particular order; missing ones are left out.
+    /// Objects by id, unordered; missing ones are omitted.
     async fn by_ids(&self, ids: &[u64], manifests: Manifests) -> Result<Vec<Object>, Error>;
 
-    /// Changes after `since` in order of seq; several changes of one object appear as its last.
+    /// Changes after `since` in order of seq. Of several changes of an object, only the last is returned.
     async fn replay(&self, since: Seq, limit: usize) -> Result<Vec<Replayed>, Error>;
 
     /// Keys of all objects of a collection, in order. Read from the index alone.
@@ -263,42 +265,42 @@ pub trait Store: Send + Sync + 'static {
 
     async fn collections(&self) -> Result<Vec<StoredCollection>, Error>;
 
-    /// The newest seq ever given.
+    /// The newest seq assigned.
     async fn latest(&self) -> Result<Seq, Error>;
 
-    /// Names this database; the text index belongs to exactly one.
+    /// Unique id of this database. A text index belongs to exactly one database.
     async fn identity(&self) -> Result<String, Error>;
 
-    /// Since when it holds something, Unix milliseconds: what was there before is not known to it. The first one to ask
-    /// says what time it is, unless it holds something already.
+    /// Unix milliseconds since when the store has contents; earlier objects are unknown to it. The first call
+    /// stores `now_ms`, unless the store already has contents.
     async fn began(&self, now_ms: i64) -> Result<i64, Error>;
 
-    /// Keeps a newly trained dictionary of a kind and packs with it from now on.
+    /// Saves a new dictionary for a kind and uses it for compression from now on.
     async fn save_dictionary(&self, kind: &str, dictionary: &[u8], now_ms: i64) -> Result<(), Error>;
 
-    /// Drops old versions that are too old or too many, none that ended after `seen`, and gives free space back. Returns
-    /// how many went.
+    /// Deletes old versions beyond the retention limits, but none that ended after `seen`, and frees disk space.
+    /// Returns the number of deleted versions.
     async fn prune(&self, history: &History, now_ms: i64, seen: Seq) -> Result<u64, Error>;
 
-    /// What the objects of a key were before, newest first; those deleted under that name are among them.
+    /// Old versions of the objects with this key, newest first, including deleted objects.
     async fn versions(&self, key: &RecordKey, limit: usize) -> Result<Vec<Version>, Error>;
 
-    /// What need not be read of old versions where so much of each collection is wanted. No more namespaces than a query can
-    /// take well; with more of them it is only left out what nothing is wanted of.
+    /// Exclusions for the wanted namespaces of each collection. If there are too many namespaces for a query, only
+    /// collections without wanted namespaces are excluded.
     fn narrowing(&self, wanted: &mut Wanted<'_>) -> Narrowing;
 
-    /// Old versions that were there in a span of time, the newest end first.
+    /// Old versions that existed in a period, latest end first.
     async fn past(&self, span: &Span, narrowing: &Narrowing, limit: usize) -> Result<Vec<Version>, Error>;
 
-    /// Old versions by the changes that ended them, in no particular order; missing ones are left out.
+    /// Old versions by the seq of the change that ended them, unordered; missing ones are omitted.
     async fn ended(&self, ended: &[Seq]) -> Result<Vec<Version>, Error>;
 
-    /// What objects were after a change, of those that have changed or gone since: by id, in no particular order; what is not
-    /// kept any more is left out.
+    /// State after a change of those objects that were changed or deleted since, by id, unordered; pruned versions
+    /// are omitted.
     async fn as_of(&self, seq: Seq, ids: &[u64]) -> Result<Vec<Version>, Error>;
 
-    /// State after a change of those objects of a collection that have changed or been deleted since, in key order from behind `after`,
-    /// at most `limit`. Pruned versions are missing.
+    /// State after a change of those objects of a collection that were changed or deleted since, in key order after
+    /// `after`, at most `limit`. Pruned versions are missing.
     async fn lost_since(
         &self,
         seq: Seq,
@@ -307,31 +309,31 @@ pub trait Store: Send + Sync + 'static {
         limit: usize,
     ) -> Result<Vec<Version>, Error>;
 
-    /// Deletions up to here are no longer replayed: whoever stopped before it starts over.
+    /// Deletions up to this seq are no longer replayed: a reader that stopped before it has to start over.
     async fn pruned(&self) -> Result<Seq, Error>;
 
-    /// Everything noted about objects, in no particular order. A note outlives its object until it is taken back.
+    /// All notes about objects, unordered. A note outlives its object until it is removed.
     async fn notes(&self) -> Result<Vec<(RecordKey, String)>, Error>;
 
-    /// Notes something about an object in place of what was noted before; `None` takes it back.
+    /// Replaces the note about an object; `None` removes it.
     async fn note(&self, key: &RecordKey, note: Option<&str>) -> Result<(), Error>;
 
-    /// Takes back what is noted about a cluster's objects.
+    /// Removes the notes about a cluster's objects.
     async fn drop_notes(&self, cluster: &ClusterName) -> Result<(), Error>;
 
-    /// What the store knows of itself and of its readers, by names that begin with `prefix`.
+    /// Named values that the store keeps about itself and its readers, by prefix.
     async fn facts(&self, prefix: &str) -> Result<Vec<(String, String)>, Error>;
 
-    /// Keeps a fact in place of the one before; `None` forgets it.
+    /// Replaces a named value; `None` removes it.
     async fn keep_fact(&self, name: &str, value: Option<&str>) -> Result<(), Error>;
 
     async fn size(&self) -> Result<StoreSize, Error>;
 
-    /// Leaves everything in the database's own file, where that is a file. Nothing is read or written afterwards.
+    /// Closes the store and checkpoints the database file, if there is one. It must not be used afterwards.
     async fn close(&self) -> Result<(), Error> {
         Ok(())
     }
 
-    /// Records of each collection that has some.
+    /// Number of records of each collection that is not empty.
     async fn counts(&self) -> Result<Vec<(CollectionKey, u64)>, Error>;
 }

@@ -1,25 +1,26 @@
-//! Steps of a backend's format: which comes next, up or down, and whether a version may go on with a newer one. How a step is run and
-//! remembered is the backend's.
+//! Steps between formats of a backend: the next step up or down, and whether this version may use a newer format.
+//! Executing and recording a step is up to the backend.
 //!
-//! A step that only adds (tables, columns with a default) leaves `shared_with` alone, so that during an upgrade, and after the way back from
-//! one, the version before goes on with the same database. A step that takes away or changes the meaning of what is there raises it, in
-//! its `.up.sql`, to the format it leads to, and its `.down.sql` says what it was. No statement of the store may say `SELECT *`, or insert
-//! without naming columns.
+//! A step that only adds (tables, columns with a default) does not change `shared_with`, so that the previous
+//! version can use the same database during an upgrade and after a rollback. A step that removes or redefines
+//! something sets `shared_with` to its own format in its `.up.sql`, and its `.down.sql` restores the previous
+//! value. Statements of the store must not use `SELECT *`, or insert without column names.
 
 use crate::Error;
 
-/// What is to be done about a database in some format.
+/// How to proceed with a database of some format.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Found {
-    /// Steps lead to what is wanted.
+    /// Steps lead to the target format.
     Known,
-    /// Newer, and made so that this version may use it as it is.
+    /// A newer format that this version can use unchanged.
     Shared,
-    /// Newer, and of no use to this version.
+    /// A newer format that this version cannot use.
     TooNew,
 }
 
-/// Of format `version`, which is shared with formats from `shared_with` on, where it says so; this version knows `newest`.
+/// Compares format `version` with `newest`, the newest format that this version knows. `shared_with` is the oldest
+/// compatible format, if recorded.
 pub(super) fn found(version: usize, shared_with: Option<usize>, newest: usize) -> Found {
     match shared_with {
         _ if version <= newest => Found::Known,
@@ -28,13 +29,13 @@ pub(super) fn found(version: usize, shared_with: Option<usize>, newest: usize) -
     }
 }
 
-/// One step of the format: to it and back.
+/// A step to a format and back.
 pub(super) struct Migration {
     pub up: &'static str,
     pub down: &'static str,
 }
 
-/// The step with this name in the store's folder of `migrations/`. Paths are relative to this crate's folder.
+/// The step of this name in the store's folder of `migrations/`. Paths are relative to this crate.
 macro_rules! migration {
     ($store:literal, $step:literal) => {
         Migration {
@@ -59,7 +60,8 @@ macro_rules! migration {
 }
 pub(super) use migration;
 
-/// What brings format `version` one step nearer to `target`, and the format it leads to. `None` when it is there.
+/// The SQL of the next step from format `version` towards `target`, and the format it leads to. `None` at the
+/// target.
 pub(super) fn next(steps: &[Migration], version: usize, target: usize) -> Option<(&'static str, usize)> {
     match version.cmp(&target) {
         std::cmp::Ordering::Less => Some((steps[version].up, version + 1)),
@@ -68,11 +70,11 @@ pub(super) fn next(steps: &[Migration], version: usize, target: usize) -> Option
     }
 }
 
-/// Refuses to bring a newer format to another one, which the version that knows it has to do.
+/// Rejects migrating a newer format; only the version that knows it can.
 pub(super) fn reachable(database: &str, version: usize, newest: usize) -> Result<(), Error> {
     match version > newest {
         true => Err(Error::StoreFormat(format!(
-            "{database} was written by a newer version (format {version}, this one knows {newest}), which alone can bring it to \
+            "{database} was written by a newer version (format {version}, this one knows {newest}); only that version can migrate it to \
              another format"
         ))),
         false => Ok(()),
@@ -85,12 +87,12 @@ mod tests {
     use rstest::rstest;
 
     #[rstest]
-    #[case::as_this_version_writes_it(6, Some(6), Found::Known)]
+    #[case::current(6, Some(6), Found::Known)]
     #[case::older(2, None, Found::Known)]
-    #[case::newer_and_only_added_to(8, Some(6), Found::Shared)]
-    #[case::newer_and_changed(8, Some(7), Found::TooNew)]
-    #[case::newer_and_it_does_not_say(8, None, Found::TooNew)]
-    fn who_may_go_on_with_a_newer_database(
+    #[case::newer_and_compatible(8, Some(6), Found::Shared)]
+    #[case::newer_and_incompatible(8, Some(7), Found::TooNew)]
+    #[case::newer_without_information(8, None, Found::TooNew)]
+    fn newer_databases_are_used_if_compatible(
         #[case] version: usize,
         #[case] shared_with: Option<usize>,
         #[case] expected: Found,

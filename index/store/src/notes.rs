@@ -1,4 +1,5 @@
-//! Notes about objects as both backends keep them: what controllers remember, beside the records and changed apart from them.
+//! SQL of notes and facts, shared by the backends. Notes hold state of controllers about objects, independent of
+//! the records.
 
 use crate::record::RecordKey;
 use crowsnest_apimachinery::names::{ClusterName, Gvr};
@@ -11,19 +12,19 @@ pub(super) const DROP: &str = "DELETE FROM notes WHERE cluster = $1 AND \"group\
     AND resource = $4 AND namespace = $5 AND name = $6";
 pub(super) const DROP_CLUSTER: &str = "DELETE FROM notes WHERE cluster = $1";
 
-/// Facts by the beginning of their names ($1).
+/// Facts by prefix of their names ($1).
 pub(super) const FACTS: &str = "SELECT name, value FROM facts WHERE substr(name, 1, length($1)) = $1 ORDER BY name";
 pub(super) const KEEP_FACT: &str = "INSERT INTO facts (name, value) VALUES ($1, $2) \
     ON CONFLICT (name) DO UPDATE SET value = excluded.value";
 pub(super) const FORGET_FACT: &str = "DELETE FROM facts WHERE name = $1";
 
-/// The first six columns, as they are bound.
+/// The first six columns, in bind order.
 pub(super) fn columns(key: &RecordKey) -> [&str; 6] {
     let gvr = key.resource();
     [key.cluster().as_str(), &gvr.group, &gvr.version, &gvr.resource, &key.namespace, &key.name]
 }
 
-/// A row of [`ALL`]; `None` where the cluster's name is none.
+/// From a row of [`ALL`]; `None` if the cluster name is invalid.
 pub(super) fn read(columns: [String; 7]) -> Option<(RecordKey, String)> {
     let [cluster, group, version, resource, namespace, name, note] = columns;
     let cluster = ClusterName::parse(&cluster).ok()?;

@@ -1,34 +1,34 @@
-//! What bounds the cache (invariant I5): sizes are configuration, never a function of the fleet.
+//! Configuration of the cache. Sizes are fixed limits, independent of the fleet's size (invariant I5).
 
 use crate::ingest::Keep;
 use crowsnest_component_base::retry::Backoff;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Where records are kept.
+/// Storage backend of the records.
 #[derive(Debug, Clone, Default)]
 pub enum StoreOptions {
-    /// A file in the data directory: one process.
+    /// A file in the data directory, for a single process.
     #[default]
     Sqlite,
-    /// A database that replicas share.
+    /// A database shared by replicas.
     Postgres(PostgresOptions),
 }
 
 impl StoreOptions {
-    /// A database that is away comes back, and its replicas go on; a process alone with its file has no way back.
+    /// True if the replicas survive an unavailable database. A process with its own file cannot.
     pub fn outlives_outages(&self) -> bool {
         matches!(self, Self::Postgres(_))
     }
 }
 
-/// How to reach Postgres.
+/// Connection to Postgres.
 #[derive(Debug, Clone)]
 pub struct PostgresOptions {
     pub url: DatabaseUrl,
-    /// Connections for reading; a few more are used for writing, listening and the lease.
+    /// Maximum number of read connections; writing, listening and the lease use a few more.
     pub connections: u32,
-    /// Name of this replica, unique among those that run: by default the host's name and a random part.
+    /// Name of this replica, unique among running ones. Default: the host name with a random suffix.
     pub replica: Option<String>,
 }
 
@@ -38,7 +38,7 @@ impl PostgresOptions {
     }
 }
 
-/// `postgres://user:password@host/database`; never printed.
+/// `postgres://user:password@host/database`; redacted in output.
 #[derive(Clone)]
 pub struct DatabaseUrl(String);
 
@@ -54,20 +54,21 @@ impl std::fmt::Debug for DatabaseUrl {
     }
 }
 
-/// Search engine outside of this process, for the backend "opensearch".
+/// External search engine, for the backend "opensearch".
 #[derive(Debug, Clone)]
 pub struct OpenSearchOptions {
     /// Base URLs of the nodes of one OpenSearch or Elasticsearch cluster.
     pub urls: Vec<String>,
-    /// PEM file of the trusted authorities, instead of the system's.
+    /// PEM file of the trusted CAs; None: the system's.
     pub ca_file: Option<PathBuf>,
-    /// Folder with the keys of a Secret: `username` and `password`, `api-key`, `token`, `tls.crt` and `tls.key`, `ca.crt`.
+    /// Directory with the keys of a Secret: `username` and `password`, `api-key`, `token`, `tls.crt` and `tls.key`,
+    /// `ca.crt`.
     pub credentials_dir: Option<PathBuf>,
-    /// Name of the alias that is searched, and prefix of the indices' names.
+    /// Alias that is searched, and prefix of the index names.
     pub index_prefix: String,
-    /// Shards of the index. Another number needs another index, which is built beside the old one.
+    /// Number of shards. Changing it builds another index beside the old one.
     pub shards: u32,
-    /// Copies of each shard; None: one if there are several nodes.
+    /// Replicas of each shard; None: one if there are several nodes.
     pub replicas: Option<u32>,
 }
 
@@ -87,72 +88,75 @@ impl Default for OpenSearchOptions {
 /// Configuration of the cache.
 #[derive(Debug, Clone)]
 pub struct IndexOptions {
-    /// Holds the database, where that is a file, and the text index. Deleting it loses nothing: it refills.
+    /// Directory of the database file, if there is one, and of the text index. It may be deleted; the cache is
+    /// filled again.
     pub data_dir: PathBuf,
     pub store: StoreOptions,
-    /// Unix milliseconds; another one only where a test lets it go wrong.
+    /// Clock in Unix milliseconds; replaced in tests.
     pub clock: fn() -> i64,
-    /// Declare an interest in everything each member lists, so that search finds it.
+    /// Collect every listable resource of each member, for search.
     pub collect_everything: bool,
-    /// The same for the control plane.
+    /// Collect every listable resource of the control plane, for search.
     pub collect_control_plane: bool,
-    /// `resource` or `resource.group` never collected for search alone.
+    /// `resource` or `resource.group` that is not collected for search.
     pub excluded: Vec<String>,
-    /// Another wish than the last time fills a cache of one process anew.
+    /// Parts of bodies to keep. Changing it refills the cache of a single process.
     pub keep: Keep,
-    /// Labels objects are looked up by without a scan: keys, with a `*` at either end for anything.
+    /// Keys of indexed labels; `*` at either end is a wildcard.
     pub chosen_labels: Vec<String>,
-    /// Bodies kept for recent changes, in bytes.
+    /// Maximum bytes of bodies kept for recent changes.
     pub tail_bytes: usize,
-    /// Recent changes kept, in number.
+    /// Maximum number of recent changes kept.
     pub tail_changes: usize,
-    /// Objects asked for in one page of a list, at most: fewer where they are large.
+    /// Maximum number of objects per page of a list; fewer if objects are large.
     pub page_size: u32,
-    /// Lists in flight at once over all members.
+    /// Maximum number of concurrent lists for all members.
     pub concurrent_lists: usize,
     pub concurrent_lists_per_cluster: usize,
-    /// Bytes of objects between the wire and the store, over all members; a single larger object passes alone.
+    /// Maximum bytes of objects between the network and the store for all members. A single larger object is
+    /// admitted alone.
     pub bytes_in_flight: usize,
     pub bytes_in_flight_per_cluster: usize,
-    /// Largest single object or watch event taken.
+    /// Maximum size in bytes of a single object or watch event.
     pub max_object_bytes: usize,
-    /// Engine of text search, by its name: "tantivy" or "opensearch".
+    /// Name of the search engine: "tantivy" or "opensearch".
     pub index_backend: String,
     pub opensearch: OpenSearchOptions,
-    /// Memory of the text index's writer; tantivy wants at least 15 MB.
+    /// Memory of the text index's writer in bytes; tantivy requires at least 15 MB.
     pub text_heap_bytes: usize,
-    /// Of what searches found in segments of the text index, for when they are asked again.
+    /// Cache size in bytes for the matches of filters in segments of the text index.
     pub text_remembered_bytes: u64,
-    /// Longest time between a change and its text-index commit.
+    /// Maximum time between a change and its commit in the text index.
     pub text_commit_interval: Duration,
     pub text_commit_changes: usize,
-    /// SQLite's page cache of each connection, in KiB.
+    /// SQLite's page cache per connection, in KiB.
     pub sqlite_cache_kib: u32,
     pub sqlite_readers: u32,
     pub history: History,
     pub patience: Patience,
 }
 
-/// How long members are waited for.
+/// Timeouts and backoff for members.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Patience {
-    /// For the beginning of an answer.
+    /// Time to the response head.
     pub answer: Duration,
-    /// For all of a page of a list.
+    /// Time for a complete page of a list.
     pub page: Duration,
-    /// A server that streams an initial list makes no longer pauses.
+    /// Maximum idle time of a streamed initial list.
     pub pause: Duration,
-    /// A streamed initial list brings an object not seen before at least so often.
+    /// Maximum time without a new object in a streamed initial list.
     pub progress: Duration,
-    /// A list in progress lets others go first after this time.
+    /// Maximum time that a list holds its permit before it yields to others.
     pub turn: Duration,
-    /// What a watch lasts at least; at most twice as long, so that they do not all end at once.
+    /// Minimum duration of a watch. The actual duration is up to twice as long, so that watches do not end at the
+    /// same time.
     pub watch: Duration,
-    /// A watch that told something older than before is followed no longer than this, then all is listed again.
+    /// Maximum duration of a watch after it sent an older version; then everything is listed again.
     pub doubt: Duration,
-    /// Delays after failures.
+    /// Backoff after failures.
     pub backoff: Backoff,
-    /// Longest pause a member can ask for with `Retry-After`.
+    /// Upper limit for `Retry-After`.
     pub retry_after: Duration,
 }
 
@@ -172,16 +176,16 @@ impl Default for Patience {
     }
 }
 
-/// How much is kept of what objects were before. Deleted objects stay findable as long.
+/// Retention of previous versions and of deleted objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct History {
-    /// Longest time after a version ended.
+    /// Maximum time after a version ended.
     pub kept_for: Duration,
-    /// Versions of one object; its deletions come on top.
+    /// Maximum number of versions per object, in addition to deletions.
     pub per_object: u32,
-    /// Of all versions together, packed: the oldest go first.
+    /// Maximum size of all versions in bytes, compressed; the oldest are deleted first.
     pub max_bytes: u64,
-    /// Of the whole store: where it is larger, old versions go before their time.
+    /// Maximum size of the store in bytes; above it, old versions are deleted early.
     pub max_store_bytes: Option<u64>,
 }
 

@@ -1,6 +1,6 @@
-//! The reading half that backends share: how far a scan reaches, and putting rows together again.
+//! Read functions shared by the backends: the range of a scan, and decoding of rows.
 //!
-//! The SQL here is understood by both dialects: placeholders are `$n`.
+//! The SQL is valid in both dialects: placeholders are `$n`.
 
 use super::catalog::Catalog;
 use super::rows::{COLUMNS, Columns};
@@ -13,25 +13,25 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// Rows looked at by one call of [`super::Store::records`].
+/// Rows read by one call of [`super::Store::records`].
 const SCAN_ROWS: i64 = 1000;
 
-/// The rows a scan reads next.
+/// The rows that a scan reads next.
 pub(super) struct Reach<'s> {
     scan: &'s Scan,
     limit: usize,
-    /// One namespace at a time where only some are asked for.
+    /// The current namespace, if the scan is limited to namespaces.
     single: Option<String>,
     /// Parameters 2, 3 and 4 of the query; 1 is the collection.
     pub namespace: String,
     pub name: String,
     pub rows: i64,
-    /// Parameter 5, where labels are asked for.
+    /// Parameter 5, if there is a label pattern.
     pub labels: Option<String>,
 }
 
 impl<'s> Reach<'s> {
-    /// None: nothing is left.
+    /// None at the end of the scan.
     pub fn of(scan: &'s Scan, limit: usize) -> Option<Self> {
         let (mut namespace, mut name) = scan.after.clone().unwrap_or_default();
         let single = match &scan.namespaces {
@@ -41,7 +41,7 @@ impl<'s> Reach<'s> {
         if let Some(next) = single.as_ref().filter(|next| **next != namespace) {
             (namespace, name) = (next.clone(), String::new());
         }
-        // Nothing filters out much less than a page, so ask for no more than is wanted when nothing is filtered.
+        // Without filters, one more row than the limit is sufficient.
         let rows = (limit as i64 + 1).clamp(2, SCAN_ROWS);
         let labels = scan.labels.as_ref().and_then(labels_like);
         Some(Self { scan, limit, single, namespace, name, rows, labels })
@@ -56,7 +56,7 @@ impl<'s> Reach<'s> {
         format!("SELECT {COLUMNS} FROM records WHERE collection = $1 AND {after} {labels} ORDER BY {order} LIMIT $4")
     }
 
-    /// The records that are kept, and where the scan stopped.
+    /// The accepted records, and the position at which the scan stopped.
     pub fn gather(
         &self,
         records: impl ExactSizeIterator<Item = Result<Record, Error>>,
@@ -85,7 +85,8 @@ impl<'s> Reach<'s> {
     }
 }
 
-/// A pattern that the labels column of every match has: JSON in order of keys, as [`super::rows::encode`] writes it.
+/// LIKE pattern that matches the labels column of all matching records: JSON in key order, as
+/// [`super::rows::encode`] writes it.
 fn labels_like(selector: &Selector) -> Option<String> {
     let mut wanted: BTreeMap<&str, Option<&str>> = BTreeMap::new();
     for requirement in selector.requirements() {
@@ -112,15 +113,16 @@ fn labels_like(selector: &Selector) -> Option<String> {
     Some(pattern)
 }
 
-/// Bodies found for records.
+/// Bodies of records.
 pub(super) struct Bodies {
     bodies: HashMap<u64, Bytes>,
-    /// Ids of records that changed between the two reads: record and body must belong together, so take both again.
+    /// Ids of records that changed between the two reads. Both have to be read again, because a record must match
+    /// its body.
     pub changed: Vec<u64>,
 }
 
 impl Bodies {
-    /// Of rows (id, seq, dictionary, body).
+    /// From rows (id, seq, dictionary, body).
     pub fn of(catalog: &Catalog, records: &[Record], rows: &[impl Columns]) -> Result<Self, Error> {
         let fail = |e| Error::store("cannot read bodies", e);
         let seqs: HashMap<u64, Seq> = records.iter().map(|record| (record.id, record.seq)).collect();
@@ -137,7 +139,7 @@ impl Bodies {
         Ok(found)
     }
 
-    /// Records that are gone are left out.
+    /// Joins records and bodies; deleted records are omitted.
     pub fn join(mut self, records: Vec<Record>, fresh: Vec<Object>) -> Vec<Object> {
         let mut fresh: HashMap<u64, Object> = fresh.into_iter().map(|object| (object.record.id, object)).collect();
         let object = |record: Record| match self.bodies.remove(&record.id) {
@@ -148,9 +150,9 @@ impl Bodies {
     }
 }
 
-/// Of a row (records, versions, deletions, bytes of versions, bytes of all, free bytes).
+/// From a row (records, versions, deletions, bytes of versions, total bytes, free bytes).
 pub(super) fn size_of(row: &impl Columns) -> Result<StoreSize, Error> {
-    let number = |at: usize| row.number(at).map(|n| n as u64).map_err(|e| Error::store("cannot measure itself", e));
+    let number = |at: usize| row.number(at).map(|n| n as u64).map_err(|e| Error::store("cannot determine its size", e));
     Ok(StoreSize {
         records: number(0)?,
         versions: number(1)?,
@@ -161,11 +163,11 @@ pub(super) fn size_of(row: &impl Columns) -> Result<StoreSize, Error> {
     })
 }
 
-/// Collections and their records.
+/// Number of records per collection.
 pub(super) const COUNTS: &str = "SELECT collection, count(*) FROM records GROUP BY collection";
 
 impl Catalog {
-    /// Of rows of [`COUNTS`].
+    /// From rows of [`COUNTS`].
     pub(super) fn counts(&self, rows: &[impl Columns]) -> Result<Vec<(CollectionKey, u64)>, Error> {
         let fail = |e| Error::store("cannot count its records", e);
         let mut counts = Vec::with_capacity(rows.len());
@@ -176,8 +178,8 @@ impl Catalog {
         Ok(counts)
     }
 
-    /// Puts the two halves of a replay together: rows of records, and rows (id, seq) of deletions, read at one moment,
-    /// each up to `limit` rows.
+    /// Merges the two halves of a replay: rows of records and rows (id, seq) of deletions, each up to `limit` rows,
+    /// read in one snapshot.
     pub(super) fn replayed(
         &self,
         records: &[impl Columns],
@@ -185,7 +187,7 @@ impl Catalog {
         limit: usize,
     ) -> Result<Vec<Replayed>, Error> {
         let fail = |e| Error::store("cannot replay changes", e);
-        // A full half may hide later changes: nothing beyond the shorter half's end may be told yet.
+        // If a half is full, later changes may be missing from it, so the result ends at the shorter half's end.
         fn end_of(rows: &[impl Columns], limit: usize) -> Result<u64, sqlx::Error> {
             match rows.last() {
                 Some(row) if rows.len() == limit => row.number(1).map(|seq| seq as u64),

@@ -1,4 +1,4 @@
-//! What the cache knows of one object, and of one change.
+//! Records of objects and changes in the cache.
 
 use crate::Error;
 use bytes::Bytes;
@@ -12,7 +12,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-/// The store's own increasing number of a change.
+/// Sequence number of a change, assigned by the store.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Seq(pub u64);
 
@@ -22,7 +22,7 @@ impl fmt::Display for Seq {
     }
 }
 
-/// One resource of one cluster: what one collector collects.
+/// A resource of a cluster, which one collector collects.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct CollectionKey {
     pub cluster: ClusterName,
@@ -41,8 +41,7 @@ impl fmt::Display for CollectionKey {
     }
 }
 
-/// One object of one cluster, by the resource it was collected as. Ordered as lists are: cluster, resource,
-/// namespace, name.
+/// Identity of an object: cluster, collected resource, namespace, name. Ordered by these, like lists.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RecordKey {
     pub collection: CollectionKey,
@@ -66,7 +65,7 @@ impl RecordKey {
     }
 }
 
-/// An owner reference, without what nobody looks up.
+/// An owner reference, reduced to the fields that are used.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Owner {
@@ -79,27 +78,27 @@ pub struct Owner {
     pub controller: bool,
 }
 
-/// Everything of an object but its body. Times are Unix seconds unless said otherwise.
+/// Metadata of an object without its body. Times are Unix seconds unless stated otherwise.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Record {
-    /// Stable for the life of the object in the store; never used again.
+    /// Unique for the lifetime of the object in the store; never reused.
     pub id: u64,
     pub key: RecordKey,
     pub kind: Arc<str>,
     pub uid: String,
-    /// The member's own.
+    /// The member's resourceVersion.
     pub resource_version: String,
     pub generation: i64,
     pub created: Option<i64>,
-    /// Deletion was asked for; finalizers hold the object.
+    /// deletionTimestamp; finalizers delay the deletion.
     pub deleting: Option<i64>,
     pub labels: BTreeMap<String, String>,
     pub header: Header,
-    /// Secret values were left out of the body: whoever needs them asks the member.
+    /// Secret values were removed from the body; readers that need them query the member.
     pub redacted: bool,
-    /// Of the last change.
+    /// Seq of the last change.
     pub seq: Seq,
-    /// When the last change came in, Unix milliseconds.
+    /// Time of the last change, Unix milliseconds.
     pub changed_at: i64,
 }
 
@@ -119,15 +118,15 @@ impl Record {
     }
 }
 
-/// Which cache counts a [`Seq`]: another one starts over.
+/// Identifies the cache that assigned a [`Seq`]; another cache counts from the beginning.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CacheId(Arc<str>);
 
 impl CacheId {
-    /// Characters that are told of it.
+    /// Number of characters in responses.
     const TOLD: usize = 8;
 
-    /// Of a store.
+    /// From the identity of a store.
     pub fn of(identity: &str) -> Self {
         Self(identity.chars().take(Self::TOLD).collect::<String>().into())
     }
@@ -145,16 +144,16 @@ impl fmt::Display for CacheId {
     }
 }
 
-/// What is worth knowing of an object beside its metadata.
+/// Fields of an object outside its metadata that are stored with the record.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Details {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub owners: Vec<Owner>,
-    /// Columns and table cells, printed when the object came in.
+    /// Columns and table cells, computed at ingest.
     pub printed: Printed,
 }
 
-/// The details as they lie in the store, read when they are first asked for: most lists need none of them.
+/// Encoded details, decoded on first use: most lists do not need them.
 #[derive(Clone)]
 pub struct Header {
     text: Box<str>,
@@ -162,7 +161,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// Of text that [`Details`] were written as.
+    /// From encoded [`Details`].
     pub fn stored(text: &str) -> Self {
         Self { text: text.into(), details: OnceLock::new() }
     }
@@ -204,7 +203,7 @@ pub struct Object {
 impl Object {
     /// Its JSON.
     pub fn text(&self) -> &str {
-        // Bodies are made of text: see `ingest`.
+        // Ingest produces valid UTF-8.
         std::str::from_utf8(&self.body).unwrap_or_default()
     }
 
@@ -222,8 +221,8 @@ impl Object {
     }
 }
 
-/// Where the value of `metadata` lies in an object's JSON. Quick where only short fields come before it, as in bodies that
-/// ingest made.
+/// Byte range of the value of `metadata` in an object's JSON. Fast if only short fields precede it, as in bodies from
+/// ingest.
 pub fn metadata_in(body: &str) -> Option<Range<usize>> {
     let next = |at: usize| {
         let mut values = serde_json::Deserializer::from_str(&body[at..]).into_iter::<&RawValue>();
@@ -244,19 +243,19 @@ pub fn metadata_in(body: &str) -> Option<Range<usize>> {
     }
 }
 
-/// An object as it was until a change ended that.
+/// A previous version of an object.
 #[derive(Debug, Clone)]
 pub struct Version {
-    /// Its record's seq and time are those of the change that began it.
+    /// The seq and time of its record are those of the change that created it.
     pub object: Object,
     pub ended: Seq,
     /// Unix milliseconds.
     pub ended_at: i64,
-    /// It ended by being deleted.
+    /// True if the version ended by deletion.
     pub deleted: bool,
 }
 
-/// What happened to an object.
+/// Type of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Happened {
     Added,
@@ -269,30 +268,30 @@ pub enum Happened {
 pub struct Change {
     pub seq: Seq,
     pub happened: Happened,
-    /// As it is now; of a deletion, as it was last.
+    /// The state after the change; for a deletion, the last state.
     pub object: Object,
-    /// As it was before, so that a watch with a selector can tell when an object leaves its view.
+    /// The state before the change, from which a watch with a selector detects that an object leaves its view.
     pub previous: Option<Arc<Record>>,
 }
 
-/// How far a collection follows its member.
+/// State of a collection: how far it follows its member.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct CollectionState {
-    /// resourceVersion reached; empty before the first complete list.
+    /// The state before the change, from which a watch with a selector detects that an object leaves its view.
     pub resource_version: String,
-    /// A complete list has been taken at least once, so an empty answer means there is nothing.
+    /// A complete list was stored at least once, so an empty result means that there are no objects.
     pub complete: bool,
-    /// Kind of the objects, once one was seen or discovery told.
+    /// Kind of the objects, once known from an object or from discovery.
     pub kind: Arc<str>,
     pub namespaced: bool,
-    /// When the member was last heard of for this resource (event, bookmark or list), Unix milliseconds.
+    /// Unix milliseconds of the last event, bookmark or list from the member for this resource.
     pub heard_at: i64,
-    /// Why it isn't being followed now; None while it is.
+    /// Reason why the collection is not followed; None while it is.
     pub trouble: Option<String>,
 }
 
 impl CollectionState {
-    /// Complete and being followed.
+    /// True if the collection is complete and followed.
     pub fn is_fresh(&self) -> bool {
         self.complete && self.trouble.is_none()
     }
@@ -304,7 +303,7 @@ mod tests {
     use rstest::rstest;
 
     #[rstest]
-    #[case::as_ingest_writes(
+    #[case::as_written_by_ingest(
         r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a,}"},"spec":{}}"#,
         Some(r#"{"name":"a,}"}"#)
     )]

@@ -1,7 +1,7 @@
-//! How a record lies in a row, the same for every SQL backend.
+//! Row format of a record, shared by all SQL backends.
 //!
-//! Numbers are 64-bit, times Unix seconds (`changed_at`: milliseconds), labels and header JSON text, bodies packed by
-//! [`super::codec`]. `id` is the seq of the object's first change and never used again.
+//! Numbers are 64-bit, times Unix seconds (`changed_at`: milliseconds), labels and header JSON text, bodies
+//! compressed by [`super::codec`]. `id` is the seq of the object's first change and is never reused.
 
 use super::decide::Target;
 use crate::Error;
@@ -11,19 +11,19 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What [`record_in`] and [`super::catalog::Catalog::record_of`] read, in this order.
+/// Columns read by [`record_in`] and [`super::catalog::Catalog::record_of`], in this order.
 pub(super) const COLUMNS: &str =
     "id, seq, uid, resource_version, generation, created, deleting, changed_at, labels, header, namespace, name";
-/// What [`super::catalog::Catalog::object_of`] reads.
+/// Columns read by [`super::catalog::Catalog::object_of`].
 pub(super) const OBJECT_COLUMNS: &str = "id, seq, uid, resource_version, generation, created, deleting, changed_at, \
     labels, header, namespace, name, collection, dictionary, body";
 
-/// The same with an empty body, which is `empty` in the backend's SQL.
+/// [`OBJECT_COLUMNS`] with an empty body; `empty` is the backend's SQL for it.
 pub(super) fn without_body(empty: &str) -> String {
     OBJECT_COLUMNS.replace("dictionary, body", &format!("CAST(0 AS BIGINT), {empty}"))
 }
 
-/// A row of any backend.
+/// Column access for rows of any backend.
 pub(super) trait Columns {
     fn number(&self, at: usize) -> Result<i64, sqlx::Error>;
     fn maybe(&self, at: usize) -> Result<Option<i64>, sqlx::Error>;
@@ -52,22 +52,23 @@ macro_rules! columns_of {
 columns_of!(sqlx::sqlite::SqliteRow);
 columns_of!(sqlx::postgres::PgRow);
 
-/// The JSON in column `header`: what [`Header`] reads, and whether the body was redacted.
+/// JSON in column `header`: the [`Header`], and whether the body was redacted.
 #[derive(Serialize)]
 struct Written<'a> {
     #[serde(flatten)]
     details: &'a Details,
-    /// Last: see [`REDACTED`].
+    /// Last field: see [`REDACTED`].
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     redacted: bool,
 }
 
-/// How the header of a redacted object ends, and no other: all else in it that ends with a brace ends with two.
+/// End of the header of a redacted object. Other headers cannot end with it, because their nested objects end with
+/// two braces.
 const REDACTED: &str = r#""redacted":true}"#;
 
-/// The record of a row that begins with [`COLUMNS`].
+/// The record in a row that begins with [`COLUMNS`].
 pub(super) fn record_in(from: &impl Columns, target: &Target) -> Result<Record, Error> {
-    let fail = |e| Error::store("has a row of another shape", e);
+    let fail = |e| Error::store("has an invalid row", e);
     let text = |at: usize| from.text(at).map_err(fail);
     let number = |at: usize| from.number(at).map_err(fail);
     let maybe = |at: usize| from.maybe(at).map_err(fail);
@@ -91,7 +92,7 @@ pub(super) fn record_in(from: &impl Columns, target: &Target) -> Result<Record, 
     })
 }
 
-/// (labels, header) of a draft.
+/// The columns (labels, header) of a draft.
 pub(super) fn encode(draft: &Draft) -> Result<(String, String), Error> {
     let fail = |source| Error::Decode { what: format!("{} {}/{}", draft.kind, draft.namespace, draft.name), source };
     let header = Written { details: &draft.details, redacted: draft.redacted };
@@ -99,7 +100,7 @@ pub(super) fn encode(draft: &Draft) -> Result<(String, String), Error> {
     Ok((labels, serde_json::to_string(&header).map_err(fail)?))
 }
 
-/// The record a draft becomes.
+/// The record of a draft.
 pub(super) fn record(draft: &Draft, key: RecordKey, kind: Arc<str>, id: u64, seq: Seq, now_ms: i64) -> Record {
     Record {
         id,

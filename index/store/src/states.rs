@@ -6,7 +6,7 @@ use tokio::sync::watch;
 
 use crate::{CollectionKey, CollectionState, Progress};
 
-/// State of each collection: completeness, position and trouble.
+/// States of all collections: completeness, position and errors.
 #[derive(Debug, Default)]
 pub struct States {
     states: RwLock<BTreeMap<CollectionKey, CollectionState>>,
@@ -26,14 +26,14 @@ impl States {
         self.states.read().iter().for_each(|(key, state)| see(key, state));
     }
 
-    /// Those of one cluster.
+    /// Visits the states of one cluster.
     pub fn of(&self, cluster: &ClusterName, mut see: impl FnMut(&CollectionState)) {
         let first = CollectionKey::new(cluster.clone(), Gvr::new("", "", ""));
         let states = self.states.read();
         states.range(first..).take_while(|(key, _)| key.cluster == *cluster).for_each(|(_, state)| see(state));
     }
 
-    /// Counts changes of completeness and trouble.
+    /// Incremented when completeness or errors change.
     pub fn version(&self) -> watch::Receiver<u64> {
         self.version.subscribe()
     }

@@ -1,4 +1,4 @@
-//! What every backend must do, whatever it is made of.
+//! Behaviour that every backend must have.
 
 mod versions;
 
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Every case runs on each of them.
+/// Every case runs on each backend.
 #[derive(Debug, Clone, Copy)]
 enum Kind {
     Sqlite,
@@ -35,7 +35,7 @@ struct Backend {
 }
 
 impl Backend {
-    /// None where the backend's server is not installed.
+    /// None if the backend's server is not installed.
     async fn of(kind: Kind) -> Option<Self> {
         let home = match kind {
             Kind::Sqlite => Home::Sqlite(tempfile::tempdir().unwrap()),
@@ -130,7 +130,7 @@ fn key(namespace: &str, name: &str) -> RecordKey {
 
 #[rstest]
 #[tokio::test]
-async fn notes_survive_until_they_are_taken_back(#[values(Kind::Sqlite, Kind::Postgres)] kind: Kind) {
+async fn notes_are_kept_until_they_are_removed(#[values(Kind::Sqlite, Kind::Postgres)] kind: Kind) {
     let Some(backend) = Backend::of(kind).await else { return };
     for (name, note) in [("a", "1"), ("b", "2"), ("a", "3")] {
         backend.store.note(&key("x", name), Some(note)).await.unwrap();
@@ -158,19 +158,19 @@ async fn facts_are_kept_by_name(#[values(Kind::Sqlite, Kind::Postgres)] kind: Ki
 
 #[rstest]
 #[tokio::test]
-async fn changes_are_told_once_and_survive(#[values(Kind::Sqlite, Kind::Postgres)] kind: Kind) {
+async fn changes_are_returned_once_and_stored(#[values(Kind::Sqlite, Kind::Postgres)] kind: Kind) {
     let Some(backend) = Backend::of(kind).await else { return };
     let first =
         backend.apply(vec![backend.put(&pod("x", "a", "1", "10")), backend.put(&pod("x", "b", "2", "11"))], "11").await;
     assert_eq!(first, [(1, Happened::Added, "a".into()), (2, Happened::Added, "b".into())]);
-    // What is already there is no change, however often it is sent.
+    // Writing an unchanged object is not a change.
     assert!(backend.apply(vec![backend.put(&pod("x", "a", "1", "10"))], "12").await.is_empty());
     let steps = vec![
         backend.put(&pod("x", "a", "1", "13")),
         Backend::delete("x", "b", "14"),
         backend.put(&pod("x", "b", "3", "15")),
         Backend::delete("x", "nobody", "16"),
-        // Another uid: the old object is gone.
+        // Another uid: the old object is deleted.
         backend.put(&pod("x", "a", "9", "17")),
     ];
     let happened = backend.apply(steps, "17").await;
@@ -248,7 +248,7 @@ async fn a_scan_for_labels_finds_all_that_have_them(#[values(Kind::Sqlite, Kind:
 
 #[rstest]
 #[tokio::test]
-async fn objects_are_found_by_chosen_labels(#[values(Kind::Sqlite, Kind::Postgres)] kind: Kind) {
+async fn objects_are_found_by_indexed_labels(#[values(Kind::Sqlite, Kind::Postgres)] kind: Kind) {
     let labelled = |name: &str, uid: &str, version: &str, labels: Value| {
         let mut pod = pod("x", name, uid, version);
         pod["metadata"]["labels"] = labels;
@@ -274,9 +274,9 @@ async fn objects_are_found_by_chosen_labels(#[values(Kind::Sqlite, Kind::Postgre
     assert_eq!(found(&backend, "exact", Some("1")).await, "a");
     assert_eq!(found(&backend, "a.io/id", Some("9")).await, "");
     let refused = backend.store.labelled(&pods(), "app", Some("c")).await.unwrap_err();
-    assert_eq!(refused.to_string(), "objects are not indexed by their label app");
+    assert_eq!(refused.to_string(), "label app is not indexed");
 
-    // Labels move, objects go and come back as others.
+    // Labels change, and objects are deleted and recreated.
     let steps = vec![
         backend.put(&labelled("a", "2", "2", json!({"a.io/id": "8"}))),
         Backend::delete("x", "c", "3"),
@@ -287,7 +287,7 @@ async fn objects_are_found_by_chosen_labels(#[values(Kind::Sqlite, Kind::Postgre
     assert_eq!(found(&backend, "a.io/id", Some("8")).await, "ad");
     assert_eq!(found(&backend, "b.io/id", None).await, "");
 
-    // Another choice is made good for what is already there.
+    // Existing objects are indexed by a new selection of labels.
     let backend = backend.reopened_with(&["*/id", "app"]).await;
     assert_eq!(found(&backend, "a.io/id", Some("8")).await, "ad");
     assert!(backend.store.labelled(&pods(), "exact", None).await.is_err());
@@ -297,7 +297,7 @@ async fn objects_are_found_by_chosen_labels(#[values(Kind::Sqlite, Kind::Postgre
 
 #[rstest]
 #[tokio::test]
-async fn a_follower_that_was_away_is_told_what_it_missed(#[values(Kind::Sqlite, Kind::Postgres)] kind: Kind) {
+async fn a_follower_receives_the_changes_it_missed(#[values(Kind::Sqlite, Kind::Postgres)] kind: Kind) {
     let Some(backend) = Backend::of(kind).await else { return };
     let steps = (0..10).map(|n| backend.put(&pod("x", &format!("p{n}"), &format!("u{n}"), "1"))).collect();
     backend.apply(steps, "1").await;
@@ -317,7 +317,7 @@ async fn a_follower_that_was_away_is_told_what_it_missed(#[values(Kind::Sqlite, 
         }
         assert_eq!((seen.len(), gone.as_slice(), since), (9, [4].as_slice(), Seq(12)), "limit {limit}");
     }
-    // The deletion and what p4 was; only the former is missed by who was away.
+    // The deletion and the previous version of p4; followers only miss the former.
     let later = 1000 + History::default().kept_for.as_millis() as i64 + 1;
     assert_eq!(backend.store.prune(&History::default(), later, Seq(u64::MAX)).await.unwrap(), 2);
     assert_eq!(backend.store.pruned().await.unwrap(), Seq(11));
@@ -325,7 +325,7 @@ async fn a_follower_that_was_away_is_told_what_it_missed(#[values(Kind::Sqlite, 
 
 #[rstest]
 #[tokio::test]
-async fn a_dropped_collection_leaves_as_deletions(#[values(Kind::Sqlite, Kind::Postgres)] kind: Kind) {
+async fn dropping_a_collection_returns_deletions(#[values(Kind::Sqlite, Kind::Postgres)] kind: Kind) {
     let Some(backend) = Backend::of(kind).await else { return };
     let steps = (0..5).map(|n| backend.put(&pod("x", &format!("p{n}"), &format!("u{n}"), "1"))).collect();
     backend.apply(steps, "1").await;
@@ -335,13 +335,13 @@ async fn a_dropped_collection_leaves_as_deletions(#[values(Kind::Sqlite, Kind::P
     assert_eq!(backend.store.drop_collection(&pods(), Epoch::ALONE, 3, 2000).await.unwrap().len(), 2);
     assert!(backend.store.drop_collection(&pods(), Epoch::ALONE, 3, 2000).await.unwrap().is_empty());
     assert!(backend.store.collections().await.unwrap().is_empty());
-    // And it can come back.
+    // The collection can be created again.
     assert_eq!(backend.apply(vec![backend.put(&pod("x", "p0", "u0", "1"))], "9").await.len(), 1);
 }
 
 #[rstest]
 #[tokio::test]
-async fn positions_move_on_without_a_change(#[values(Kind::Sqlite, Kind::Postgres)] kind: Kind) {
+async fn positions_advance_without_changes(#[values(Kind::Sqlite, Kind::Postgres)] kind: Kind) {
     let Some(backend) = Backend::of(kind).await else { return };
     backend.apply(vec![backend.put(&pod("x", "a", "u1", "1"))], "1").await;
     let collections = async |backend: &Backend| -> Vec<(String, String, i64)> {
@@ -363,13 +363,13 @@ async fn positions_move_on_without_a_change(#[values(Kind::Sqlite, Kind::Postgre
     assert_eq!(backend.store.latest().await.unwrap(), latest);
     let backend = backend.reopened().await;
     assert_eq!(collections(&backend).await, [("pods".to_owned(), "8".to_owned(), 2000)]);
-    // Nobody collects it any more: it does not come back by a position.
+    // The collection is no longer collected; a position does not restore it.
     while !backend.store.drop_collection(&pods(), Epoch::ALONE, 10, 3000).await.unwrap().is_empty() {}
     backend.store.advance(&[at(pods(), "9")]).await.unwrap();
     assert!(collections(&backend).await.is_empty());
 }
 
-/// As a version would leave it that has a format of its own; nobody has it open.
+/// Simulates a newer version with its own format. The database must not be open.
 async fn made_newer(home: &Home, shared_with: usize) {
     use sqlx::Connection;
     let added = "ALTER TABLE records ADD COLUMN mood TEXT NOT NULL DEFAULT 'calm'; CREATE TABLE moods (name TEXT)";
@@ -391,7 +391,7 @@ async fn made_newer(home: &Home, shared_with: usize) {
     }
 }
 
-/// Where the records are, for whoever runs the cache.
+/// Store options for this location.
 fn options(home: &Home) -> (StoreOptions, &std::path::Path) {
     match home {
         Home::Sqlite(directory) => (StoreOptions::Sqlite, directory.path()),
@@ -403,7 +403,7 @@ fn options(home: &Home) -> (StoreOptions, &std::path::Path) {
 
 #[rstest]
 #[tokio::test]
-async fn a_format_is_left_and_come_back_to_with_all_records(#[values(Kind::Sqlite, Kind::Postgres)] kind: Kind) {
+async fn migrating_down_and_up_keeps_all_records(#[values(Kind::Sqlite, Kind::Postgres)] kind: Kind) {
     let Some(backend) = Backend::of(kind).await else { return };
     backend.apply(vec![backend.put(&pod("x", "a", "1", "1"))], "1").await;
     let (home, store) = (backend.home, backend.store);
@@ -416,7 +416,7 @@ async fn a_format_is_left_and_come_back_to_with_all_records(#[values(Kind::Sqlit
         }
         for to in [0, newest + 1] {
             let refused = crate::format::migrate(&store, path, to).await.unwrap_err().to_string();
-            assert!(refused.contains(&format!("knows the formats 1 to {newest}, not {to}")), "{refused}");
+            assert!(refused.contains(&format!("supports the formats 1 to {newest}, not {to}")), "{refused}");
         }
     }
     let backend = Backend::at(home, &[]).await.unwrap();
@@ -431,7 +431,7 @@ async fn a_format_is_left_and_come_back_to_with_all_records(#[values(Kind::Sqlit
 
 #[rstest]
 #[tokio::test]
-async fn a_newer_database_that_was_only_added_to_goes_on(#[values(Kind::Sqlite, Kind::Postgres)] kind: Kind) {
+async fn a_compatible_newer_database_is_used(#[values(Kind::Sqlite, Kind::Postgres)] kind: Kind) {
     let Some(backend) = Backend::of(kind).await else { return };
     backend.apply(vec![backend.put(&pod("x", "a", "1", "1"))], "1").await;
     let (home, store) = (backend.home, backend.store);
@@ -440,10 +440,10 @@ async fn a_newer_database_that_was_only_added_to_goes_on(#[values(Kind::Sqlite, 
     made_newer(&home, newest).await;
     let (store, path) = options(&home);
     let refused = crate::format::migrate(&store, path, newest).await.unwrap_err().to_string();
-    assert!(refused.contains("(format 999, ") && refused.contains("which alone can bring it"), "{refused}");
+    assert!(refused.contains("(format 999, ") && refused.contains("only that version can migrate it"), "{refused}");
     let backend = Backend::at(home, &[]).await.unwrap();
     backend.apply(vec![backend.put(&pod("x", "b", "2", "2"))], "2").await;
-    // It stays what it was made, for the version that made it.
+    // The format remains that of the newer version.
     let backend = backend.reopened().await;
     assert_eq!(backend.names(None, 9, &|_| true).await, ["x/a", "x/b"]);
 }
@@ -464,12 +464,12 @@ async fn a_newer_database_is_refused_in_one_line(#[values(Kind::Sqlite, Kind::Po
 
 #[rstest]
 #[tokio::test]
-async fn it_knows_since_when_it_is_filled(#[values(Kind::Sqlite, Kind::Postgres)] kind: Kind) {
+async fn the_time_of_the_first_contents_is_kept(#[values(Kind::Sqlite, Kind::Postgres)] kind: Kind) {
     let Some(backend) = Backend::of(kind).await else { return };
     assert_eq!(backend.store.began(500).await.unwrap(), 500);
     let backend = backend.reopened().await;
     assert_eq!(backend.store.began(900).await.unwrap(), 500);
-    // One that was filled before anybody asked.
+    // A store that was filled before the first call.
     let Some(backend) = Backend::of(kind).await else { return };
     backend.apply(vec![backend.put(&pod("x", "a", "1", "1"))], "1").await;
     assert_eq!(backend.store.began(99_000).await.unwrap(), 1000);

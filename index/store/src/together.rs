@@ -1,8 +1,8 @@
-//! Questions asked together: while some are at the database, those that come gather, and go there at once. Alone, a
-//! question goes at once; many at a time cost one way to the database instead of one each.
+//! Batches concurrent queries: while some queries are at the database, new ones are queued and then sent together.
+//! A single query is sent immediately; many concurrent ones cost one round trip instead of one each.
 //!
-//! Nobody owns a task for that: whoever finds a free place asks for all that wait, and then hands the place on. A place
-//! is handed on, too, when its holder is dropped.
+//! There is no task: the caller that gets a free slot executes the queries of all waiting callers and then passes
+//! the slot on. A slot is also passed on when its holder is dropped.
 
 use crate::Error;
 use parking_lot::Mutex;
@@ -27,7 +27,7 @@ pub(super) struct Together<Q, A> {
     most: usize,
 }
 
-/// The right to ask, one of a few.
+/// Permit to execute a batch; their number is limited.
 struct Place<Q, A>(Option<Arc<Mutex<Queue<Q, A>>>>);
 
 impl<Q, A> Drop for Place<Q, A> {
@@ -37,7 +37,7 @@ impl<Q, A> Drop for Place<Q, A> {
             let Some((_, waiting)) = queue.lock().waiting.pop_front() else { break };
             match waiting.send(Turn::Ask(Place(Some(Arc::clone(&queue))))) {
                 Ok(()) => return,
-                // Nobody is there any more: the next.
+                // The waiter was dropped; try the next one.
                 Err(Turn::Ask(mut place)) => place.0 = None,
                 Err(Turn::Answered(_)) => {}
             }
@@ -47,13 +47,13 @@ impl<Q, A> Drop for Place<Q, A> {
 }
 
 impl<Q: Clone, A> Together<Q, A> {
-    /// At most `places` ways to the database at once, each with at most `most` questions.
+    /// At most `places` concurrent batches with at most `most` queries each.
     pub fn new(places: usize, most: usize) -> Self {
         Self { queue: Arc::new(Mutex::new(Queue { waiting: VecDeque::new(), places })), most }
     }
 
-    /// Asks `all` for this question and those that wait, unless somebody else asks for this one. Answers come in the
-    /// order of the questions. A question sees everything that was there when it was asked.
+    /// Executes `all` for this query and the waiting ones, unless another caller includes this query in its batch.
+    /// Results are in the order of the queries. A query sees all data committed before the call.
     pub async fn ask<F>(&self, question: Q, all: impl Fn(Vec<Q>) -> F) -> Result<A, Error>
     where
         F: Future<Output = Result<Vec<A>, Error>>,
@@ -64,7 +64,7 @@ impl<Q: Clone, A> Together<Q, A> {
                 Err(waiting) => match waiting.await {
                     Ok(Turn::Answered(answer)) => return Ok(answer),
                     Ok(Turn::Ask(place)) => place,
-                    // Whoever asked has failed or is gone.
+                    // The caller that held the query failed or was dropped.
                     Err(_) => continue,
                 },
             };
@@ -73,7 +73,7 @@ impl<Q: Clone, A> Together<Q, A> {
             let own = answers.next();
             drop(place);
             for (waiting, answer) in others.into_iter().zip(answers) {
-                // Who is not there any more needs no answer.
+                // Dropped waiters need no result.
                 waiting.send(Turn::Answered(answer)).ok();
             }
             if let Some(own) = own {
@@ -93,7 +93,7 @@ impl<Q: Clone, A> Together<Q, A> {
         Err(waiting)
     }
 
-    /// This question and those that wait, and who waits for the answers to these.
+    /// This query and the waiting ones, with the channels of the latter.
     fn gather(&self, question: &Q) -> (Vec<Q>, Vec<Waiting<Q, A>>) {
         let mut queue = self.queue.lock();
         let count = queue.waiting.len().min(self.most - 1);
@@ -116,7 +116,7 @@ mod tests {
     use tokio::task::JoinSet;
 
     #[tokio::test]
-    async fn what_waits_goes_together_and_everybody_gets_their_own_answer() {
+    async fn waiting_queries_are_batched_and_each_caller_gets_its_result() {
         let together = Arc::new(Together::new(1, 16));
         let (gate, asked) = (Arc::new(Semaphore::new(0)), Arc::new(AtomicUsize::new(0)));
         let mut asking = JoinSet::new();
@@ -134,12 +134,12 @@ mod tests {
         }
         gate.add_permits(33);
         asking.join_all().await;
-        assert_eq!(asked.load(Ordering::Relaxed), 3, "one alone, then twice sixteen");
+        assert_eq!(asked.load(Ordering::Relaxed), 3, "a single query, then two batches of sixteen");
         assert_eq!(together.queue.lock().places, 1);
     }
 
     #[tokio::test]
-    async fn one_that_fails_or_is_dropped_holds_nobody_up() {
+    async fn a_failed_or_dropped_caller_does_not_block_the_others() {
         let together: Together<u32, u32> = Together::new(1, 16);
         let answer = |questions: Vec<u32>| std::future::ready(Ok(questions));
         let mut stuck = Box::pin(together.ask(1, |_| std::future::pending()));
@@ -147,7 +147,7 @@ mod tests {
         let (mut second, mut third) = (Box::pin(together.ask(2, answer)), Box::pin(together.ask(3, answer)));
         assert!(second.as_mut().now_or_never().is_none() && third.as_mut().now_or_never().is_none());
         drop(stuck);
-        // The place is with the second now, who never comes to use it.
+        // The second caller holds the slot and is dropped before using it.
         drop(second);
         assert_eq!(third.await.unwrap(), 3);
 

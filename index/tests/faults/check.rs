@@ -1,4 +1,4 @@
-//! Whether the cache holds what the members hold, and text search finds exactly that.
+//! Compares the cache and text search with the members' objects.
 
 use crate::LOOK_EVERY;
 use crate::host::{Found, Listed, Status, columns_of, resources};
@@ -12,9 +12,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
-/// A collector that failed often waits up to 45 s, and a lost lease takes its time.
+/// A collector with many failures waits up to 45 s, and a lost lease takes time to expire.
 const SETTLED_WITHIN: Duration = Duration::from_secs(120);
-/// Words looked for in whole texts, which costs far more than to look for a label; all are looked for as labels.
+/// Number of words searched in full text, which is much slower than searching labels; all words are searched as
+/// labels.
 const WORDS: usize = 9;
 /// Characters of a body shown around the first difference.
 const AROUND: usize = 160;
@@ -22,7 +23,7 @@ const AROUND: usize = 160;
 /// (cluster, resource) → resourceVersion of the last write to it.
 pub type Marks = BTreeMap<(String, String), u64>;
 
-/// Writes the last object of the round everywhere.
+/// Writes the last objects of the round to all members.
 pub async fn mark(sites: &[Site], words: &mut Words) -> Marks {
     let mut marks = Marks::new();
     for site in sites {
@@ -34,7 +35,7 @@ pub async fn mark(sites: &[Site], words: &mut Words) -> Marks {
     marks
 }
 
-/// Waits until the cache says that it is ready, follows everything, has come as far as the marks, and has indexed it.
+/// Waits until the cache is ready, follows everything, has reached the marks, and has indexed them.
 pub async fn settled(host: &mut Host, marks: &Marks) -> Status {
     let deadline = Instant::now() + SETTLED_WITHIN;
     loop {
@@ -63,17 +64,17 @@ fn missing(status: &Status, marks: &Marks) -> Vec<String> {
         known.insert(key);
     }
     let unknown = marks.keys().filter(|key| !known.contains(*key));
-    missing.extend(unknown.map(|(cluster, resource)| format!("nobody collects {resource} of {cluster}")));
+    missing.extend(unknown.map(|(cluster, resource)| format!("no replica collects {resource} of {cluster}")));
     if missing.is_empty() && status.searchable < status.seq {
-        missing.push(format!("text search has come to {} of {}", status.searchable, status.seq));
+        missing.push(format!("text search has reached {} of {}", status.searchable, status.seq));
     }
     missing
 }
 
-/// Compares everything; empty when all is well.
+/// Compares everything; empty if there are no differences.
 pub async fn differences(host: &mut Host, sites: &[Site], words: &Words) -> String {
     let mut text = String::new();
-    // Where each word has to be found: only where it is now.
+    // Expected objects of each word, in their current state.
     let mut places: BTreeMap<&str, Vec<String>> = words.recent().map(|word| (word.as_str(), Vec::new())).collect();
     let mut expected: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for site in sites {
@@ -133,12 +134,12 @@ fn place(object: &Value) -> (&str, &str) {
     (metadata["namespace"].as_str().unwrap_or_default(), metadata["name"].as_str().unwrap())
 }
 
-/// What the cache should hold of an object, by the same reading of the same bytes.
+/// The expected cached object, using the same ingest of the same bytes.
 fn as_listed(object: &Value) -> Listed {
     let raw = RawValue::from_string(object.to_string()).unwrap();
     let api_version = object["apiVersion"].as_str().unwrap();
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-    // Which resource matters only to what is withheld.
+    // The resource only affects withheld values.
     let expected = ingest::Expected { resource: &Gvr::new(group, version, ""), kind: object["kind"].as_str().unwrap() };
     let draft = ingest::read(&raw, expected, &ingest::Keep::default()).unwrap();
     let metadata = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
@@ -176,11 +177,11 @@ fn compare(text: &mut String, what: &str, held: &[Value], cached: &[Listed]) {
         let key = (object.namespace.clone(), object.name.clone());
         let at = format!("{what} {}/{}", key.0, key.1);
         if !seen.insert(key.clone()) {
-            writeln!(text, "{at} is there twice").unwrap();
+            writeln!(text, "{at} exists twice").unwrap();
             continue;
         }
         match held.remove(&key) {
-            None => writeln!(text, "{at} is too much, version {}", object.resource_version).unwrap(),
+            None => writeln!(text, "{at} should not exist, version {}", object.resource_version).unwrap(),
             Some(held) if held != cached => {
                 let part = |of: &Listed| format!("{} {} {} {}", of.uid, of.resource_version, of.columns, of.body);
                 let (held, cached) = (part(&held), part(&cached));

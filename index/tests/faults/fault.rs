@@ -1,4 +1,4 @@
-//! What goes wrong: chosen by chance, begun in the middle of writes, ended after more of them.
+//! Faults: chosen at random, begun between writes, ended after further writes.
 
 use crate::members::within;
 use crate::process::Host;
@@ -9,31 +9,31 @@ use rand::rngs::StdRng;
 
 const HOUR_MS: i64 = 3_600_000;
 const WORKERS: [&str; 4] = ["collectors", "store writer", "text index", "rights"];
-/// Those that only replicas have.
+/// Workers that only replicas have.
 const REPLICA_WORKERS: [&str; 4] = ["lease", "log follower", "shared states", "shared interests"];
 
-/// Members by their number.
+/// Members are identified by index.
 #[derive(Debug, Clone)]
 pub enum Fault {
-    /// SIGKILL. `down`: it stays dead while members go on.
+    /// SIGKILL. `down`: the process stays down while members change.
     Kill {
         down: bool,
         next: Next,
     },
-    /// An ordinary end and start.
+    /// Regular shutdown and restart.
     Stop {
         next: Next,
     },
-    /// SIGSTOP, and SIGCONT later; with a lease, perhaps after it has run out.
+    /// SIGSTOP and a later SIGCONT; with a lease, possibly after it has expired.
     Freeze {
         past_lease: bool,
     },
-    /// A worker inside dies; a supervisor would start the process again.
+    /// A worker ends; a supervisor would restart the process.
     Abort {
         worker: &'static str,
         next: Next,
     },
-    /// A member's API server ends, with or without a word, and comes back without its watch history.
+    /// A member's API server ends, with or without a shutdown, and restarts without its watch history.
     Restart {
         member: usize,
         rough: bool,
@@ -49,28 +49,28 @@ pub enum Fault {
         member: usize,
         cut: bool,
     },
-    /// A member forgets its watch history; while nobody can see it, or under the eyes of everyone.
+    /// A member drops its watch history, while its connections are cut or while it is watched.
     Compact {
         member: usize,
         unseen: bool,
     },
-    /// Postgres ends all of the host's connections.
+    /// Postgres terminates all connections of the host.
     Terminate,
 }
 
-/// What is different at the next start.
+/// Conditions of the next start.
 #[derive(Debug, Clone)]
 pub struct Next {
     skew_hours: i64,
-    /// The text index is lost.
+    /// The text index is deleted.
     textless: bool,
-    /// A replica comes back under its own name.
+    /// The replica restarts with the same name.
     same_name: bool,
 }
 
 impl Next {
     fn choose(rng: &mut StdRng) -> Self {
-        // Past a day, what is kept for a day is too old at once.
+        // Beyond a day, history with a retention of a day expires at once.
         let skew_hours = if rng.random_bool(0.5) { 0 } else { rng.random_range(-60..=60) };
         Self { skew_hours, textless: rng.random_bool(0.1), same_name: rng.random_bool(0.7) }
     }

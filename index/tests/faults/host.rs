@@ -1,4 +1,4 @@
-//! The process under test: it hosts the cache and answers questions about it, one JSON line each, on a port it prints.
+//! The process under test: runs the cache and answers requests, one JSON line each, on a port that it prints.
 
 use crate::members::{TOKEN, name};
 use crowsnest_apimachinery::names::Gvr;
@@ -19,23 +19,23 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-/// How it is started.
+/// Start options.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Start {
     pub control_plane: String,
     /// None: SQLite in `home`.
     pub database: Option<String>,
-    /// None: a name nobody had before.
+    /// None: a new name.
     pub replica: Option<String>,
     pub home: PathBuf,
-    /// How far its clock is off.
+    /// Offset of its clock.
     pub skew_ms: i64,
 }
 
-/// How it is, as far as the test waits for it.
+/// State of the process, as far as the test waits for it.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Status {
-    /// Why it isn't ready.
+    /// Reason why it is not ready.
     pub unready: Option<String>,
     pub seq: u64,
     pub searchable: u64,
@@ -52,21 +52,21 @@ pub struct Listed {
     pub uid: String,
     pub resource_version: String,
     pub body: String,
-    /// The columns made of the body, as text.
+    /// The columns derived from the body, as text.
     pub columns: String,
 }
 
-/// What a search found.
+/// Result of a search.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Found {
     /// cluster/resource/namespace/name, in order.
     pub hits: Vec<String>,
-    /// As counted in the text index alone.
+    /// Total as counted by the text index.
     pub total: u64,
     pub skipped: Vec<String>,
 }
 
-/// What is collected.
+/// Collected resources.
 pub fn resources() -> [Gvr; 3] {
     [
         Gvr::new("", "v1", "configmaps"),
@@ -75,7 +75,7 @@ pub fn resources() -> [Gvr; 3] {
     ]
 }
 
-/// The columns of a draft, in the same text as a stored record's.
+/// The columns of a draft, in the same text form as those of a stored record.
 pub fn columns_of(draft: &ingest::Draft) -> String {
     let ingest::Draft { generation, created, deleting, labels, details, redacted, .. } = draft;
     format!("{:?}", (generation, created, deleting, labels, &details.owners, &details.printed, redacted))
@@ -87,7 +87,7 @@ fn clock() -> i64 {
     jiff::Timestamp::now().as_millisecond() + SKEW.load(Ordering::Relaxed)
 }
 
-/// Runs until it is told to stop, or whoever started it has gone.
+/// Runs until it is stopped or its parent process has ended.
 pub async fn run(start: Start) {
     SKEW.store(start.skew_ms, Ordering::Relaxed);
     let mut config = kube::Config::new(start.control_plane.parse().unwrap());
@@ -97,7 +97,7 @@ pub async fn run(start: Start) {
     let mut options = IndexOptions::new(&start.home);
     (options.collect_everything, options.collect_control_plane) = (false, false);
     options.clock = clock;
-    // Small, so that a handful of objects already means several pages, and readers that fall out of the window.
+    // Small limits, so that few objects already cause several pages and expired readers.
     (options.page_size, options.tail_changes, options.text_commit_changes) = (7, 64, 20);
     options.text_commit_interval = Duration::from_millis(50);
     if let Some(database) = start.database {
@@ -116,7 +116,7 @@ pub async fn run(start: Start) {
     let stop = CancellationToken::new();
     let parent = stop.clone();
     tokio::spawn(async move {
-        // Nothing is ever written there: it ends with the parent.
+        // Nothing is ever written to stdin; it is closed when the parent ends.
         drop(tokio::io::stdin().read(&mut [0]).await);
         parent.cancel();
     });
@@ -135,7 +135,7 @@ pub async fn run(start: Start) {
             let question: Vec<String> = serde_json::from_str(&question).unwrap();
             let words: Vec<&str> = question.iter().map(String::as_str).collect();
             let answer = answer(&index, &words, &stop).await.unwrap_or_else(|error| json!({"error": error}));
-            // Whoever asked may have lost patience.
+            // The client may have timed out.
             drop(stream.get_mut().write_all(answer.to_string().as_bytes()).await);
         });
     }
@@ -164,7 +164,7 @@ async fn answer(index: &Index, question: &[&str], stop: &CancellationToken) -> R
             stop.cancel();
             json!(true)
         }
-        other => return Err(format!("no such question: {other:?}")),
+        other => return Err(format!("unknown request: {other:?}")),
     })
 }
 

@@ -1,4 +1,5 @@
-//! The network between the cache and one member: a proxy that cuts connections, cuts an answer short, stalls and refuses.
+//! The network between the cache and one member: a proxy that closes connections, truncates responses, stalls and
+//! refuses.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -14,13 +15,13 @@ pub struct Network {
     accepting: JoinHandle<()>,
 }
 
-/// What all connections obey.
+/// State shared by all connections.
 struct Wire {
     stalled: watch::Sender<bool>,
     refusing: watch::Sender<bool>,
-    /// Grows with every cut: connections of before end.
+    /// Incremented to close all existing connections.
     cuts: watch::Sender<u64>,
-    /// Bytes of answers that still come through.
+    /// Remaining bytes of responses before connections are closed.
     budget: AtomicI64,
 }
 
@@ -49,22 +50,22 @@ impl Network {
         self.port
     }
 
-    /// Ends every connection there is.
+    /// Closes all connections.
     pub fn cut(&self) {
         self.wire.cuts.send_modify(|cuts| *cuts += 1);
     }
 
-    /// Lets so many more bytes of answers through and then ends every connection, each in the middle of whatever it is.
+    /// Forwards this many bytes of responses and then closes all connections.
     pub fn cut_within(&self, bytes: i64) {
         self.wire.budget.store(bytes, Ordering::SeqCst);
     }
 
-    /// Keeps connections open and carries nothing.
+    /// Keeps connections open without traffic.
     pub fn stall(&self, stalled: bool) {
         self.wire.stalled.send_replace(stalled);
     }
 
-    /// Takes no new connections.
+    /// Refuses new connections.
     pub fn refuse(&self, refusing: bool) {
         self.wire.refusing.send_replace(refusing);
     }
@@ -87,7 +88,7 @@ async fn connection(near: TcpStream, port: u16, wire: Arc<Wire>) {
     let Ok(far) = TcpStream::connect(("127.0.0.1", port)).await else { return };
     let (near_read, near_write) = near.into_split();
     let (far_read, far_write) = far.into_split();
-    // Whatever ends first takes the others along: both sockets close.
+    // When one direction ends, both sockets are closed.
     tokio::select! {
         () = carry(near_read, far_write, &wire, false) => {}
         () = carry(far_read, near_write, &wire, true) => {}

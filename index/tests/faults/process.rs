@@ -1,4 +1,4 @@
-//! The host as the test sees it: a process it starts, asks, signals and starts again on the same data.
+//! The process under test: started, queried, signalled and restarted on the same data.
 
 use crate::LOOK_EVERY;
 use crate::host::{Start, Status};
@@ -26,7 +26,7 @@ impl Host {
         Self { start, running: None }
     }
 
-    /// Starts it unless it runs.
+    /// Starts the process unless it runs.
     pub async fn up(&mut self) {
         if self.running.is_some() {
             return;
@@ -41,7 +41,7 @@ impl Host {
         self.running = Some(Running { child, port, frozen: false });
     }
 
-    /// SIGKILL: no farewell.
+    /// SIGKILL, without a shutdown.
     pub async fn kill(&mut self) {
         if let Some(mut running) = self.running.take() {
             running.child.start_kill().unwrap();
@@ -49,7 +49,7 @@ impl Host {
         }
     }
 
-    /// Asks it to end and waits until it has.
+    /// Requests a shutdown and waits for it.
     pub async fn stop(&mut self) {
         self.freeze(false).await;
         if self.running.is_none() {
@@ -70,13 +70,13 @@ impl Host {
         running.frozen = frozen;
     }
 
-    /// Kills a worker inside, waits until the cache says so (invariant I6).
+    /// Aborts a worker and waits until the cache reports it (invariant I6).
     pub async fn abort(&mut self, worker: &str) {
         self.up().await;
         self.freeze(false).await;
         assert!(self.ask::<bool>(&["abort", worker]).await, "there is no worker {worker}");
         let dead = format!("{worker} fails:");
-        within(&format!("unreadiness after the death of the {worker}"), async {
+        within(&format!("unreadiness after the end of the {worker}"), async {
             while !self.status().await.unready.is_some_and(|reason| reason.contains(&dead)) {
                 tokio::time::sleep(LOOK_EVERY).await;
             }

@@ -1,5 +1,4 @@
-//! A member: a real API server that can be stopped and started on its data, the network before it, and what is written to
-//! it.
+//! A member: a real API server that can be restarted on its data, its network, and the writes to it.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -24,7 +23,7 @@ use crate::host::resources;
 use crate::members::{Member, config_map, namespace, start_on};
 use crate::network::Network;
 
-/// Where objects carry the word that only one version of one object has.
+/// Annotation with a word that is unique to one version of one object.
 const WORD: &str = "test/word";
 const HOLD: &str = "test/hold";
 const NAMESPACES: [&str; 2] = ["ops", "shop"];
@@ -33,14 +32,14 @@ const BULK: usize = 15;
 pub struct Site {
     pub name: String,
     pub network: Network,
-    /// None only while it is being restarted.
+    /// None only during a restart.
     member: RwLock<Option<Member>>,
     port: u16,
     directory: PathBuf,
     older: bool,
 }
 
-/// Name and (finalizer held, being deleted) of everything the test has written to one member.
+/// State of everything written to one member: (has a finalizer, is being deleted) by object.
 pub type Model = BTreeMap<Target, (bool, bool)>;
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -55,7 +54,7 @@ pub enum Write {
     Create(Value),
     Update(Target, Value),
     Delete(Target),
-    /// As two requests, with the next object under the same name at once.
+    /// Two requests; the new object is created immediately after the deletion.
     Recreate(Target, Value),
     Release(Target),
     /// Many objects, which `Clear` deletes with one request.
@@ -64,7 +63,7 @@ pub enum Write {
 }
 
 impl Site {
-    /// `older`: a server that does not know how to stream initial lists.
+    /// `older`: a server without support for streamed initial lists.
     pub async fn start(name: &str, directory: &Path, older: bool) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -86,7 +85,7 @@ impl Site {
         member
     }
 
-    /// Stops the server and starts it on what it had; writers wait.
+    /// Restarts the server on its data; writers wait.
     pub async fn restart(&self) {
         let mut member = self.member.write().await;
         member.take().unwrap().shut_down().await;
@@ -94,7 +93,7 @@ impl Site {
         *member = Some(self.serve(listener).await);
     }
 
-    /// Forgets all watch history.
+    /// Drops the watch history.
     pub async fn compact(&self) {
         let member = self.member.read().await;
         let store = &member.as_ref().unwrap().server.registry().store;
@@ -128,7 +127,7 @@ impl Site {
         objects
     }
 
-    /// Makes the last write of a round to a resource; tells its resourceVersion.
+    /// Performs the last write of a round to a resource; returns its resourceVersion.
     pub async fn mark(&self, resource: &str, word: &str) -> u64 {
         let (kind, namespace) = kinds().into_iter().find(|(_, plural)| *plural == resource).map(namespace_of).unwrap();
         let object = object(&Target { kind, namespace, name: "marker".to_owned() }, word, false, 0);
@@ -139,7 +138,7 @@ impl Site {
     }
 
     pub async fn write(&self, write: Write) {
-        // Held until it is done: a restart waits for it.
+        // Held until the write is done, so that a restart waits for it.
         let member = self.member.read().await;
         let client = || member.as_ref().unwrap().server.admin();
         match write {
@@ -176,7 +175,7 @@ impl Site {
     }
 }
 
-/// Gives words that were never used before, all of one length so that none begins another.
+/// Generates unique words of equal length, so that none is a prefix of another.
 #[derive(Default)]
 pub struct Words {
     given: u32,
@@ -192,23 +191,23 @@ impl Words {
         word
     }
 
-    /// A new round begins.
+    /// Starts a new round.
     pub fn turn(&mut self) {
         self.before = std::mem::take(&mut self.now);
     }
 
-    /// Those of this round and of the one before, which this one has overwritten here and there.
+    /// Words of this round and of the previous one, which are partly overwritten.
     pub fn recent(&self) -> impl Iterator<Item = &String> {
         self.before.iter().chain(&self.now)
     }
 }
 
-/// The word an object carries.
+/// The word of an object.
 pub fn word_of(object: &Value) -> Option<&str> {
     object["metadata"]["annotations"][WORD].as_str()
 }
 
-/// Some writes in the order they are to be done, each possible once those before are.
+/// Generates writes in order, each valid after the ones before.
 pub fn plan(model: &mut Model, words: &mut Words, rng: &mut StdRng, number: usize) -> Vec<Write> {
     (0..number).map(|_| one(model, words, rng)).collect()
 }
@@ -273,7 +272,7 @@ fn bulk(model: &mut Model, words: &mut Words, namespace: &'static str) -> Write 
 }
 
 fn text(word: &str, size: usize) -> String {
-    // More than one TLS record, so that a cut can come in the middle of a line.
+    // More than one TLS record, so that a connection can be closed within a line.
     (0..size).fold(word.to_owned(), |text, nth| text + &format!(" filler{nth}"))
 }
 
@@ -304,7 +303,7 @@ fn namespace_of((kind, _): (&'static str, &'static str)) -> (&'static str, &'sta
     (kind, if kind == "PriorityClass" { "" } else { "shop" })
 }
 
-/// What an API is told by: version, kind and place.
+/// apiVersion, kind, namespace and name.
 fn skeleton(target: &Target) -> Value {
     let version = if target.kind == "PriorityClass" { "scheduling.k8s.io/v1" } else { "v1" };
     let mut skeleton = json!({"apiVersion": version, "kind": target.kind, "metadata": {"name": target.name}});
@@ -329,7 +328,7 @@ async fn create(client: Client, object: &Value) {
     api_of(client, object).create(&PostParams::default(), &typed).await.unwrap();
 }
 
-/// Does the writes of each member in order, all members beside each other, and counts.
+/// Performs the writes of each member in order, with all members in parallel, and counts them.
 pub async fn write_all(sites: &[Site], writes: Vec<Vec<Write>>, done: &watch::Sender<usize>) {
     let each = sites.iter().zip(writes).map(async |(site, writes)| {
         for write in writes {
@@ -340,7 +339,7 @@ pub async fn write_all(sites: &[Site], writes: Vec<Vec<Write>>, done: &watch::Se
     futures::future::join_all(each).await;
 }
 
-/// Servers from before streamed lists answer so, and are asked for pages.
+/// Responds like servers without streamed lists, which are then listed by pages.
 fn refusing_initial_events(server: &ApiServer) -> Router {
     async fn refuse(request: Request, next: Next) -> Response {
         if request.uri().query().is_some_and(|query| query.contains("sendInitialEvents")) {

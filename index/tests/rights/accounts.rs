@@ -52,7 +52,7 @@ async fn follows(world: &World, caller: &UserInfo, round: &str) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn namesakes_of_members_accounts_are_strangers() {
+async fn accounts_named_like_members_accounts_have_no_rights_in_members() {
     let member = start("member1").await;
     let objects = objects();
     let (namespaces, others) = objects.split_at(NAMESPACES.len());
@@ -104,8 +104,8 @@ async fn namesakes_of_members_accounts_are_strangers() {
                 assert_eq!(reader.limit(&member1), Some(BTreeSet::new()), "{reading:?}");
             }
         }
-        assert!(!follows(&world, &account, round).await, "a change is told to a stranger");
-        assert!(told(&world, &ann).await[0] >= 6, "others' rights stay");
+        assert!(!follows(&world, &account, round).await, "an unauthorized caller was notified");
+        assert!(told(&world, &ann).await[0] >= 6, "other callers' permissions are unchanged");
         world.control_plane.create(reach()).await;
         world.soon_obeyed(heard(&mut follower, REACH, Happened::Added).await).await;
     }

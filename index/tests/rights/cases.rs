@@ -1,5 +1,5 @@
-//! Generated access rules: roles, bindings and the users they name, and objects to be read or not. The same seed gives
-//! the same cases.
+//! Generated RBAC rules: roles, bindings, the users that they name, and objects. The same seed generates the same
+//! cases.
 
 use crowsnest_apimachinery::user::{ANONYMOUS, MASTERS, UserInfo};
 use rand::rngs::StdRng;
@@ -8,9 +8,10 @@ use rand::{Rng, SeedableRng};
 use serde_json::{Value, json};
 
 pub const NAMESPACES: [&str; 3] = ["lab", "ops", "shop"];
-/// Of objects in every namespace and of nodes: rules that name one must not show another's namesake.
+/// Names of objects in every namespace and of nodes, so that rules naming one must not show another of the same
+/// name.
 const NAMES: [&str; 3] = ["app", "db", "web"];
-/// Labels what the test asks for.
+/// Label of the searched objects.
 pub const LABEL: &str = "probe";
 const CLUSTER_ROLES: usize = 120;
 const AGGREGATED: usize = 12;
@@ -18,7 +19,7 @@ const ROLES: usize = 120;
 const USERS: usize = 240;
 const TEAMS: usize = 60;
 
-// Repeated is likelier.
+// Repetition increases the probability.
 const VERBS: &[&str] =
     &["get", "get", "get", "list", "list", "list", "watch", "watch", "create", "delete", "update", "*"];
 const GROUPS: &[&str] = &["", "", "", "", "apps", "apps", "batch", "extensions", "*"];
@@ -46,7 +47,7 @@ const RESOURCES: &[&str] = &[
 ];
 const RESOURCE_NAMES: &[&str] = &["app", "app", "db", "web", "shop", "ops", "other", "*", ""];
 
-/// RBAC objects and whom they are about.
+/// RBAC objects and users.
 pub struct Cases {
     rng: StdRng,
     pub users: Vec<UserInfo>,
@@ -54,7 +55,7 @@ pub struct Cases {
     pub bindings: Vec<Value>,
 }
 
-/// What is to be seen: namespaces, nodes, and the same names in several namespaces and kinds.
+/// Searched objects: namespaces, nodes, and objects with the same names in several namespaces and kinds.
 pub fn objects() -> Vec<Value> {
     let metadata =
         |namespace: Option<&str>, name: &str| json!({"namespace": namespace, "name": name, "labels": {LABEL: "yes"}});
@@ -115,7 +116,7 @@ impl Cases {
         cases
     }
 
-    /// Other rules for a role as it was given out by [`Cases::new`].
+    /// Other rules for a role created by [`Cases::new`].
     pub fn other_rules(&mut self, role: &Value) -> Value {
         let paths = role["kind"] == "ClusterRole";
         let mut role = role.clone();
@@ -127,7 +128,7 @@ impl Cases {
         from.choose_multiple(&mut self.rng, many).collect()
     }
 
-    /// One more binding for anybody.
+    /// Another binding for a random user.
     pub fn another_binding(&mut self) -> Value {
         let user = self.users.choose(&mut self.rng).unwrap().clone();
         let subjects = vec![self.subject_of(&user)];
@@ -181,7 +182,7 @@ impl Cases {
             nth if nth % 4 == 1 => {
                 let namespace = self.one_of(&NAMESPACES);
                 groups.extend(["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")]);
-                // Few names, so that accounts have namesakes in other namespaces.
+                // Few names, so that accounts in other namespaces have the same names.
                 format!("system:serviceaccount:{namespace}:robot-{}", nth % 60)
             }
             nth => format!("user-{nth}"),
@@ -189,14 +190,14 @@ impl Cases {
         UserInfo::new(name, groups)
     }
 
-    /// The user, or somebody one could take for them.
+    /// The subject of the user, or a similar one.
     fn subject_of(&mut self, user: &UserInfo) -> Value {
         if let Some((namespace, name)) =
             user.name.strip_prefix("system:serviceaccount:").and_then(|account| account.split_once(':'))
         {
             let namespace = match self.rng.random_range(0..8) {
                 0 => self.one_of(&NAMESPACES),
-                // That of the binding.
+                // The namespace of the binding.
                 1 => "",
                 2 => return person(&user.name),
                 _ => namespace,
@@ -218,7 +219,7 @@ impl Cases {
             (_, 0) => "nowhere".to_owned(),
             (true, 1..5) => format!("aggregated-{}", self.rng.random_range(0..AGGREGATED)),
             (true, _) => format!("everywhere-{}", self.rng.random_range(0..CLUSTER_ROLES)),
-            // Often one of this namespace, else it dangles.
+            // Often a role of this namespace, otherwise a missing one.
             (false, _) => {
                 let own = self.roles.iter().filter(|role| role["metadata"]["namespace"] == namespace);
                 let own: Vec<&Value> = own.collect();
@@ -229,7 +230,7 @@ impl Cases {
             }
         };
         if everywhere {
-            // There is no namespace to be that of the account.
+            // Cluster role bindings have no namespace to default to.
             for subject in subjects.iter_mut().filter(|subject| subject["namespace"] == "") {
                 subject["namespace"] = namespace.into();
             }
@@ -245,7 +246,7 @@ impl Cases {
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": role}}));
     }
 
-    /// What groups of every API server may, little enough that it does not hide what users may themselves.
+    /// Grants to groups of every API server, few enough that they do not hide the users' own grants.
     fn bind_everybody(&mut self) {
         let groups = [
             ("system:authenticated", "lab", "configmaps"),

@@ -21,7 +21,7 @@ use tokio::net::TcpListener;
 
 const COLLECTOR: &str = "collector-token";
 /// Part of the message about a member that has not responded in time.
-const UNANSWERED: &str = "has not answered yet";
+const UNANSWERED: &str = "access reviews are in progress";
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 
 fn binding(namespace: Option<&str>, role: &str, kind: &str, subject: &str) -> Value {
@@ -107,7 +107,7 @@ fn reason<'a>(answer: &'a Answer, cluster: &str) -> &'a str {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn members_whose_rules_are_not_cached_are_asked() {
+async fn members_whose_rules_are_not_cached_are_sent_reviews() {
     let control_plane = control_plane().await;
     let client = control_plane.server.admin();
     let answering = member("member1", |_| Router::new()).await;
@@ -181,20 +181,21 @@ async fn members_whose_rules_are_not_cached_are_asked() {
     let reviews = || index.metrics().access_reviews.get();
     for (caller, expected) in cases {
         let before = reviews();
-        // A silent member delays nobody: within fails long before the member's requests do.
+        // A member that hangs delays no other: `within` fails long before the member's requests do.
         within("an answer without the silent member", search(&caller)).await;
         let answer = within("member1's answers", settled(&caller)).await;
         assert_eq!(places(&answer), expected, "{}", caller.name);
         let asked = reviews() - before;
         match caller.name.as_str() {
-            "root" => assert_eq!(asked, 0, "of masters nobody has to be asked"),
+            "root" => assert_eq!(asked, 0, "masters need no reviews"),
             "" => assert!(asked == 0 && reason(&answer, "member1").contains("empty"), "{:?}", answer.skipped),
-            // Everything, the two kinds, one of them in three namespaces and kube-system; and the silent one's first.
+            // Everything, the two kinds, one of them in three namespaces and kube-system; and the first review of
+            // the hanging member.
             "eve" => assert_eq!(asked, 1 + 2 + 4 + 1),
-            _ => assert!(reason(&answer, "member2").contains("answer"), "{:?}", answer.skipped),
+            _ => assert!(reason(&answer, "member2").contains("access reviews"), "{:?}", answer.skipped),
         }
     }
-    // Answers are cached, including later ones of the silent member.
+    // Results are cached, including later ones of the hanging member.
     let before = reviews();
     assert_eq!(places(&search(&eve).await), Vec::<String>::new());
     assert_eq!(reviews(), before);

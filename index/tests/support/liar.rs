@@ -1,5 +1,5 @@
-//! A member that is honest but for what it is told to do: its ConfigMaps are answered by a script, where that has an
-//! answer. Of everything else it has nothing.
+//! A member that responds correctly except as scripted: requests for its ConfigMaps are passed to a script, which
+//! may respond. It has no other objects.
 
 use crate::members::{TOKEN, create};
 use axum::Router;
@@ -18,41 +18,41 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-/// What a collector asks.
+/// A request of a collector.
 #[derive(Debug, Clone)]
 pub struct Ask {
     pub watch: bool,
-    /// The watch is to begin with everything there is.
+    /// The watch requests initial events.
     pub initial: bool,
     pub limit: usize,
     pub token: String,
     pub from: String,
     pub seconds: u64,
-    /// How many were answered by the script before.
+    /// Number of requests answered by the script before.
     pub nth: usize,
 }
 
 pub enum Reply {
     Json(u16, Value),
-    /// With its content type.
+    /// With a content type.
     Text(&'static str, String),
     Lines(Vec<String>, Then),
-    /// The same again and again.
+    /// An endless repetition.
     Endless(String),
-    /// Asked to come back after an hour.
+    /// With a Retry-After of an hour.
     Later(u16),
     Never,
 }
 
 pub enum Then {
     Close,
-    /// Says nothing more, until it hangs up.
+    /// Sends nothing more until the client closes.
     Hold,
-    /// Breaks off.
+    /// Interrupts the connection.
     Cut,
 }
 
-/// None: the truth.
+/// None: the correct response.
 pub type Script = fn(&Ask) -> Option<Reply>;
 
 #[derive(Debug, Clone)]
@@ -105,7 +105,7 @@ impl Liar {
         create(control_plane, cluster).await;
     }
 
-    /// From now on; open watches are closed, so that it is asked again.
+    /// Applies from now on; open watches are closed, so that new requests are made.
     pub fn change(&self, truth: Option<Truth>, script: Script) {
         if let Some(truth) = truth {
             *self.shared.truth.lock().unwrap() = truth;
@@ -160,12 +160,12 @@ fn honest(truth: &Truth, ask: &Ask) -> Reply {
         }
         return match ask.from.parse::<u64>().unwrap() {
             from if from < *version => gone(),
-            // A server hears nothing from before where a watch begins.
+            // A server sends nothing before a watch's start.
             from if from > *version => Reply::Lines(Vec::new(), Then::Hold),
             _ => Reply::Lines(vec![bookmark(*version, false)], Then::Hold),
         };
     }
-    // Pages are of the moment they are asked for: real servers keep to one version, and this one need not.
+    // Each page shows the current objects; a real server would use one snapshot.
     let start: usize = ask.token.parse().unwrap_or(0).min(objects.len());
     let end = start.saturating_add(ask.limit).min(objects.len());
     let token = if end < objects.len() { end.to_string() } else { String::new() };
@@ -206,7 +206,7 @@ fn respond(reply: Reply, shared: &Shared, seconds: Option<u64>) -> Response {
             });
             json(200).body(Body::from_stream(again))
         }
-        Reply::Never => unreachable!("it is not answered"),
+        Reply::Never => unreachable!("no response is sent"),
     }
     .unwrap()
 }
@@ -236,7 +236,7 @@ pub fn bookmark(version: u64, ends_initial_events: bool) -> String {
     event("BOOKMARK", &json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": metadata}))
 }
 
-/// A ConfigMap as it was at a version.
+/// A ConfigMap at a version.
 pub fn object(name: &str, version: u64) -> Value {
     json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"namespace": "shop", "name": name,
         "uid": name, "resourceVersion": version.to_string()}, "data": {"at": version.to_string()}})

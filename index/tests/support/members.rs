@@ -28,7 +28,7 @@ pub async fn start(name: &str) -> Member {
     start_on(listener, Config::new(name, Data::Memory), |_| Router::new()).await
 }
 
-/// The same with data and a port that outlive it, and perhaps routes that are asked first.
+/// The same with data and a port that outlive it, optionally with routes that take precedence.
 pub async fn start_on(listener: TcpListener, mut config: Config, beside: fn(&ApiServer) -> Router) -> Member {
     let groups = vec!["system:masters".to_owned()];
     config.tokens.insert(TOKEN.to_owned(), UserInfo { name: "admin".to_owned(), groups, ..UserInfo::default() });

@@ -1,8 +1,8 @@
-//! A Postgres server of the tests' own, in a temporary folder, and a database of it for each test.
+//! A temporary Postgres server for tests, with a database for each test.
 //!
-//! Tests that run at the same time share one server; it ends with the last of them. The binaries are looked for in
-//! `CROWSNEST_POSTGRES` (a folder), on the path and where Debian puts them. Where there are none a test says so and is
-//! skipped, except with `CI=true`, where that is a failure.
+//! Concurrent tests share a server; it ends with the last of them. The binaries are searched in
+//! `CROWSNEST_POSTGRES` (a folder), on the path and at Debian's location. Without them, a test reports that and is
+//! skipped; with `CI=true`, that is a failure.
 
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 use std::net::TcpListener;
@@ -24,14 +24,14 @@ struct Server {
     directory: tempfile::TempDir,
 }
 
-/// A database of its own for one test.
+/// A separate database for one test.
 pub struct Database {
     server: Arc<Server>,
     name: String,
 }
 
 impl Database {
-    /// A fresh one; None where no server can be had.
+    /// A new database; None if no server is available.
     pub async fn fresh() -> Option<Self> {
         let Some(binaries) = binaries() else {
             assert!(std::env::var("CI").as_deref() != Ok("true"), "no Postgres server here: run .ci/tools");
@@ -60,7 +60,7 @@ impl Database {
         self.url_at(self.port())
     }
 
-    /// Through something else that listens on a port of this machine.
+    /// The URL with another port of this host, for a proxy.
     pub fn url_at(&self, port: u16) -> String {
         format!("postgres://{USER}@127.0.0.1:{port}/{}", self.name)
     }
@@ -119,7 +119,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // SIGQUIT: at once, nothing of it is kept.
+        // SIGQUIT: immediate shutdown, because no data is kept.
         let quit = Command::new("kill").args(["-QUIT", &self.process.id().to_string()]).status();
         if !quit.is_ok_and(|status| status.success()) {
             eprintln!("the test's Postgres (process {}) could not be stopped", self.process.id());
@@ -140,7 +140,7 @@ fn binaries() -> Option<PathBuf> {
     places.into_iter().find(|place| ["initdb", "postgres", "pg_isready"].iter().all(|name| place.join(name).exists()))
 }
 
-/// The server refuses to run as root: whom to run it as instead.
+/// The server refuses to run as root; returns the user to run it as.
 fn owner() -> Option<&'static str> {
     let id = |arguments: &[&str]| Command::new("id").args(arguments).stderr(Stdio::null()).output().unwrap();
     if String::from_utf8_lossy(&id(&["-u"]).stdout).trim() != "0" {

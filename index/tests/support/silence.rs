@@ -1,5 +1,5 @@
-//! A network that can fall silent: a proxy in front of a port of this machine. Silent, it keeps all connections open and
-//! carries nothing, which no one at their ends is told.
+//! A proxy for a local port that can stall: it then keeps all connections open without traffic, unnoticed by either
+//! end.
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -46,7 +46,7 @@ impl Drop for Silence {
     }
 }
 
-/// One direction, until either end closes.
+/// Forwards one direction until either end closes.
 async fn carry(
     mut from: tokio::net::tcp::OwnedReadHalf,
     mut to: tokio::net::tcp::OwnedWriteHalf,

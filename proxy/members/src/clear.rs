@@ -1,6 +1,6 @@
-//! The way out of every cluster at once, as an installation goes that leaves nothing behind: what was propagated goes by the rules of
-//! its Works, then what `join` made. Nobody brings kubeconfigs of all members: it is done with the account that `join` made there,
-//! which is among what goes. Written by `crowsnest uninstall --members`, read by nobody.
+//! Removal of all clusters when Crowsnest is uninstalled: deletes the propagated objects by the rules of their
+//! Works, then the objects that `join` created. Works without kubeconfigs of the members, by using the service
+//! account that `join` created, which is deleted as well. Used by `crowsnest uninstall --members`.
 
 use crate::credentials::{ConnectionSpec, Secrets, Through};
 use crate::endpoints::EndpointRules;
@@ -27,21 +27,22 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a member may take to accept a connection.
+/// Connect timeout for a member.
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
 
-/// A cluster that is to be left.
+/// A cluster to remove.
 #[derive(Debug)]
 pub struct Leaving {
     pub name: ClusterName,
     cluster: Cluster,
-    /// Works whose objects are taken out of it, and those that say that theirs stay.
+    /// Number of Works whose objects are deleted from the cluster, and of Works whose objects are kept.
     pub taken: usize,
     pub kept: usize,
 }
 
 impl Leaving {
-    /// Whether its agent registered it: the agent and what it made stay, as nobody can tell it to take away itself.
+    /// True if the cluster was registered by its agent. The agent and its objects are kept, because they cannot be
+    /// removed from here.
     pub fn has_agent(&self) -> bool {
         self.cluster.spec.sync_mode == ClusterSyncMode::Pull
     }
@@ -50,7 +51,7 @@ impl Leaving {
         self.cluster.spec.secret_ref.as_ref().map_or(CLUSTER_NAMESPACE, |secret| secret.namespace.as_str())
     }
 
-    /// What `join` made in the cluster, and is taken away there.
+    /// Objects that `join` created in the cluster and that are deleted.
     pub fn made(&self) -> Vec<String> {
         if self.has_agent() {
             return Vec::new();
@@ -62,13 +63,13 @@ impl Leaving {
             format!("namespace {namespace}"),
         ];
         for role in [&cluster_role_name(&self.name), IMPERSONATOR, JOINED_IMPERSONATOR] {
-            made.push(format!("clusterrole and clusterrolebinding {role}, where they are"));
+            made.push(format!("clusterrole and clusterrolebinding {role}, if they exist"));
         }
         made
     }
 }
 
-/// All clusters, and what would be taken out of each.
+/// All clusters, with what would be deleted from each.
 pub async fn leaving(control_plane: &Client) -> Result<Vec<Leaving>, Error> {
     let clusters: Api<Cluster> = Api::all(control_plane.clone());
     let all = clusters.list(&ListParams::default()).await.map_err(|e| Error::kube("listing Clusters", e))?;
@@ -83,32 +84,33 @@ pub async fn leaving(control_plane: &Client) -> Result<Vec<Leaving>, Error> {
     Ok(leaving)
 }
 
-/// Takes a cluster out, and out of it what is ours. `within` is how long the controllers may take to let it go.
+/// Removes a cluster and the objects in it that belong to Crowsnest. `within` is the time limit for the controllers
+/// to release the Cluster.
 pub async fn leave(control_plane: &Client, leaving: &Leaving, within: Duration) -> Result<(), Error> {
     if leaving.has_agent() {
         let options = UnregisterOptions { wait: within, ..UnregisterOptions::new(leaving.name.clone()) };
         return unregister(control_plane, None, &options).await;
     }
-    // Its token goes with the Cluster.
+    // Read first, because the Secret is deleted with the Cluster.
     let member = member(control_plane, leaving).await?;
     made_by_join(&member, leaving.namespace()).await?;
     delete_cluster(control_plane, &leaving.cluster, within).await?;
     clean(&member, &leaving.name, leaving.namespace()).await
 }
 
-/// A namespace that was in the member before has more in it than what is ours, and must not go.
+/// Checks that `join` created the namespace. Another namespace may contain foreign objects and must not be deleted.
 async fn made_by_join(member: &Client, namespace: &str) -> Result<(), Error> {
     let found = Api::<Namespace>::all(member.clone()).get_opt(namespace).await;
     let found = found.map_err(|e| Error::kube(format!("reading namespace {namespace}"), e))?;
     match found.is_none_or(|found| found.labels().get(SYSTEM_LABEL.0).is_some_and(|value| value == SYSTEM_LABEL.1)) {
         true => Ok(()),
         false => Err(Error::Join(format!(
-            "its namespace {namespace} was not made by `crowsnest join`, and what is in it would go: take the accounts away there by hand"
+            "its namespace {namespace} was not made by `crowsnest join` and is not deleted; delete the service accounts in it by hand"
         ))),
     }
 }
 
-/// A client with what the control plane knows of the member.
+/// A client with the credentials that the control plane has for the member.
 async fn member(control_plane: &Client, leaving: &Leaving) -> Result<Client, Error> {
     let mut secrets = Secrets::new();
     if let Some(reference) = &leaving.cluster.spec.secret_ref {
@@ -118,15 +120,16 @@ async fn member(control_plane: &Client, leaving: &Leaving) -> Result<Client, Err
         secrets.extend(found.map(|secret| (key, Arc::new(secret))));
     }
     let spec = ConnectionSpec::of(&leaving.name, &leaving.cluster, &secrets)?;
-    // Nobody who is dialled has a tunnel here.
+    // Members that are dialed have no tunnel here.
     let spec = ConnectionSpec { through: Through::Dialling, ..spec };
-    // The operator's machine may run members as well.
+    // Members may run on the operator's machine.
     let rules = EndpointRules::allowing_local(true);
     Ok(Connection::open(spec, CONNECT_WITHIN, &Tunnels::default(), &Requests::default(), rules)?.client())
 }
 
-/// Takes away what `join` made, as the account that is among it. That cannot take away its own rights last, as it goes itself with the
-/// namespace; so they are made to depend on the namespace, and the member's garbage collector ends them with it.
+/// Deletes the objects that `join` created, with the service account that is one of them. The account cannot delete
+/// its own permissions last, because it is deleted with the namespace. Therefore they are made dependents of the
+/// namespace, and the member's garbage collector deletes them.
 async fn clean(member: &Client, name: &ClusterName, namespace: &str) -> Result<(), Error> {
     for role in [IMPERSONATOR, JOINED_IMPERSONATOR] {
         revoke(member, role).await?;
@@ -149,7 +152,7 @@ where
 {
     let patched = api.patch(name, &PatchParams::default(), &Patch::Merge(owned)).await;
     match patched.map_err(|e| Error::kube(format!("writing {} {name}", K::kind(&()).to_lowercase()), e)) {
-        // One that was joined by somebody else may have its rights by another name.
+        // A cluster that was joined by another tool may have other names for its permissions.
         Err(error) if !error.is_not_found() => Err(error),
         _ => Ok(()),
     }
@@ -167,10 +170,10 @@ mod tests {
     }
 
     #[test]
-    fn what_join_made_is_where_the_cluster_says() {
+    fn the_objects_of_join_are_in_the_namespace_of_the_cluster() {
         let made = leaving("Push").made().join("\n");
         assert!(made.contains("serviceaccount ours/karmada-m1\n") && made.contains("namespace ours\n"), "{made}");
-        assert!(made.contains("clusterrolebinding karmada-controller-manager:karmada-m1, where"), "{made}");
+        assert!(made.contains("clusterrolebinding karmada-controller-manager:karmada-m1, if"), "{made}");
         assert!(leaving("Pull").made().is_empty());
     }
 }

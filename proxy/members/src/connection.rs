@@ -1,4 +1,4 @@
-//! A live connection: the dialer and a pooled kube client over it.
+//! A connection to a member: the dialer and a pooled kube client.
 
 use crate::Error;
 use crate::credentials::{ConnectionSpec, Token};
@@ -16,11 +16,11 @@ use std::sync::Arc;
 use std::time::Duration;
 use tower::ServiceBuilder;
 
-/// Connections that wait for their next request: about as many as the loops that write to members use at once of one. To
-/// open one costs both sides more than a request does.
+/// Idle connections kept per member: about as many as the workers that write to one member concurrently. Opening a
+/// connection is more expensive than a request.
 const IDLE: usize = 32;
 
-/// Kept across changes of the Cluster object for as long as its [`ConnectionSpec`] stays equal.
+/// An open connection, kept across changes of the Cluster object while its [`ConnectionSpec`] is equal.
 #[derive(Clone)]
 pub struct Connection {
     spec: Arc<ConnectionSpec>,
@@ -35,8 +35,11 @@ impl std::fmt::Debug for Connection {
 }
 
 impl Connection {
-    /// Prepares TLS and the client, whose requests are counted. Nothing is dialled yet. Must run inside a tokio runtime.
-    /// Fails if `rules` forbid sending tokens to the endpoint.
+    /// Prepares TLS and the client, whose requests are counted. Connects lazily. Must run inside a tokio runtime.
+    ///
+    /// # Errors
+    ///
+    /// `rules` forbid sending tokens to the endpoint.
     pub fn open(
         spec: ConnectionSpec,
         connect_timeout: Duration,
@@ -77,8 +80,8 @@ impl Connection {
         &self.spec
     }
 
-    /// Raw connections, TLS done, for requests and tunnels that are carried byte for byte. Send an absolute-path
-    /// request with `Host` set to [`Connection::host`], prefixed by [`Connection::path_prefix`].
+    /// Opens raw TLS connections for requests and tunnels. Requests use an absolute path prefixed by
+    /// [`Connection::path_prefix`] and the `Host` header [`Connection::host`].
     pub fn dialer(&self) -> &Dialer {
         &self.dialer
     }
@@ -88,12 +91,12 @@ impl Connection {
         self.spec.endpoint.authority().map(|authority| authority.as_str()).unwrap_or_default()
     }
 
-    /// Path in front of every request, without a trailing slash; usually empty.
+    /// Prefix of every request path, without a trailing slash; usually empty.
     pub fn path_prefix(&self) -> &str {
         self.spec.endpoint.path().trim_end_matches('/')
     }
 
-    /// Client with our service account's rights.
+    /// Client with the permissions of Crowsnest's service account.
     pub fn client(&self) -> Client {
         self.client.clone()
     }

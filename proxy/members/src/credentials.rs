@@ -1,7 +1,7 @@
-//! From a Cluster object and its Secrets to everything a connection needs. Pure: no I/O.
+//! Builds the specification of a connection from a Cluster object and its Secrets. Pure: no I/O.
 //!
-//! The rules are Karmada's: `spec.secretRef` names a Secret with `token` and `caBundle`, `spec.impersonatorSecretRef`
-//! one with `token`; `proxyHeader` values are split at commas.
+//! The rules are Karmada's: `spec.secretRef` names a Secret with `token` and `caBundle`,
+//! `spec.impersonatorSecretRef` one with `token`; `proxyHeader` values are split at commas.
 
 use crate::Error;
 use crowsnest_api::cluster::{Cluster, ClusterSyncMode, SECRET_CA_DATA_KEY, SECRET_TOKEN_KEY};
@@ -13,10 +13,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// The control plane fills Secrets of this type with a token for itself.
+/// The control plane fills Secrets of this type with a token for its own API.
 const SERVICE_ACCOUNT_TOKEN: &str = "kubernetes.io/service-account-token";
 
-/// A bearer token that never shows itself in logs.
+/// A bearer token that is redacted in logs.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(Arc<str>);
 
@@ -25,7 +25,7 @@ impl Token {
         Self(token.into())
     }
 
-    /// The secret itself, for an Authorization header.
+    /// The plain token, for an Authorization header.
     pub fn reveal(&self) -> &str {
         &self.0
     }
@@ -37,24 +37,24 @@ impl fmt::Debug for Token {
     }
 }
 
-/// How connections come about.
+/// How connections to a member are opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Through {
-    /// We dial, directly or through a proxy.
+    /// Directly or through a proxy.
     Dialling,
-    /// Through the agent's tunnel while there is one, else we dial: an agent of Karmada has none.
+    /// Through the agent's tunnel if one is open, otherwise directly. Karmada's agent opens no tunnel.
     AgentIfThere,
-    /// The Cluster says that nobody can dial it ([`REACHED_THROUGH`]).
+    /// Only through the agent's tunnel ([`REACHED_THROUGH`]).
     AgentOnly,
 }
 
-/// What a connection is made of. Two equal specs mean the connection can be kept.
+/// Specification of a connection. A connection is kept while its specification is equal.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ConnectionSpec {
     pub cluster: ClusterName,
     /// `https://host:port[/prefix]`.
     pub endpoint: Uri,
-    /// PEM; None means the system's roots.
+    /// PEM; None: the system's roots.
     pub ca_bundle: Option<Vec<u8>>,
     pub insecure_skip_tls_verification: bool,
     pub token: Option<Token>,
@@ -97,19 +97,19 @@ impl ConnectionSpec {
 }
 
 impl Through {
-    /// As its Cluster says.
+    /// As set by the Cluster's sync mode and annotations.
     pub fn of(cluster: &Cluster) -> Self {
         let said = cluster.metadata.annotations.as_ref().and_then(|annotations| annotations.get(REACHED_THROUGH));
         match (&cluster.spec.sync_mode, said) {
             (ClusterSyncMode::Pull, None) => Self::AgentIfThere,
-            // Whatever else it says was not meant to be dialled.
+            // Any value of the annotation excludes dialing.
             (ClusterSyncMode::Pull, Some(_)) => Self::AgentOnly,
             _ => Self::Dialling,
         }
     }
 }
 
-/// The token a proxied request carries while it impersonates the caller.
+/// The token that authenticates requests which impersonate the caller.
 pub fn impersonator_token(name: &ClusterName, cluster: &Cluster, secrets: &Secrets) -> Result<Token, Error> {
     let reference = cluster
         .spec
@@ -148,7 +148,7 @@ impl Found<'_> {
     fn token(&self, secret: &Secret) -> Result<Token, Error> {
         if secret.type_.as_deref() == Some(SERVICE_ACCOUNT_TOKEN) {
             return Err(
-                self.error("holds the token of an account of the control plane, which is never sent to a member")
+                self.error("contains a service account token of the control plane, which is never sent to a member")
             );
         }
         let bytes = self.bytes(secret, SECRET_TOKEN_KEY).filter(|token| !token.is_empty());
@@ -168,7 +168,7 @@ fn endpoint(cluster: &ClusterName, text: &str) -> Result<Uri, Error> {
     })
 }
 
-/// `spec.apiEndpoint` as an address, or what is wrong with it.
+/// Parses `spec.apiEndpoint`; returns the reason if it is invalid.
 pub fn parse_endpoint(text: &str) -> Result<Uri, String> {
     if text.is_empty() {
         return Err("it is empty".to_owned());
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_and_its_secret_make_a_connection() {
+    fn the_specification_is_built_from_a_cluster_and_its_secret() {
         let more =
             json!({"proxyURL": "socks5://proxy:1080", "proxyHeader": {"X-Team": "a,b"}, "apiEndpoint": "m1:6443/base"});
         // "token" and "ca" in base64.
@@ -254,21 +254,17 @@ mod tests {
         "cluster m1: spec.apiEndpoint \"\" is not usable: it is empty")]
     #[case::odd_proxy(json!({"proxyURL": "ftp://x"}), json!({"token": "dG9rZW4="}),
         "cluster m1: spec.proxyURL or spec.proxyHeader is not usable: scheme ftp is not http, https or socks5")]
-    fn what_is_missing_is_said(#[case] more: Value, #[case] data: Value, #[case] expected: &str) {
+    fn incomplete_clusters_are_reported(#[case] more: Value, #[case] data: Value, #[case] expected: &str) {
         assert_eq!(read(spec(more), data).unwrap_err(), expected);
     }
 
     #[rstest]
     #[case::push(json!({}), None, Through::Dialling)]
-    #[case::push_whatever_it_says(json!({}), Some("agent"), Through::Dialling)]
+    #[case::push_ignores_the_annotation(json!({}), Some("agent"), Through::Dialling)]
     #[case::an_agent_of_karmada(json!({"syncMode": "Pull"}), None, Through::AgentIfThere)]
     #[case::an_agent_of_ours(json!({"syncMode": "Pull"}), Some("agent"), Through::AgentOnly)]
     #[case::something_else(json!({"syncMode": "Pull"}), Some("pigeon"), Through::AgentOnly)]
-    fn agents_are_asked_for_by_pull_clusters(
-        #[case] more: Value,
-        #[case] said: Option<&str>,
-        #[case] expected: Through,
-    ) {
+    fn only_pull_clusters_use_tunnels(#[case] more: Value, #[case] said: Option<&str>, #[case] expected: Through) {
         let mut cluster = json!({"metadata": {"name": "m1"}, "spec": spec(more)});
         if let Some(said) = said {
             cluster["metadata"]["annotations"] = json!({REACHED_THROUGH: said});
@@ -280,8 +276,8 @@ mod tests {
     #[rstest]
     #[case::as_join_writes_it(Some("Opaque"), true)]
     #[case::without_a_type(None, true)]
-    #[case::of_an_account_here(Some("kubernetes.io/service-account-token"), false)]
-    fn tokens_of_the_control_planes_accounts_stay_here(#[case] kind: Option<&str>, #[case] expected: bool) {
+    #[case::service_account_of_the_control_plane(Some("kubernetes.io/service-account-token"), false)]
+    fn service_account_tokens_of_the_control_plane_are_rejected(#[case] kind: Option<&str>, #[case] expected: bool) {
         let cluster = json!({"metadata": {"name": "m1"}, "spec": {"apiEndpoint": "https://m1",
             "secretRef": {"namespace": "ns", "name": "m1"}, "impersonatorSecretRef": {"namespace": "ns", "name": "m1"}}});
         let secret =
@@ -294,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_do_not_show() {
+    fn tokens_are_redacted() {
         assert_eq!(format!("{:?}", Token::new("hunter2")), "Token(…)");
     }
 }

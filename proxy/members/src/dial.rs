@@ -23,7 +23,7 @@ use tokio::io::{AsyncRead, AsyncWrite, BufReader, ReadBuf};
 use tokio::sync::OwnedSemaphorePermit;
 use tower::{Service, ServiceExt};
 
-/// What is read from a member's socket at once, in bytes: four records of TLS, of which rustls by itself takes 4 KiB at a time.
+/// Read buffer of a member's socket in bytes: four TLS records. rustls alone reads 4 KiB at a time.
 const AHEAD: usize = 64 * 1024;
 
 trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -32,7 +32,7 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 /// An open byte stream to a member's API server, TLS done.
 pub struct MemberIo {
     io: Box<dyn Io>,
-    /// Its place in a tunnel.
+    /// Permit for a stream of the tunnel.
     _place: Option<OwnedSemaphorePermit>,
 }
 
@@ -41,7 +41,7 @@ impl MemberIo {
         Self { io: Box::new(io), _place: None }
     }
 
-    /// Gives its place back when dropped.
+    /// Releases the permit when dropped.
     pub(crate) fn held(io: impl AsyncRead + AsyncWrite + Send + Unpin + 'static, place: OwnedSemaphorePermit) -> Self {
         Self { io: Box::new(io), _place: Some(place) }
     }
@@ -90,7 +90,7 @@ impl AsyncWrite for MemberIo {
 pub struct Dialer {
     target: Uri,
     via: Via,
-    tunnel: Option<Way>,
+    tunnel: Option<TunnelRoute>,
     tls: Option<Tls>,
     timeout: Duration,
     rules: EndpointRules,
@@ -103,9 +103,9 @@ enum Via {
     Socks5 { proxy: Uri },
 }
 
-/// The way through the tunnels of a cluster's agent.
+/// Connection through the tunnels of a cluster's agent.
 #[derive(Debug, Clone)]
-struct Way {
+struct TunnelRoute {
     tunnels: Tunnels,
     cluster: ClusterName,
     target: Authority,
@@ -118,7 +118,7 @@ struct Tls {
     server_name: ServerName<'static>,
 }
 
-/// How to reach the proxy in front of a member.
+/// The proxy through which a member is reached.
 #[derive(Debug, Clone, Default)]
 pub struct ProxyRoute {
     pub url: Option<Uri>,
@@ -128,8 +128,8 @@ pub struct ProxyRoute {
 }
 
 impl Dialer {
-    /// `tls` is `None` for plain HTTP (only if the endpoint begins with `http://`). Any address is allowed until rules
-    /// are set.
+    /// `tls` is `None` for plain HTTP (only if the endpoint begins with `http://`). Any address is allowed until
+    /// rules are set.
     pub fn new(
         target: Uri,
         tls: Option<Arc<ClientConfig>>,
@@ -161,12 +161,12 @@ impl Dialer {
         Ok(Self { target, via, tunnel: None, tls, timeout, rules: EndpointRules::allowing_local(true) })
     }
 
-    /// Returns the target with these rules for the endpoints of Clusters.
+    /// Applies rules for the endpoints of Clusters.
     pub fn under(self, rules: EndpointRules) -> Self {
         Self { rules, ..self }
     }
 
-    /// The same through the tunnels of a cluster's agent, or also through them.
+    /// Uses the tunnels of the cluster's agent, exclusively or if one is open.
     pub fn through(self, through: Through, tunnels: &Tunnels, cluster: &ClusterName) -> Result<Self, Error> {
         let only = match through {
             Through::Dialling => return Ok(self),
@@ -174,7 +174,7 @@ impl Dialer {
             Through::AgentOnly => true,
         };
         let target = authority(&self.target)?;
-        let way = Way { tunnels: tunnels.clone(), cluster: cluster.clone(), target, only };
+        let way = TunnelRoute { tunnels: tunnels.clone(), cluster: cluster.clone(), target, only };
         Ok(Self { tunnel: Some(way), ..self })
     }
 
@@ -204,7 +204,7 @@ impl Dialer {
         Ok(MemberIo::new(stream))
     }
 
-    /// None where the member may be dialled.
+    /// A connection through a tunnel; None if the member has to be dialed directly.
     async fn dial_tunnel(&self) -> Result<Option<MemberIo>, Error> {
         let Some(way) = &self.tunnel else { return Ok(None) };
         match way.tunnels.connect(&way.cluster, &way.target).await {
@@ -228,7 +228,7 @@ impl Dialer {
         let mut tcp = HttpConnector::new_with_resolver(Resolver::new(self.rules));
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
-        // A silent peer is probed, and given up within a minute when it is gone.
+        // Keepalive probes detect a dead peer within a minute.
         tcp.set_keepalive(Some(Duration::from_secs(30)));
         tcp.set_keepalive_interval(Some(Duration::from_secs(10)));
         tcp.set_keepalive_retries(Some(3));
@@ -257,7 +257,7 @@ fn boxed<T: hyper::rt::Read + hyper::rt::Write + Send + Unpin + 'static>(io: T) 
     MemberIo::new(TokioIo::new(io))
 }
 
-/// What SOCKS proxies listen on; the connector would take HTTP's.
+/// Default port of SOCKS proxies; the connector would use HTTP's.
 const SOCKS_PORT: u16 = 1080;
 
 fn with_port(url: Uri, port: u16) -> Result<Uri, http::Error> {
@@ -268,7 +268,7 @@ fn with_port(url: Uri, port: u16) -> Result<Uri, http::Error> {
     Ok(Uri::from_parts(parts)?)
 }
 
-/// The error with its causes: "invalid peer certificate" matters more than "error trying to connect".
+/// The error with its causes, because the innermost cause is usually the most specific.
 pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
@@ -318,7 +318,7 @@ fn basic_auth(uri: &Uri) -> Option<HeaderValue> {
     Some(value)
 }
 
-/// A dialled stream as hyper's legacy client wants it.
+/// A stream in the form that hyper's legacy client requires.
 #[derive(Debug)]
 pub struct HyperIo(TokioIo<MemberIo>);
 
@@ -352,7 +352,7 @@ impl hyper::rt::Write for HyperIo {
     }
 }
 
-/// Hyper's pooled client dials through this; the request's own host is not looked at.
+/// The connector of hyper's pooled client. The host of the request is ignored.
 impl Service<Uri> for Dialer {
     type Response = HyperIo;
     type Error = Error;

@@ -1,4 +1,4 @@
-//! What an API server serves: aggregated discovery (v2, v2beta1), or the older documents one by one.
+//! Discovers the resources of an API server: aggregated discovery (v2, v2beta1), or the legacy documents.
 
 use crate::Error;
 use crowsnest_apimachinery::names::Gvr;
@@ -22,22 +22,22 @@ pub struct ApiResource {
     pub namespaced: bool,
     pub verbs: BTreeSet<String>,
     pub subresources: BTreeSet<String>,
-    /// The group's preferred version is this one.
+    /// This version is the group's preferred one.
     pub preferred: bool,
 }
 
 impl ApiResource {
-    /// Can be cached.
+    /// True if the resource can be listed and watched, and therefore cached.
     pub fn is_listable(&self) -> bool {
         self.verbs.contains("list") && self.verbs.contains("watch")
     }
 }
 
-/// Everything a server offers, and what it could not tell.
+/// The resources of a server, and the versions that could not be discovered.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ApiResources {
     pub resources: Vec<ApiResource>,
-    /// `group/version` whose backend did not answer; its resources are unknown, not gone.
+    /// `group/version` whose backend did not respond. Its resources are unknown, not deleted.
     pub stale: BTreeSet<String>,
 }
 
@@ -66,23 +66,23 @@ impl ApiResources {
 const ACCEPT_AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,\
     application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json";
 
-/// The documents that say it all, where a server serves aggregated discovery.
+/// Documents of aggregated discovery.
 const DOCUMENTS: [&str; 2] = ["/api", "/apis"];
 
-/// What a server offers, and what it calls its documents as they are, so that it need not say all of it again.
+/// Discovered resources with the ETags of their documents, for conditional requests.
 #[derive(Debug, Clone)]
 pub struct Discovered {
     pub resources: Arc<ApiResources>,
-    /// One for each document; servers without aggregated discovery have none.
+    /// One per document; None for servers without aggregated discovery.
     tags: Option<Vec<HeaderValue>>,
 }
 
-/// Asks `/api` and `/apis`. A group whose backend is down is reported in `stale` rather than failing the rest.
+/// Reads `/api` and `/apis`. A group whose backend is down is listed in `stale` and does not fail the discovery.
 pub async fn discover(client: &Client) -> Result<ApiResources, Error> {
     Ok(discover_whole(client).await?.0)
 }
 
-/// The same, but for a server that offers what it offered before: that is not read again.
+/// Like [`discover`], but reads the documents only if their ETags changed.
 pub async fn discover_again(client: &Client, before: Option<&Discovered>) -> Result<Discovered, Error> {
     if let Some(before) = before
         && let Some(tags) = &before.tags
@@ -94,8 +94,8 @@ pub async fn discover_again(client: &Client, before: Option<&Discovered>) -> Res
     Ok(Discovered { resources: Arc::new(resources), tags })
 }
 
-/// `group/version` of those groups that a server announces, each with how many resources it says it has. What is stale is not among
-/// them: nobody has seen its resources.
+/// `group/version` of the given groups that a server announces, with the number of resources. Stale versions are
+/// not included, because their resources are unknown.
 pub async fn announced(client: &Client, groups: &[&str]) -> Result<BTreeMap<String, usize>, Error> {
     const PATH: &str = "/apis";
     let (text, _) = get(client, PATH).await?;
@@ -133,7 +133,7 @@ async fn discover_whole(client: &Client) -> Result<(ApiResources, Option<Vec<Hea
     Ok((found, all.then_some(tags)))
 }
 
-/// Whether each document is the one that has this tag.
+/// True if every document still has its ETag.
 async fn offers_the_same(client: &Client, tags: &[HeaderValue]) -> Result<bool, Error> {
     for (path, tag) in DOCUMENTS.iter().zip(tags) {
         if ask(client, path, Some(tag)).await?.status() != StatusCode::NOT_MODIFIED {
@@ -153,7 +153,7 @@ async fn ask(client: &Client, path: &str, unless: Option<&HeaderValue>) -> Resul
     client.send(request).await.map_err(|e| Error::kube(format!("GET {path}"), e))
 }
 
-/// A document, and its entity tag.
+/// A document and its ETag.
 async fn get(client: &Client, path: &str) -> Result<(String, Option<HeaderValue>), Error> {
     let answer = ask(client, path, None).await?;
     let tag = answer.headers().get(header::ETAG).cloned();
@@ -162,7 +162,7 @@ async fn get(client: &Client, path: &str) -> Result<(String, Option<HeaderValue>
         let body = body.map_err(|e| Error::kube(format!("GET {path}"), e))?;
         return Ok((String::from_utf8_lossy(&body).into_owned(), tag));
     }
-    // Asked so, the client says what went wrong in the server's words.
+    // This request returns the error with the server's message.
     let request = Request::get(path).header(header::ACCEPT, ACCEPT_AGGREGATED).body(Vec::new());
     let request = request.map_err(|e| Error::kube(format!("GET {path}"), kube::Error::HttpError(e)))?;
     Ok((client.request_text(request).await.map_err(|e| Error::kube(format!("GET {path}"), e))?, None))
@@ -170,7 +170,7 @@ async fn get(client: &Client, path: &str) -> Result<(String, Option<HeaderValue>
 
 fn parse<'a, T: Deserialize<'a>>(path: &str, text: &'a str) -> Result<T, Error> {
     serde_json::from_str(text)
-        .map_err(|e| Error::Parse { what: format!("the answer to GET {path} is not discovery"), source: e.into() })
+        .map_err(|e| Error::Parse { what: format!("GET {path} did not return a discovery document"), source: e.into() })
 }
 
 #[derive(Deserialize)]
@@ -199,7 +199,7 @@ struct GroupMetadata {
     name: String,
 }
 
-/// The freshness of a version whose backend did not answer.
+/// The freshness of a version whose backend did not respond.
 const STALE: &str = "Stale";
 
 #[derive(Deserialize)]
@@ -314,7 +314,7 @@ fn documents(path: &str, text: &str) -> Result<Vec<Document>, Error> {
     Ok(documents)
 }
 
-/// The lists themselves; none of what did not answer.
+/// The resource lists; None for those that did not respond.
 async fn lists(client: &Client, documents: Vec<Document>) -> Result<Vec<(Document, Option<APIResourceList>)>, Error> {
     futures::stream::iter(documents)
         .map(|of| async move {
@@ -325,7 +325,7 @@ async fn lists(client: &Client, documents: Vec<Document>) -> Result<Vec<(Documen
             let list = match get(client, &path).await {
                 Ok((text, _)) => Some(parse::<APIResourceList>(&path, &text)?),
                 Err(error) => {
-                    tracing::debug!(path, %error, "a group version does not answer");
+                    tracing::debug!(path, %error, "a group version did not respond");
                     None
                 }
             };
@@ -376,7 +376,7 @@ mod tests {
 
     type Answers = Arc<Mutex<Vec<(String, u16)>>>;
 
-    /// A server whose documents are called `tag`, and what it answered.
+    /// A server whose documents have the ETag `tag`, and the requests it answered.
     fn server(tag: &Arc<Mutex<&'static str>>, aggregated: bool) -> (Client, Answers) {
         let answered = Answers::default();
         let (tag, told) = (Arc::clone(tag), Arc::clone(&answered));
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_server_offers_still_is_not_read_again() {
+    async fn unchanged_documents_are_not_read_again() {
         let tag = Arc::new(Mutex::new("\"one\""));
         let (client, answered) = server(&tag, true);
         let first = discover_again(&client, None).await.expect("an answer");
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn servers_without_tags_are_asked_for_everything() {
+    async fn documents_without_an_etag_are_always_read() {
         let (client, answered) = server(&Arc::new(Mutex::new("\"one\"")), false);
         let first = discover_again(&client, None).await.expect("an answer");
         let second = discover_again(&client, Some(&first)).await.expect("an answer");
@@ -429,11 +429,14 @@ mod tests {
         assert!(first.resources.get(&Gvr::new("", "v1", "pods")).is_some());
     }
 
-    /// A server that answers each request with the first of those that its Accept header allows, as kube-apiserver does.
-    fn speaking(tongues: &'static [&'static str], documents: &'static [(&'static str, &'static str)]) -> Client {
+    /// A server that negotiates the content type by the first match in Accept, like kube-apiserver.
+    fn negotiating_server(
+        types: &'static [&'static str],
+        documents: &'static [(&'static str, &'static str)],
+    ) -> Client {
         let service = tower::service_fn(move |request: Request<Body>| {
             let accept = request.headers().get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
-            let spoken = accept.unwrap_or_default().split(',').any(|asked| tongues.contains(&asked.trim()));
+            let spoken = accept.unwrap_or_default().split(',').any(|asked| types.contains(&asked.trim()));
             let found = documents.iter().find(|(path, _)| *path == request.uri().path()).filter(|_| spoken);
             let (status, text) = found.map_or((if spoken { 503 } else { 406 }, "{}"), |(_, text)| (200, *text));
             let answer = Response::builder().status(status).body(Body::from(text.as_bytes().to_vec()));
@@ -442,7 +445,7 @@ mod tests {
         Client::new(service, "default")
     }
 
-    /// Of Kubernetes 1.26 to 1.29.
+    /// Kubernetes 1.26 to 1.29.
     const V2BETA1: &[&str] = &["application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList"];
     const PLAIN: &[&str] = &["application/json"];
 
@@ -462,11 +465,11 @@ mod tests {
         ("/apis/a.io/v3", r#"{"kind": "APIResourceList", "groupVersion": "a.io/v3", "resources": []}"#),
     ])]
     #[tokio::test]
-    async fn groups_are_announced_in_any_tongue(
-        #[case] tongues: &'static [&'static str],
+    async fn groups_are_announced_in_any_discovery_format(
+        #[case] types: &'static [&'static str],
         #[case] documents: &'static [(&'static str, &'static str)],
     ) {
-        let found = announced(&speaking(tongues, documents), &["a.io", "b.io"]).await.expect("an answer");
+        let found = announced(&negotiating_server(types, documents), &["a.io", "b.io"]).await.expect("an answer");
         assert_eq!(found, BTreeMap::from([("a.io/v1".to_owned(), 1), ("a.io/v3".to_owned(), 0)]));
     }
 }

@@ -1,4 +1,4 @@
-//! Endpoints to which members' tokens may be sent: only over HTTPS, and not to addresses of this host unless allowed.
+//! Rules for endpoints that receive members' tokens: only HTTPS, and no addresses of this host unless allowed.
 //!
 //! The author of a Cluster chooses the endpoint that this process connects to. Host names are resolved and checked for
 //! each connection, because they may resolve to different addresses over time.
@@ -31,7 +31,7 @@ impl EndpointRules {
     pub(crate) fn check_scheme(self, endpoint: &Uri) -> Result<(), String> {
         match endpoint.scheme_str() {
             Some("http") if !self.plain_http => {
-                Err("a token is sent over https only, never over plain http".to_owned())
+                Err("tokens are sent over https only, never over plain http".to_owned())
             }
             _ => Ok(()),
         }
@@ -48,7 +48,7 @@ impl EndpointRules {
 }
 
 fn refusal(address: impl std::fmt::Display, kind: &str) -> String {
-    format!("{address} is a {kind} address, which members are not reached at; set --allow-local-endpoints to allow it")
+    format!("{address} is a {kind} address, which is not allowed for members; set --allow-local-endpoints to allow it")
 }
 
 /// Resolves names with the system resolver and refuses names that resolve to this host.
@@ -125,7 +125,7 @@ mod tests {
     #[case(&["[::1]:1"], false)]
     #[case(&["[fe80::2]:1"], false)]
     #[case(&[], true)]
-    fn names_are_judged_by_what_they_resolve_to(#[case] found: &[&str], #[case] expected: bool) {
+    fn names_are_checked_by_their_resolved_addresses(#[case] found: &[&str], #[case] expected: bool) {
         let found: Vec<SocketAddr> = found.iter().map(|address| address.parse().unwrap()).collect();
         assert_eq!(accept(EndpointRules::default(), "m1", found.clone()).is_ok(), expected);
         assert_eq!(accept(EndpointRules::allowing_local(true), "m1", found.clone()).unwrap(), found);
@@ -137,7 +137,7 @@ mod tests {
     #[case("2130706433")]
     #[case("0x7f000001")]
     #[tokio::test]
-    async fn the_resolver_reads_more_than_urls_do(#[case] name: &str) {
+    async fn the_resolver_accepts_more_notations_than_urls(#[case] name: &str) {
         let refused = Resolver::new(EndpointRules::default()).call(name.parse().unwrap()).await.unwrap_err();
         assert!(refused.to_string().contains("127.0.0.1 is a loopback address"), "{refused}");
         let mut found = Resolver::new(EndpointRules::allowing_local(true)).call(name.parse().unwrap()).await.unwrap();

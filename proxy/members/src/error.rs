@@ -1,10 +1,10 @@
-//! Everything that can go wrong between a Cluster object and a working connection.
+//! Errors between a Cluster object and a working connection.
 
 use crowsnest_api::cluster::ClusterSyncMode;
 use crowsnest_apimachinery::names::ClusterName;
 use std::sync::Arc;
 
-/// Errors of this crate. Cheap to clone, since a broken connection's reason is shown to every reader.
+/// Errors of this crate. Cheap to clone, because the reason of a failed connection is returned to every reader.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
     #[error("cluster {0} is not registered")]
@@ -19,9 +19,9 @@ pub enum Error {
     Proxy { cluster: ClusterName, reason: String },
     #[error("cannot connect to {target}: {reason}")]
     Dial { target: String, reason: String },
-    #[error("no agent of cluster {0} has a tunnel open, and it is reached through one alone")]
+    #[error("no agent of cluster {0} has a tunnel open, and it can only be reached through a tunnel")]
     NoTunnel(ClusterName),
-    #[error("the tunnel broke")]
+    #[error("the tunnel was interrupted")]
     Tunnel(#[source] Arc<hyper::Error>),
     #[error("{target} did not accept a connection within {seconds} s")]
     DialTimeout { target: String, seconds: u64 },
@@ -40,10 +40,10 @@ pub enum Error {
     #[error("cluster {name} is already registered")]
     NameTaken { name: ClusterName },
     #[error(
-        "cluster {name} is registered with ID {known}, and this one has {found}: give it another name, or delete that one first"
+        "cluster {name} is registered with ID {known}, but this cluster has {found}; use another name, or delete that Cluster first"
     )]
     OtherCluster { name: ClusterName, known: String, found: String },
-    #[error("cluster {name} is registered in {known} mode, and this is for {wanted}: remove it first")]
+    #[error("cluster {name} is registered in {known} mode, not in {wanted} mode; remove it first")]
     OtherMode { name: ClusterName, known: ClusterSyncMode, wanted: ClusterSyncMode },
     #[error("the cluster with ID {id} is already registered as {name}")]
     IdTaken { id: String, name: String },
@@ -60,22 +60,22 @@ pub enum Error {
 }
 
 impl Error {
-    /// A failed request, with what was tried.
+    /// A failed request and its operation.
     pub fn kube(what: impl Into<String>, source: kube::Error) -> Self {
         Self::Kube { what: what.into(), source: Arc::new(source) }
     }
 
-    /// True when the API server answered 404.
+    /// True if the API server responded with 404.
     pub fn is_not_found(&self) -> bool {
         matches!(self, Self::Kube { source, .. } if matches!(&**source, kube::Error::Api(status) if status.code == 404))
     }
 
-    /// True when the API server answered 403.
+    /// True if the API server responded with 403.
     pub fn is_forbidden(&self) -> bool {
         matches!(self, Self::Kube { source, .. } if matches!(&**source, kube::Error::Api(status) if status.code == 403))
     }
 
-    /// True when the API server answered 409 with reason AlreadyExists.
+    /// True if the API server responded with 409 and reason AlreadyExists.
     pub fn is_already_exists(&self) -> bool {
         matches!(self, Self::Kube { source, .. }
             if matches!(&**source, kube::Error::Api(status) if status.code == 409 && status.reason == "AlreadyExists"))

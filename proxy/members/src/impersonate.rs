@@ -1,4 +1,4 @@
-//! Who asks, and the headers that make a member see it.
+//! Impersonation headers for requests on behalf of a caller.
 
 use crate::{Error, Token};
 use crowsnest_apimachinery::request::{identity_value, upstream_headers};
@@ -6,19 +6,20 @@ use crowsnest_apimachinery::user::{AUTHENTICATED, UNAUTHENTICATED, UserInfo, ext
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-/// Every API server adds these itself.
+/// Groups that every API server adds itself.
 const OWN_GROUPS: [&str; 2] = [AUTHENTICATED, UNAUTHENTICATED];
 const IMPERSONATE_USER: HeaderName = HeaderName::from_static("impersonate-user");
 const IMPERSONATE_GROUP: HeaderName = HeaderName::from_static("impersonate-group");
 const IMPERSONATE_UID: HeaderName = HeaderName::from_static("impersonate-uid");
 const IMPERSONATE_EXTRA: &str = "impersonate-extra-";
 
-/// How much of a caller may be claimed: a claim that whoever vouches has no right to make fails the whole request.
+/// Attributes of a caller that are impersonated. The whole request fails if the impersonator lacks the permission
+/// for one of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Claims {
-    /// As Karmada does: UID and extra are left out.
+    /// As in Karmada, without UID and extra.
     UserAndGroups,
-    /// UID and extra, too.
+    /// Including UID and extra.
     Whole,
 }
 
@@ -34,7 +35,9 @@ pub fn impersonated_headers(
     claims: Claims,
 ) -> Result<HeaderMap, Error> {
     let refused = |reason: String| Error::Impersonate { user: caller.name.clone(), reason };
-    let unclear = |what: &str| refused(format!("{what} is empty, or has control characters or white space around it"));
+    let unclear = |what: &str| {
+        refused(format!("{what} is empty, has control characters, or has leading or trailing white space"))
+    };
     let name = identity_value(&caller.name).ok_or_else(|| unclear("the name"))?;
     let groups: Option<Vec<HeaderValue>> = claimed_groups(caller).into_iter().map(identity_value).collect();
     let groups = groups.ok_or_else(|| unclear("a group"))?;
@@ -55,8 +58,8 @@ pub fn impersonated_headers(
     Ok(headers)
 }
 
-/// UID and extra as client-go writes them. They tell more of a caller, whose rights are those of user and groups: what no header
-/// can hold is left out.
+/// Adds UID and extra in client-go's encoding. They are additional information, because permissions depend on user
+/// and groups; values that no header can hold are omitted.
 fn claim_rest(caller: &UserInfo, headers: &mut HeaderMap) {
     let mut put = |name: Result<HeaderName, _>, value: &str| {
         if let (Ok(name), Some(value)) = (name, identity_value(value)) {
@@ -73,8 +76,8 @@ fn claim_rest(caller: &UserInfo, headers: &mut HeaderMap) {
     }
 }
 
-/// Groups an API server would not add itself. Those of its namespace it adds to a service account that comes without any;
-/// to claim them takes a right that nobody is given.
+/// Groups to impersonate. Groups that an API server adds itself are omitted, including a service account's
+/// namespace group when it has no others: impersonating them requires a permission that is never granted.
 fn claimed_groups(caller: &UserInfo) -> Vec<&str> {
     let groups = caller.groups.iter().map(String::as_str).filter(|group| !OWN_GROUPS.contains(group));
     let groups: Vec<&str> = groups.collect();
@@ -99,7 +102,7 @@ mod tests {
     #[case("system:serviceaccount:ops:robot", &["system:serviceaccounts:dev"], &["system:serviceaccounts:dev"])]
     #[case("system:serviceaccount::robot", &["system:serviceaccounts"], &["system:serviceaccounts"])]
     #[case("system:serviceaccount:ops:robot", &["system:serviceaccounts", "crew"], &["system:serviceaccounts", "crew"])]
-    fn groups_an_api_server_adds_itself_are_not_claimed(
+    fn groups_that_an_api_server_adds_are_not_impersonated(
         #[case] name: &str,
         #[case] groups: &[&str],
         #[case] expected: &[&str],
@@ -115,7 +118,10 @@ mod tests {
         "impersonate-extra-scope: more",
         "impersonate-uid: 7",
     ])]
-    fn real_groups_are_forwarded_and_what_was_claimed_is_dropped(#[case] claims: Claims, #[case] rest: &[&str]) {
+    fn groups_are_forwarded_and_received_impersonation_headers_are_dropped(
+        #[case] claims: Claims,
+        #[case] rest: &[&str],
+    ) {
         let extra = [("Example.com/Team", vec!["blue", "a\nb"]), ("scope", vec!["all", "more"])];
         let extra = extra.map(|(key, values)| (key.to_owned(), values.into_iter().map(str::to_owned).collect()));
         let caller = UserInfo {

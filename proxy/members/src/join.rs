@@ -1,5 +1,5 @@
-//! Registration, the way `karmadactl join` does it in push mode and Karmada's agent in pull mode: service accounts and rights
-//! in the member, their tokens and the Cluster object in the control plane.
+//! Registration of members, as by `karmadactl join` in push mode and by Karmada's agent in pull mode: service
+//! accounts and permissions in the member, their tokens and the Cluster object in the control plane.
 
 use crate::write::{apply_merge, create_unless_there, ensure_namespace, revoke};
 use crate::{ApiResources, Error, Rights, wait};
@@ -20,16 +20,17 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Where credentials live, in the member and in the control plane, unless told otherwise.
+/// Default namespace of the credentials in the member and in the control plane.
 pub const CLUSTER_NAMESPACE: &str = "karmada-cluster";
-/// Service account whose token may impersonate callers; also the name of its role.
+/// Service account whose token may impersonate callers; also the name of its ClusterRole.
 pub const IMPERSONATOR: &str = "karmada-impersonator";
-/// Its role where it was joined with less than all rights; otherwise the control plane writes one, named like itself.
+/// The impersonator's ClusterRole if the member was joined with restricted permissions. Otherwise the control plane
+/// maintains a role named like the account.
 pub const JOINED_IMPERSONATOR: &str = "crowsnest-joined-impersonator";
-/// Marks objects the control plane made for itself.
+/// Label of objects that the control plane manages.
 pub const SYSTEM_LABEL: (&str, &str) = ("karmada.io/system", "true");
 
-/// The service account we act as in the member.
+/// The service account that Crowsnest uses in the member.
 pub fn service_account_name(cluster: &ClusterName) -> String {
     format!("karmada-{cluster}")
 }
@@ -44,34 +45,35 @@ pub fn impersonator_secret_name(cluster: &ClusterName) -> String {
     format!("{cluster}-impersonator")
 }
 
-/// How to register a member.
+/// Options of a registration.
 #[derive(Debug, Clone)]
 pub struct JoinOptions {
     pub name: ClusterName,
-    /// Namespace of the credentials on both sides.
+    /// Namespace of the credentials in the member and in the control plane.
     pub namespace: String,
     pub provider: Option<String>,
     pub region: Option<String>,
     pub zones: Vec<String>,
     pub labels: BTreeMap<String, String>,
     pub rights: Rights,
-    /// Joining again under the same name and id refreshes credentials instead of failing.
+    /// If the cluster is already registered with the same name and id, refreshes the credentials instead of
+    /// failing.
     pub refresh: bool,
-    /// How long the member's token controller may take.
+    /// Time limit for the member's token controller.
     pub token_timeout: Duration,
-    /// Pull: by the member's agent, which the member is then reached through alone.
+    /// Pull: the member's agent registers it, and the member is reached only through the agent.
     pub sync_mode: ClusterSyncMode,
-    /// The member's API server as the Cluster names it; None takes the kubeconfig's.
+    /// The API endpoint of the Cluster; None: the server of the kubeconfig.
     pub api_endpoint: Option<Uri>,
     pub report: Reported,
 }
 
-/// Which of the member's tokens the control plane gets.
+/// The member's tokens that are stored in the control plane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reported {
-    /// That of the service account we act as.
+    /// Token of the service account that Crowsnest uses.
     pub cluster: bool,
-    /// That of the service account that may impersonate callers.
+    /// Token of the service account that may impersonate callers.
     pub impersonator: bool,
 }
 
@@ -105,7 +107,7 @@ impl JoinOptions {
     }
 }
 
-/// What was registered.
+/// Result of a registration.
 #[derive(Debug, Clone)]
 pub struct Joined {
     pub name: ClusterName,
@@ -137,7 +139,7 @@ pub async fn join(
     Ok(Joined { name: options.name.clone(), id, created: existing.is_none() })
 }
 
-/// What joining would do, as far as that can be told without doing it: whether name and cluster are free.
+/// Checks whether a join is possible: the name and the cluster must not be registered. Changes nothing.
 pub async fn would_join(
     control_plane: &Client,
     member_config: &kube::Config,
@@ -147,7 +149,7 @@ pub async fn would_join(
     Ok(Joined { name: options.name.clone(), id, created: existing.is_none() })
 }
 
-/// The member, its ID, and what it is registered as already where that may be refreshed.
+/// Connects to the member and returns its id, and its existing registration if that may be refreshed.
 async fn found(
     control_plane: &Client,
     member_config: &kube::Config,
@@ -160,7 +162,7 @@ async fn found(
     Ok((member, id, existing))
 }
 
-/// UID of kube-system: the one thing every cluster has exactly once.
+/// UID of the namespace kube-system, which identifies the cluster.
 pub async fn cluster_id(member: &Client) -> Result<String, Error> {
     let namespaces: Api<Namespace> = Api::all(member.clone());
     let system = namespaces.get("kube-system").await.map_err(|e| Error::kube("reading namespace kube-system", e))?;
@@ -200,13 +202,13 @@ async fn not_registered_yet(control_plane: &Client, options: &JoinOptions, id: &
     Ok(same_name)
 }
 
-/// Those that are reported.
+/// The tokens to store in the control plane.
 struct Tokens {
     cluster: Option<Vec<u8>>,
     impersonator: Option<Vec<u8>>,
 }
 
-/// Service accounts, rights and token Secrets in the member.
+/// Creates service accounts, permissions and token Secrets in the member.
 async fn credentials_in_member(member: &Client, options: &JoinOptions) -> Result<Tokens, Error> {
     let mut tokens = Tokens { cluster: None, impersonator: None };
     if options.secrets().next().is_none() {
@@ -241,12 +243,12 @@ async fn ensure_rights(member: &Client, options: &JoinOptions, account: &str) ->
     grant(member, options, &role, account, options.rights.rules(&served)).await?;
     match options.rights.impersonator() {
         Some(rules) => grant(member, options, JOINED_IMPERSONATOR, IMPERSONATOR, rules).await,
-        // What an earlier join gave is given up.
+        // Revokes permissions of an earlier join.
         None => revoke(member, JOINED_IMPERSONATOR).await,
     }
 }
 
-/// A ClusterRole with these rules, bound to one of our service accounts.
+/// Creates a ClusterRole with these rules, bound to one of the service accounts.
 async fn grant(
     member: &Client,
     options: &JoinOptions,
@@ -273,7 +275,7 @@ async fn grant(
     apply_merge(&Api::all(member.clone()), &binding, None).await
 }
 
-/// The token the member's token controller puts into a Secret made for the account.
+/// Creates a token Secret for the account and waits until the member's token controller fills it.
 async fn token_of(member: &Client, options: &JoinOptions, account: &str) -> Result<Vec<u8>, Error> {
     let secrets: Api<Secret> = Api::namespaced(member.clone(), &options.namespace);
     let mut wanted = Secret {
@@ -289,7 +291,7 @@ async fn token_of(member: &Client, options: &JoinOptions, account: &str) -> Resu
     let secret = wait::until(&secrets, account, options.token_timeout, has_one).await?;
     secret.flatten().as_ref().and_then(token).map(|token| token.0).ok_or_else(|| {
         Error::Join(format!(
-            "secret {}/{account} got no token within {} s: does the cluster run the token controller?",
+            "secret {}/{account} got no token within {} s; check that the cluster runs the token controller",
             options.namespace,
             options.token_timeout.as_secs()
         ))
@@ -337,7 +339,7 @@ async fn put_cluster(
         return clusters.create(&PostParams::default(), &cluster).await.map_err(|e| Error::kube(what(), e));
     };
     let mut annotations = serde_json::json!(cluster.metadata.annotations.unwrap_or_default());
-    // Of whoever is joined anew with all rights, nothing else is said any more.
+    // A cluster that is joined again with full permissions loses the other annotations.
     annotations[RIGHTS] = options.rights.name().into();
     let metadata = serde_json::json!({"labels": options.labels, "annotations": annotations});
     let patch = serde_json::json!({"metadata": metadata, "spec": cluster.spec});
@@ -351,7 +353,7 @@ async fn put_cluster(
     patched.map_err(|e| Error::kube(what(), e))
 }
 
-/// Whether a merge patch would change nothing. Pure.
+/// True if a merge patch would change nothing. Pure.
 fn holds(object: &Value, patch: &Value) -> bool {
     match patch {
         Value::Object(fields) => fields.iter().all(|(key, wanted)| match object.get(key) {
@@ -362,11 +364,11 @@ fn holds(object: &Value, patch: &Value) -> bool {
     }
 }
 
-/// The Cluster object a registration makes. Pure.
+/// The Cluster object of a registration. Pure.
 pub fn cluster_object(member_config: &kube::Config, options: &JoinOptions, id: &str) -> Cluster {
     let pulls = options.sync_mode == ClusterSyncMode::Pull;
     let reference = |name: String| LocalSecretReference { namespace: options.namespace.clone(), name };
-    // The way from the agent to the member is not ours.
+    // The agent's own proxy is not used from the control plane.
     let proxy_url = member_config.proxy_url.as_ref().filter(|_| !pulls);
     let spec = ClusterSpec {
         id: id.to_owned(),
@@ -403,7 +405,7 @@ fn endpoint_text(url: &Uri) -> String {
     url.to_string().trim_end_matches('/').to_owned()
 }
 
-/// The Secrets go when the Cluster goes.
+/// Makes the Cluster the owner of the Secrets, so that they are deleted with it.
 async fn own_secrets(control_plane: &Client, options: &JoinOptions, cluster: &Cluster) -> Result<(), Error> {
     let secrets: Api<Secret> = Api::namespaced(control_plane.clone(), &options.namespace);
     let owner = OwnerReference {
@@ -430,7 +432,7 @@ fn ca_bundle(config: &kube::Config) -> Option<Vec<u8>> {
     Some(certificates_as_pem(certificates).into_bytes())
 }
 
-/// Certificates in DER, one after another, as kubeconfigs and Secrets have them.
+/// Encodes DER certificates as concatenated PEM, the format of kubeconfigs and Secrets.
 pub fn certificates_as_pem(certificates: &[impl AsRef<[u8]>]) -> String {
     let lines = pem::EncodeConfig::new().set_line_ending(pem::LineEnding::LF);
     let block = |der: &[u8]| pem::encode_config(&pem::Pem::new("CERTIFICATE", der), lines);
@@ -451,12 +453,15 @@ mod tests {
     #[rstest]
     #[case::both((true, true), json!({"secretRef": {"namespace": "karmada-cluster", "name": "m1"},
         "impersonatorSecretRef": {"namespace": "karmada-cluster", "name": "m1-impersonator"}}))]
-    #[case::to_ask_as_callers((false, true),
+    #[case::impersonator_only((false, true),
         json!({"impersonatorSecretRef": {"namespace": "karmada-cluster", "name": "m1-impersonator"}}))]
     #[case::none((false, false), json!({}))]
-    fn an_agent_registers_what_it_reports(#[case] (cluster, impersonator): (bool, bool), #[case] references: Value) {
+    fn secret_references_match_the_reported_tokens(
+        #[case] (cluster, impersonator): (bool, bool),
+        #[case] references: Value,
+    ) {
         let mut member = kube::Config::new(Uri::from_static("https://10.96.0.1:443/"));
-        // Its own way to the API server.
+        // A proxy on the agent's side.
         member.proxy_url = Some(Uri::from_static("http://proxy:3128"));
         let options = JoinOptions {
             sync_mode: ClusterSyncMode::Pull,

@@ -1,10 +1,10 @@
-//! Member clusters: Cluster objects and their Secrets become live connections.
+//! Member clusters: turns Cluster objects and their Secrets into connections.
 //!
 //! Owns the registry of members ([`Fleet`]), their credentials and raw connections ([`Connection`], [`Dialer`]),
-//! health probes, API discovery, requests made as a caller ([`impersonated_headers`]),
-//! registration ([`join()`], [`unjoin()`], [`unregister()`]) and the reverse tunnels of members that cannot be dialled ([`Tunnels`]).
-//! Written by the watch on Cluster objects and Secrets in the control plane; read by the cache, the proxy and the
-//! controllers. Member objects are never kept here: that is the cache's business.
+//! health probes, API discovery, impersonation ([`impersonated_headers`]), registration ([`join()`], [`unjoin()`],
+//! [`unregister()`]) and the reverse tunnels of members that cannot be dialed ([`Tunnels`]). Updated by the watches
+//! on Cluster objects and Secrets in the control plane; used by the cache, the proxy and the controllers. Member
+//! objects are kept in the cache, not here.
 
 pub mod clear;
 pub mod connection;

@@ -1,4 +1,4 @@
-//! One member cluster as everybody sees it: an immutable snapshot, replaced on change.
+//! An immutable snapshot of a member cluster, replaced on change.
 
 use crate::credentials::Token;
 use crate::{ApiResources, Claims, Connection, Error, Probe};
@@ -8,7 +8,7 @@ use crowsnest_apimachinery::names::ClusterName;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A snapshot of a Cluster object with its live connection.
+/// A snapshot of a Cluster object with its connection.
 #[derive(Debug, Clone)]
 pub struct Member {
     pub(crate) name: ClusterName,
@@ -22,12 +22,12 @@ impl Member {
         &self.name
     }
 
-    /// The whole Cluster object.
+    /// The complete Cluster object.
     pub fn cluster(&self) -> &Arc<Cluster> {
         &self.cluster
     }
 
-    /// `metadata.uid`; a cluster that left and joined again has another one.
+    /// `metadata.uid`; it changes when a cluster leaves and joins again.
     pub fn uid(&self) -> &str {
         self.cluster.metadata.uid.as_deref().unwrap_or_default()
     }
@@ -44,22 +44,22 @@ impl Member {
         &self.cluster.status
     }
 
-    /// Being removed: `metadata.deletionTimestamp` is set.
+    /// True if `metadata.deletionTimestamp` is set.
     pub fn is_deleting(&self) -> bool {
         self.cluster.metadata.deletion_timestamp.is_some()
     }
 
-    /// Condition Ready is True, as the cluster-status controller last wrote it.
+    /// True if condition Ready is True, as last written by the cluster status controller.
     pub fn is_ready(&self) -> bool {
         self.status().conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
     }
 
-    /// The connection, or why there is none (no Secret yet, unusable endpoint, …).
+    /// The connection, or the reason why there is none (missing Secret, invalid endpoint).
     pub fn connection(&self) -> Result<&Arc<Connection>, Error> {
         self.connection.as_ref().map_err(Clone::clone)
     }
 
-    /// Client with our service account's rights.
+    /// Client with the permissions of Crowsnest's service account.
     pub fn client(&self) -> Result<kube::Client, Error> {
         Ok(self.connection()?.client())
     }
@@ -69,7 +69,7 @@ impl Member {
         self.impersonator.as_ref().map_err(Clone::clone)
     }
 
-    /// How much of a caller the impersonator may claim to be, as the Cluster says.
+    /// Attributes that the impersonator may impersonate, set by the Cluster.
     pub fn claims(&self) -> Claims {
         let annotations = self.cluster.metadata.annotations.as_ref();
         match annotations.and_then(|all| all.get(IMPERSONATES)).is_some_and(|claims| claims == IMPERSONATES_WHOLE) {
@@ -78,7 +78,7 @@ impl Member {
         }
     }
 
-    /// Asks the member how it is. Never fails: a failure is an answer.
+    /// Probes the member's health. A failure is part of the result.
     pub async fn probe(&self) -> Probe {
         match self.client() {
             Ok(client) => crate::probe::probe(&client).await,
@@ -86,12 +86,12 @@ impl Member {
         }
     }
 
-    /// Every resource the member serves, from aggregated discovery where offered.
+    /// Every resource that the member serves, from aggregated discovery if available.
     pub async fn api_resources(&self) -> Result<ApiResources, Error> {
         crate::discovery::discover(&self.client()?).await
     }
 
-    /// False when anything a reader can see changed.
+    /// True if no field that readers can see changed.
     pub(crate) fn same_as(&self, other: &Self) -> bool {
         let connection = match (&self.connection, &other.connection) {
             (Ok(a), Ok(b)) => Arc::ptr_eq(a, b),

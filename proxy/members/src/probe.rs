@@ -1,4 +1,4 @@
-//! Is a member there, and does it say it is well?
+//! Health probe of a member.
 
 use crowsnest_component_base::body;
 use http::{Request, StatusCode};
@@ -6,12 +6,12 @@ use kube::Client;
 use kube::client::Body;
 use std::time::{Duration, Instant};
 
-/// How long a probe waits for an answer.
+/// Timeout of a probe.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Bytes that are read of an answer.
+/// Maximum number of bytes read from a response.
 const MAX_ANSWER: usize = 64 << 10;
 
-/// What a member answered about its health, and to any other call. `online` without `healthy`: it answers, but not with 200.
+/// Health and reachability of a member. `online` without `healthy`: it responds, but not with 200.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Probe {
     pub online: bool,
@@ -19,18 +19,19 @@ pub struct Probe {
     /// Empty when healthy.
     pub message: String,
     pub latency: Duration,
-    /// What `/version` says. Empty where callers are not told.
+    /// The Kubernetes version from `/version`. Empty if the caller is not permitted to read it.
     pub version: Result<String, String>,
 }
 
 impl Probe {
-    /// Nothing answered.
+    /// The member did not respond.
     pub fn unreachable(message: String) -> Self {
         Self { online: false, healthy: false, version: Err(message.clone()), message, latency: Duration::ZERO }
     }
 }
 
-/// GET `/readyz`, or `/healthz` where the former isn't served; and `/version` at the same time, which says whether calls are answered.
+/// Requests `/readyz`, or `/healthz` if the former is not served, and concurrently `/version`, which shows whether
+/// authenticated calls succeed.
 pub async fn probe(client: &Client) -> Probe {
     let (health, version) = tokio::join!(health(client), version(client));
     Probe { version, ..health }
@@ -63,11 +64,10 @@ async fn version(client: &Client) -> Result<String, String> {
     let (status, body) = get(client, "/version").await?;
     match status {
         StatusCode::OK => {
-            let version: Version =
-                serde_json::from_str(&body).map_err(|e| format!("its version cannot be read: {e}"))?;
+            let version: Version = serde_json::from_str(&body).map_err(|e| format!("cannot parse its version: {e}"))?;
             Ok(version.git_version)
         }
-        // Who we are is not known there any more: nothing else is answered either.
+        // The credentials are no longer accepted, so all other calls fail as well.
         StatusCode::UNAUTHORIZED => Err(format!("{status}: {}", body.trim())),
         status if status.is_client_error() => Ok(String::new()),
         status => Err(format!("{status}: {}", body.trim())),
@@ -84,11 +84,11 @@ async fn get(client: &Client, path: &str) -> Result<(StatusCode, String), String
     };
     match tokio::time::timeout(PROBE_TIMEOUT, exchange).await {
         Ok(answer) => answer,
-        Err(_) => Err(format!("no answer to {path} within {} s", PROBE_TIMEOUT.as_secs())),
+        Err(_) => Err(format!("no response to {path} within {} s", PROBE_TIMEOUT.as_secs())),
     }
 }
 
-/// The innermost cause says what happened (refused, timed out, certificate expired).
+/// The innermost cause is the most specific one (refused, timed out, certificate expired).
 fn describe(error: &kube::Error) -> String {
     let mut cause: &dyn std::error::Error = error;
     while let Some(next) = cause.source() {

@@ -1,6 +1,6 @@
-//! The live registry: Cluster objects and their Secrets, watched in the control plane.
+//! Registry of members: watches Cluster objects and their Secrets in the control plane.
 //!
-//! One task owns the state; readers see immutable [`Member`] snapshots behind an atomic pointer and never wait.
+//! One task owns the state. Readers get immutable [`Member`] snapshots behind an atomic pointer and never block.
 
 use crate::connection::Connection;
 use crate::credentials::{ConnectionSpec, Secrets, Through, impersonator_token};
@@ -22,16 +22,16 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{broadcast, watch};
 
-/// Readers that fall this far behind are told every member again.
+/// Capacity of the change channel. A reader that falls further behind receives every member again.
 const CHANGE_BUFFER: usize = 1024;
 
-/// How to run the registry.
+/// Options of the registry.
 #[derive(Debug, Clone)]
 pub struct FleetOptions {
     pub connect_timeout: Duration,
     /// How long [`Fleet::start`] waits for the first list of Clusters.
     pub start_timeout: Duration,
-    /// Where requests to members are counted.
+    /// Counts the requests to members.
     pub requests: Requests,
     /// Endpoints to which members' tokens may be sent.
     pub endpoints: EndpointRules,
@@ -55,7 +55,7 @@ impl FleetOptions {
     }
 }
 
-/// Something a reader can see changed.
+/// A change of a member.
 #[derive(Debug, Clone)]
 pub enum MemberChange {
     Joined(Arc<Member>),
@@ -72,12 +72,12 @@ impl MemberChange {
     }
 }
 
-/// A tunnel that has opened is part of its member's snapshot within this.
-const HEARD_WITHIN: Duration = Duration::from_secs(1);
+/// Maximum delay until an opened tunnel is part of its member's snapshot.
+const SNAPSHOT_DELAY: Duration = Duration::from_secs(1);
 
 type Members = BTreeMap<ClusterName, Arc<Member>>;
 
-/// The fleet. Cheap to clone; [`Fleet::stop`] ends its task.
+/// The registry of all members. Cheap to clone; [`Fleet::stop`] ends its task.
 #[derive(Clone)]
 pub struct Fleet {
     inner: Arc<Inner>,
@@ -93,17 +93,17 @@ struct Inner {
 }
 
 impl Fleet {
-    /// Watches Clusters and returns once the first list is in.
+    /// Starts watching Clusters; returns after the first list.
     pub async fn start(control_plane: Client, options: FleetOptions) -> Result<Self, Error> {
         let fleet = Self::detached(control_plane);
-        let _ = fleet.inner.health.send_replace(Err("the first list of Clusters is not in".to_owned()));
+        let _ = fleet.inner.health.send_replace(Err("the first list of Clusters has not completed".to_owned()));
         let mut healthy = fleet.inner.health.subscribe();
         let inner = Arc::clone(&fleet.inner);
         let keeper = Keeper::new(inner, options.clone());
         fleet.inner.tasks.keep("registry of members", keeper.run());
         let first = tokio::time::timeout(options.start_timeout, healthy.wait_for(Result::is_ok));
         let is_listed = tokio::select! {
-            // A list that is in counts, also when the task died right after it.
+            // A completed list counts even if the task died right after it.
             biased;
             first = first => matches!(first, Ok(Ok(_))),
             _ = fleet.inner.tasks.death() => false,
@@ -116,7 +116,7 @@ impl Fleet {
         Err(Error::WatchEnded { what: "Clusters", reason })
     }
 
-    /// A fleet that watches nothing and stays empty: for benchmarks and for roles without members.
+    /// A registry that watches nothing and stays empty, for benchmarks and roles without members.
     pub fn detached(control_plane: Client) -> Self {
         let inner = Inner {
             control_plane,
@@ -134,7 +134,7 @@ impl Fleet {
         self.inner.control_plane.clone()
     }
 
-    /// Client of a member, or of the control plane under its reserved name.
+    /// Client of a member, or of the control plane by its reserved name.
     pub fn client(&self, cluster: &ClusterName) -> Result<Client, Error> {
         if cluster.is_control_plane() {
             return Ok(self.control_plane());
@@ -146,24 +146,24 @@ impl Fleet {
         self.inner.members.load().get(name).cloned()
     }
 
-    /// The same, once its agent has found this process where it can be expected to soon; at once for all others.
+    /// Like [`Fleet::member`], but waits for the agent's tunnel if one is expected soon.
     pub async fn member_in_reach(&self, name: &ClusterName) -> Option<Arc<Member>> {
         let has_none = |member: &Arc<Member>| matches!(member.connection, Err(Error::NoTunnel(_)));
         let member = self.member(name)?;
         if !has_none(&member) || !self.inner.tunnels.comes(name).await {
             return Some(member);
         }
-        // The tunnel is there before the keeper has heard of it; it may also end before that.
+        // The keeper observes a new tunnel with a delay; the tunnel may also end before that.
         let mut changes = self.inner.changes.subscribe();
-        let heard = async {
+        let reachable = async {
             while self.member(name).is_some_and(|member| has_none(&member)) {
                 if matches!(changes.recv().await, Err(broadcast::error::RecvError::Closed)) {
                     return;
                 }
             }
         };
-        // What is late is told by what is there then.
-        let _ = tokio::time::timeout(HEARD_WITHIN, heard).await;
+        // After a timeout, the current snapshot decides.
+        let _ = tokio::time::timeout(SNAPSHOT_DELAY, reachable).await;
         self.member(name)
     }
 
@@ -172,8 +172,8 @@ impl Fleet {
         self.inner.members.load().values().cloned().collect()
     }
 
-    /// Every present member as `Joined`, then each change. A reader that falls behind is told the present members
-    /// again (as `Changed`) and those that left meanwhile.
+    /// Every present member as `Joined`, then each change. A reader that falls behind receives the present members
+    /// again (as `Changed`) and those that left in the meantime.
     pub fn changes(&self) -> MemberChanges {
         let receiver = self.inner.changes.subscribe();
         let known: Members = (**self.inner.members.load()).clone();
@@ -181,12 +181,12 @@ impl Fleet {
         MemberChanges { fleet: self.clone(), receiver, known, pending }
     }
 
-    /// The open tunnels of members' agents.
+    /// The open tunnels of the members' agents.
     pub fn tunnels(&self) -> &Tunnels {
         &self.inner.tunnels
     }
 
-    /// False with a reason while the registry does not follow the control plane.
+    /// An error with the reason while the registry does not follow the control plane.
     pub fn ready(&self) -> Result<(), String> {
         match self.inner.tasks.deaths().as_slice() {
             [] => self.inner.health.borrow().clone(),
@@ -201,7 +201,7 @@ impl Fleet {
     }
 }
 
-/// See [`Fleet::changes`].
+/// Stream of changes; see [`Fleet::changes`].
 pub struct MemberChanges {
     fleet: Fleet,
     receiver: broadcast::Receiver<MemberChange>,
@@ -252,26 +252,26 @@ impl MemberChanges {
     }
 }
 
-/// What the watches tell the keeper.
-enum Heard {
+/// An event from the watches or tunnels.
+enum RegistryEvent {
     Cluster(Event<Cluster>),
     Secret(String, Event<Secret>),
     Tunnels,
     Trouble(&'static str, String),
 }
 
-/// The one task that owns the state.
+/// The task that owns the state.
 struct Keeper {
     inner: Arc<Inner>,
     options: FleetOptions,
     clusters: BTreeMap<String, Arc<Cluster>>,
-    /// Names seen by the list in progress; those missing at its end are gone.
+    /// Names seen by the list in progress; clusters missing at its end were deleted.
     listing: Option<BTreeSet<String>>,
     secrets: Secrets,
-    /// Per namespace: Secrets seen by the list in progress.
+    /// Secrets seen by the list in progress, by namespace.
     secret_listings: BTreeMap<String, BTreeSet<String>>,
     secret_watches: BTreeSet<String>,
-    streams: futures::stream::SelectAll<BoxStream<'static, Heard>>,
+    streams: futures::stream::SelectAll<BoxStream<'static, RegistryEvent>>,
     started: bool,
 }
 
@@ -279,8 +279,8 @@ impl Keeper {
     fn new(inner: Arc<Inner>, options: FleetOptions) -> Self {
         let mut streams = futures::stream::SelectAll::new();
         let api: Api<Cluster> = Api::all(inner.control_plane.clone());
-        streams.push(heard(api, Heard::Cluster, "Clusters"));
-        streams.push(heard_tunnels(&inner.tunnels));
+        streams.push(watch_events(api, RegistryEvent::Cluster, "Clusters"));
+        streams.push(tunnel_events(&inner.tunnels));
         Self {
             inner,
             options,
@@ -296,29 +296,29 @@ impl Keeper {
 
     async fn run(mut self) {
         let stop = self.inner.tasks.stopping().clone();
-        while let Some(Some(heard)) = stop.run_until_cancelled(self.streams.next()).await {
-            self.hear(heard);
+        while let Some(Some(event)) = stop.run_until_cancelled(self.streams.next()).await {
+            self.apply(event);
         }
     }
 
-    fn hear(&mut self, heard: Heard) {
-        match heard {
-            Heard::Trouble(what, reason) => {
+    fn apply(&mut self, event: RegistryEvent) {
+        match event {
+            RegistryEvent::Trouble(what, reason) => {
                 tracing::warn!(what, reason, "watch interrupted, retrying");
                 if !self.started {
                     let _ = self.inner.health.send_replace(Err(reason));
                 }
                 return;
             }
-            Heard::Cluster(event) => self.hear_cluster(event),
-            Heard::Secret(namespace, event) => self.hear_secret(&namespace, event),
-            Heard::Tunnels => {}
+            RegistryEvent::Cluster(event) => self.apply_cluster(event),
+            RegistryEvent::Secret(namespace, event) => self.apply_secret(&namespace, event),
+            RegistryEvent::Tunnels => {}
         }
         self.watch_secrets();
         self.publish();
     }
 
-    fn hear_cluster(&mut self, event: Event<Cluster>) {
+    fn apply_cluster(&mut self, event: Event<Cluster>) {
         match event {
             Event::Init => self.listing = Some(BTreeSet::new()),
             Event::InitApply(cluster) => {
@@ -343,7 +343,7 @@ impl Keeper {
         }
     }
 
-    fn hear_secret(&mut self, namespace: &str, event: Event<Secret>) {
+    fn apply_secret(&mut self, namespace: &str, event: Event<Secret>) {
         let key = |secret: &Secret| NamespacedName::new(namespace, secret.name_any());
         match event {
             Event::Init => {
@@ -366,7 +366,7 @@ impl Keeper {
         }
     }
 
-    /// One watch for each namespace that holds a cluster's Secrets.
+    /// Starts a watch for each namespace with Secrets of clusters.
     fn watch_secrets(&mut self) {
         let mut wanted = BTreeSet::new();
         for cluster in self.clusters.values() {
@@ -376,13 +376,13 @@ impl Keeper {
         for namespace in wanted {
             if !namespace.is_empty() && self.secret_watches.insert(namespace.clone()) {
                 let api: Api<Secret> = Api::namespaced(self.inner.control_plane.clone(), &namespace);
-                let wrap = move |event| Heard::Secret(namespace.clone(), event);
-                self.streams.push(heard(api, wrap, "Secrets of clusters"));
+                let wrap = move |event| RegistryEvent::Secret(namespace.clone(), event);
+                self.streams.push(watch_events(api, wrap, "Secrets of clusters"));
             }
         }
     }
 
-    /// Brings the published members in line and tells subscribers what changed.
+    /// Publishes the new snapshots and sends the changes to subscribers.
     fn publish(&mut self) {
         if !self.started {
             return;
@@ -417,7 +417,7 @@ impl Keeper {
         }
         self.inner.members.store(Arc::new(after));
         for change in changes {
-            // No subscriber is fine: the snapshot is what counts.
+            // Without subscribers, only the snapshot is updated.
             let _ = self.inner.changes.send(change);
         }
     }
@@ -425,7 +425,7 @@ impl Keeper {
     fn member(&self, name: &ClusterName, cluster: &Arc<Cluster>, previous: Option<&Arc<Member>>) -> Member {
         let tunnels = &self.inner.tunnels;
         let connection = ConnectionSpec::of(name, cluster, &self.secrets).and_then(|spec| {
-            // Whoever waits for the member hears at once that it cannot be reached, and when it can be again.
+            // Without a tunnel, requests fail immediately with the reason until the agent connects.
             if spec.through == Through::AgentOnly && !tunnels.is_open(name) {
                 return Err(Error::NoTunnel(name.clone()));
             }
@@ -445,19 +445,19 @@ impl Keeper {
     }
 }
 
-fn heard_tunnels(tunnels: &Tunnels) -> BoxStream<'static, Heard> {
+fn tunnel_events(tunnels: &Tunnels) -> BoxStream<'static, RegistryEvent> {
     futures::stream::unfold(tunnels.changes(), |mut changes| async {
         changes.changed().await.ok()?;
-        Some((Heard::Tunnels, changes))
+        Some((RegistryEvent::Tunnels, changes))
     })
     .boxed()
 }
 
-fn heard<K>(
+fn watch_events<K>(
     api: Api<K>,
-    wrap: impl Fn(Event<K>) -> Heard + Send + 'static,
+    wrap: impl Fn(Event<K>) -> RegistryEvent + Send + 'static,
     what: &'static str,
-) -> BoxStream<'static, Heard>
+) -> BoxStream<'static, RegistryEvent>
 where
     K: kube::Resource<DynamicType = ()> + Clone + serde::de::DeserializeOwned + std::fmt::Debug + Send + 'static,
 {
@@ -467,7 +467,7 @@ where
         .backoff(backoff)
         .map(move |event| match event {
             Ok(event) => wrap(event),
-            Err(error) => Heard::Trouble(what, error.to_string()),
+            Err(error) => RegistryEvent::Trouble(what, error.to_string()),
         })
         .boxed()
 }

@@ -1,7 +1,7 @@
-//! What our service accounts may do in a member: chosen when it is joined. Pure.
+//! Permissions of Crowsnest's service accounts in a member, chosen at join. Pure.
 //!
-//! All rights are what `karmadactl join` gives. With less, roles can't be written through us later, so that the right to
-//! impersonate callers is given at the join as well.
+//! Full permissions are those that `karmadactl join` grants. With less, roles cannot be written through Crowsnest
+//! later, so the permission to impersonate callers is granted at the join as well.
 
 use std::collections::BTreeSet;
 
@@ -9,26 +9,26 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule};
 
 use crate::{ApiResources, Error};
 
-/// Read by nobody who merely observes.
+/// Not readable with [`Rights::Observe`].
 const SECRETS: &str = "secrets";
 const READ: [&str; 3] = ["get", "list", "watch"];
-/// Objects are replaced and deleted one at a time, never patched (`crowsnest_controllers::propagation::execution`).
+/// Objects are replaced and deleted individually, never patched (`crowsnest_controllers::propagation::execution`).
 const WRITE: [&str; 6] = ["get", "list", "watch", "create", "update", "delete"];
-/// Health, version (`probe`) and discovery.
+/// Paths of health, version (`probe`) and discovery.
 const PROBES: [&str; 7] = ["/healthz", "/readyz", "/version", "/api", "/api/*", "/apis", "/apis/*"];
-/// How the group without a name is written.
+/// Name of the core group in options.
 const CORE: &str = "core";
 
-/// See the module.
+/// Permissions of the service account; see the module.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub enum Rights {
     #[default]
     Full,
-    /// Reading everything but Secrets: search, lists, watches, status.
+    /// Read everything except Secrets: for search, lists, watches and status.
     Observe,
-    /// Observing, and writing what is in these groups.
+    /// Observe, and write resources of these groups.
     Steer(BTreeSet<String>),
-    /// These rules and no others.
+    /// Exactly these rules.
     Rules(Vec<PolicyRule>),
 }
 
@@ -43,21 +43,21 @@ impl std::str::FromStr for Rights {
             Some(("steer", groups)) if !groups.is_empty() => {
                 let group = |group: &str| match group.trim() {
                     CORE => Ok(String::new()),
-                    "" => Err("an API group has no name; the one of pods is core".to_owned()),
-                    group if group.contains(['*', '/']) => Err(format!("{group:?} is no API group")),
+                    "" => Err("an API group is empty; use core for the group of pods".to_owned()),
+                    group if group.contains(['*', '/']) => Err(format!("{group:?} is not an API group")),
                     group => Ok(group.to_owned()),
                 };
                 groups.split(',').map(group).collect::<Result<_, _>>().map(Self::Steer)
             }
-            _ => Err(format!("{text:?} is none of full, observe, steer:GROUP,GROUP (such as steer:core,apps)")),
+            _ => Err(format!("{text:?} is not one of full, observe, steer:GROUP,GROUP (for example steer:core,apps)")),
         }
     }
 }
 
 impl Rights {
-    /// The rules of a ClusterRole, as YAML or JSON.
+    /// Reads the rules of a ClusterRole in YAML or JSON.
     pub fn from_role(text: &str) -> Result<Self, Error> {
-        let unusable = |why: String| Error::Join(format!("that is no ClusterRole: {why}"));
+        let unusable = |why: String| Error::Join(format!("this is not a ClusterRole: {why}"));
         let role: serde_json::Value = serde_saphyr::from_str(text).map_err(|e| unusable(e.to_string()))?;
         if role["kind"] != "ClusterRole" {
             return Err(unusable(format!("its kind is {}", role["kind"])));
@@ -69,7 +69,7 @@ impl Rights {
         }
     }
 
-    /// What a Cluster says of them; none when they are all.
+    /// Value of the Cluster's annotation; None for full permissions.
     pub fn name(&self) -> Option<&'static str> {
         match self {
             Self::Full => None,
@@ -79,12 +79,12 @@ impl Rights {
         }
     }
 
-    /// Whether what the member serves has to be known: RBAC can't leave a resource out, so that all others are named.
+    /// True if the rules list the member's resources: RBAC cannot exclude a resource, so all others are named.
     pub fn needs_resources(&self) -> bool {
         matches!(self, Self::Observe | Self::Steer(_))
     }
 
-    /// The rules of our service account in a member that serves `resources`.
+    /// The rules of the service account in a member that serves `resources`.
     pub fn rules(&self, resources: &ApiResources) -> Vec<PolicyRule> {
         match self {
             Self::Full => vec![rule(&["*"], &["*"], &["*"]), paths(&["*"])],
@@ -102,7 +102,7 @@ impl Rights {
         }
     }
 
-    /// The rules of the impersonator, where they are not kept up later.
+    /// The rules of the impersonator if the control plane does not maintain them.
     pub fn impersonator(&self) -> Option<Vec<PolicyRule>> {
         let all = || {
             vec![
@@ -183,20 +183,20 @@ mod tests {
     #[case("full")]
     #[case("observe")]
     #[case("steer:core,apps")]
-    fn rights_become_rules(#[case] text: &str) {
+    fn permissions_are_converted_to_rules(#[case] text: &str) {
         let rights: Rights = text.parse().unwrap();
         let rules = (rights.rules(&served()), rights.impersonator());
         insta::assert_yaml_snapshot!(text.split(':').next().unwrap(), rules);
     }
 
     #[rstest]
-    #[case("all", "is none of")]
-    #[case("steer", "is none of")]
-    #[case("steer:", "is none of")]
-    #[case("steer:apps,", "has no name")]
-    #[case("steer:*", "is no API group")]
-    #[case("observe:apps", "is none of")]
-    fn what_is_no_right_is_refused(#[case] text: &str, #[case] expected: &str) {
+    #[case("all", "is not one of")]
+    #[case("steer", "is not one of")]
+    #[case("steer:", "is not one of")]
+    #[case("steer:apps,", "is empty")]
+    #[case("steer:*", "is not an API group")]
+    #[case("observe:apps", "is not one of")]
+    fn invalid_permissions_are_refused(#[case] text: &str, #[case] expected: &str) {
         let error = text.parse::<Rights>().unwrap_err();
         assert!(error.contains(expected), "{error}");
     }
@@ -205,8 +205,8 @@ mod tests {
     #[case("kind: ClusterRole\nrules: [{apiGroups: [''], resources: [pods], verbs: [list]}]", None)]
     #[case("kind: ClusterRole\nrules: []", Some("it has no rules"))]
     #[case("kind: Role\nrules: []", Some("its kind is \"Role\""))]
-    #[case("kind: ClusterRole\nrules: [{verbs: 1}]", Some("no ClusterRole: "))]
-    #[case("kind: [", Some("no ClusterRole: "))]
+    #[case("kind: ClusterRole\nrules: [{verbs: 1}]", Some("not a ClusterRole: "))]
+    #[case("kind: [", Some("not a ClusterRole: "))]
     fn rules_come_from_a_role(#[case] text: &str, #[case] refused: Option<&str>) {
         match (Rights::from_role(text), refused) {
             (Ok(Rights::Rules(rules)), None) => assert_eq!(rules, [rule(&[""], &["pods"], &["list"])]),

@@ -1,4 +1,4 @@
-//! The way out of clusters in push mode: the Cluster object goes first, then what `join` left in the member.
+//! Removal of push-mode clusters: deletes the Cluster object, then the objects that `join` created in the member.
 
 use crate::join::{CLUSTER_NAMESPACE, IMPERSONATOR, JOINED_IMPERSONATOR, cluster_role_name, service_account_name};
 use crate::unregister::revoke_agent;
@@ -14,24 +14,24 @@ use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt};
 use std::time::Duration;
 
-/// How long what was released may take to go.
+/// Time limit for the deletion after finalizers were removed.
 const RELEASED_WITHIN: Duration = Duration::from_secs(5);
 
-/// How to take a member out.
+/// Options for removing a member.
 #[derive(Debug, Clone)]
 pub struct UnjoinOptions {
     pub name: ClusterName,
     pub namespace: String,
-    /// How long the controllers may take to let the Cluster object go.
+    /// Time limit for the controllers to release the Cluster object.
     pub wait: Duration,
-    /// After `wait`, take the finalizers of its Works, of their namespace and of the Cluster away.
+    /// After `wait`, removes the finalizers of the cluster's Works, their namespace and the Cluster.
     pub force: bool,
 }
 
-/// What a cluster that leaves takes along.
+/// Contents that are deleted with a cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Leaving {
-    /// Works, whose objects are taken out of it.
+    /// Number of Works, whose objects are deleted from the cluster.
     pub works: usize,
 }
 
@@ -41,8 +41,8 @@ impl UnjoinOptions {
     }
 }
 
-/// Removes the registration; with a `member` client also the accounts and rights in the member. Pull-mode clusters
-/// are refused: they are unregistered.
+/// Removes the registration and, with a `member` client, the service accounts and permissions in the member.
+/// Pull-mode clusters are refused; they are removed by [`unregister()`](crate::unregister()).
 pub async fn unjoin(control_plane: &Client, member: Option<&Client>, options: &UnjoinOptions) -> Result<(), Error> {
     let cluster = joined(control_plane, &options.name).await?;
     match (delete_cluster(control_plane, &cluster, options.wait).await, options.force) {
@@ -51,9 +51,10 @@ pub async fn unjoin(control_plane: &Client, member: Option<&Client>, options: &U
         }
         (deleted, _) => deleted?,
     }
-    // An agent that once had this name must not have it when the next cluster does.
+    // An earlier agent of this name must not have permissions for a later cluster of the same name.
     match revoke_agent(control_plane, &options.name, &options.namespace).await {
-        // Admission refuses writes of such an agent to a cluster that an administrator joined.
+        // If this is forbidden, admission still rejects writes of such an agent to a cluster joined by an
+        // administrator.
         Err(error) if !error.is_forbidden() => return Err(error),
         _ => {}
     }
@@ -63,7 +64,7 @@ pub async fn unjoin(control_plane: &Client, member: Option<&Client>, options: &U
     }
 }
 
-/// What `unjoin` would do, without doing it.
+/// Checks whether `unjoin` is possible and returns what it would delete. Changes nothing.
 pub async fn would_unjoin(control_plane: &Client, name: &ClusterName) -> Result<Leaving, Error> {
     joined(control_plane, name).await?;
     leaving(control_plane, name).await
@@ -73,7 +74,7 @@ async fn joined(control_plane: &Client, name: &ClusterName) -> Result<Cluster, E
     let cluster = registered(control_plane, name).await?;
     match cluster.spec.sync_mode {
         ClusterSyncMode::Pull => Err(Error::Join(format!(
-            "cluster {name} is registered in pull mode, by an agent: take it out with `crowsnest unregister {name}`"
+            "cluster {name} is registered in pull mode by its agent; remove it with `crowsnest unregister {name}`"
         ))),
         _ => Ok(cluster),
     }
@@ -91,7 +92,8 @@ pub(crate) async fn registered(control_plane: &Client, name: &ClusterName) -> Re
     read.ok_or_else(|| Error::UnknownCluster(name.clone()))
 }
 
-/// Deletes the Cluster, and waits until the controllers have let it go. One that was registered anew is another one.
+/// Deletes the Cluster and waits until the controllers release it. A Cluster registered again under the name has
+/// another uid.
 pub(crate) async fn delete_cluster(control_plane: &Client, cluster: &Cluster, within: Duration) -> Result<(), Error> {
     let clusters: Api<Cluster> = Api::all(control_plane.clone());
     let name = cluster.name_any();
@@ -103,7 +105,7 @@ pub(crate) async fn delete_cluster(control_plane: &Client, cluster: &Cluster, wi
     }
 }
 
-/// It says itself what it waits for, where the controllers have told.
+/// An error with the reason that the Cluster's conditions give.
 async fn still_there(clusters: &Api<Cluster>, name: String, seconds: u64) -> Error {
     let cluster = match clusters.get_opt(&name).await {
         Ok(cluster) => cluster,
@@ -116,14 +118,14 @@ async fn still_there(clusters: &Api<Cluster>, name: String, seconds: u64) -> Err
     }
 }
 
-/// What its Works made in the member stays there.
+/// Removes the Works without deleting their objects from the member.
 async fn force(control_plane: &Client, cluster: &Cluster, name: &ClusterName) -> Result<(), Error> {
     let works: Api<Work> = Api::namespaced(control_plane.clone(), &execution_namespace(name));
     let left = works.list(&ListParams::default()).await.map_err(|e| Error::kube("listing Works", e))?;
     for work in left {
         release(&works, &work.name_any()).await?;
     }
-    // It goes by itself once it is empty, also where nobody is left to delete it.
+    // A released namespace is deleted once it is empty.
     let namespaces: Api<Namespace> = Api::all(control_plane.clone());
     delete(&namespaces, &execution_namespace(name)).await?;
     release(&namespaces, &execution_namespace(name)).await?;
@@ -131,7 +133,7 @@ async fn force(control_plane: &Client, cluster: &Cluster, name: &ClusterName) ->
     delete_cluster(control_plane, cluster, RELEASED_WITHIN).await
 }
 
-/// Takes away what a registration put into the member.
+/// Deletes the objects that a registration created in the member.
 pub(crate) async fn clean_member(member: &Client, name: &ClusterName, namespace: &str) -> Result<(), Error> {
     let account = service_account_name(name);
     let role = cluster_role_name(name);

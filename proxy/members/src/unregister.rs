@@ -1,5 +1,5 @@
-//! The way out of clusters in pull mode, as `karmadactl unregister` goes it: Works, Cluster and execution namespace, the agent's
-//! rights and the tokens it reported in the control plane, then the agent itself and what it made in the member.
+//! Removal of pull-mode clusters, in the order of `karmadactl unregister`: Works, Cluster and execution namespace,
+//! the agent's permissions and reported tokens in the control plane, then the agent and its objects in the member.
 
 use crate::join::{CLUSTER_NAMESPACE, impersonator_secret_name};
 use crate::unjoin::{Leaving, clean_member, delete_cluster, leaving, registered};
@@ -21,22 +21,22 @@ use std::pin::pin;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Where Karmada's agent runs, what it is called, and what is made for it there.
+/// Namespace, name and service account of Karmada's agent.
 pub const AGENT_NAMESPACE: &str = "karmada-system";
 pub const AGENT: &str = "karmada-agent";
 const AGENT_ACCOUNT: &str = "karmada-agent-sa";
 const AGENT_KUBECONFIG: &str = "karmada-kubeconfig";
 
-/// How to take a member out that an agent registered.
+/// Options for removing a member that an agent registered.
 #[derive(Debug, Clone)]
 pub struct UnregisterOptions {
     pub name: ClusterName,
-    /// Namespace of the tokens on both sides.
+    /// Namespace of the tokens in the member and in the control plane.
     pub namespace: String,
-    /// Of the agent, in the member.
+    /// Namespace and name of the agent in the member.
     pub agent_namespace: String,
     pub agent: String,
-    /// How long all of it may take.
+    /// Time limit for the whole removal.
     pub wait: Duration,
 }
 
@@ -52,7 +52,7 @@ impl UnregisterOptions {
     }
 }
 
-/// Removes the registration; with a `member` client also the agent there. Push-mode clusters are refused.
+/// Removes the registration and, with a `member` client, the agent. Push-mode clusters are refused.
 pub async fn unregister(
     control_plane: &Client,
     member: Option<&Client>,
@@ -62,7 +62,8 @@ pub async fn unregister(
     let deadline = Instant::now() + options.wait;
     let left = || deadline.saturating_duration_since(Instant::now());
     let cluster = registered_by_agent(control_plane, name).await?;
-    // Karmada's agent takes propagated objects away itself, with rights it has in the execution namespace: they end with it.
+    // Karmada's agent deletes propagated objects itself, with permissions in the execution namespace, so the Works
+    // are deleted first.
     if Through::of(&cluster) == Through::AgentIfThere {
         delete_works(control_plane, name, left()).await?;
     }
@@ -75,7 +76,7 @@ pub async fn unregister(
     }
 }
 
-/// What `unregister` would do, without doing it.
+/// Checks whether `unregister` is possible and returns what it would delete. Changes nothing.
 pub async fn would_unregister(control_plane: &Client, name: &ClusterName) -> Result<Leaving, Error> {
     registered_by_agent(control_plane, name).await?;
     leaving(control_plane, name).await
@@ -85,13 +86,13 @@ async fn registered_by_agent(control_plane: &Client, name: &ClusterName) -> Resu
     let cluster = registered(control_plane, name).await?;
     match cluster.spec.sync_mode {
         ClusterSyncMode::Push => Err(Error::Join(format!(
-            "cluster {name} is registered in push mode, by nobody's agent: take it out with `crowsnest unjoin {name}`"
+            "cluster {name} is registered in push mode, without an agent; remove it with `crowsnest unjoin {name}`"
         ))),
         _ => Ok(cluster),
     }
 }
 
-/// Deletes the Works of a cluster, also those that come meanwhile, until none is left.
+/// Deletes the Works of a cluster, including new ones, until none is left.
 async fn delete_works(control_plane: &Client, name: &ClusterName, within: Duration) -> Result<(), Error> {
     let namespace = execution_namespace(name);
     let works: Api<Work> = Api::namespaced(control_plane.clone(), namespace.as_str());
@@ -146,7 +147,7 @@ async fn execution_namespace_gone(control_plane: &Client, name: &ClusterName, wi
     }
 }
 
-/// Deletes an agent's rights: ours, and those that `karmadactl register` creates.
+/// Deletes an agent's permissions: those of Crowsnest, and those that `karmadactl register` creates.
 pub(crate) async fn revoke_agent(control_plane: &Client, name: &ClusterName, namespace: &str) -> Result<(), Error> {
     let ours = format!("crowsnest:agent:{name}");
     let karmadas = format!("system:karmada:{name}:agent");
@@ -159,7 +160,8 @@ pub(crate) async fn revoke_agent(control_plane: &Client, name: &ClusterName, nam
     Ok(())
 }
 
-/// The agent's account and rights, ours as docs/TUNNEL.md has them or those that `karmadactl register` makes, and the tokens.
+/// Deletes the agent's account, its permissions (see docs/TUNNEL.md, or those that `karmadactl register` creates)
+/// and its tokens.
 async fn clean_control_plane(control_plane: &Client, options: &UnregisterOptions) -> Result<(), Error> {
     let UnregisterOptions { name, namespace, .. } = options;
     revoke_agent(control_plane, name, namespace).await?;
@@ -172,7 +174,7 @@ async fn clean_control_plane(control_plane: &Client, options: &UnregisterOptions
     Ok(())
 }
 
-/// The agent goes first: one that is started anew would register its cluster again.
+/// Deletes the agent first, because a restarted agent would register its cluster again.
 async fn remove_agent(member: &Client, options: &UnregisterOptions) -> Result<(), Error> {
     let UnregisterOptions { name, namespace, agent_namespace, agent, .. } = options;
     delete(&Api::<Deployment>::namespaced(member.clone(), agent_namespace), agent).await?;

@@ -1,4 +1,4 @@
-//! Waits for an object of an API server to be as wanted: told by a watch, and given up at a deadline.
+//! Waits until an object in an API server satisfies a condition, using a watch and a deadline.
 
 use crate::Error;
 use futures::TryStreamExt;
@@ -11,8 +11,8 @@ use std::ops::ControlFlow;
 use std::pin::pin;
 use std::time::Duration;
 
-/// The object, or that it is not there, when it is as wanted; none when the time is over. A watch that breaks is begun again;
-/// of one that cannot be begun in time its error tells more than the deadline.
+/// Returns the object, or its absence, once the condition holds; None after the deadline. An interrupted watch is
+/// restarted; if it cannot be restarted before the deadline, its error is returned.
 pub(crate) async fn until<K>(
     api: &Api<K>,
     name: &str,
@@ -51,7 +51,7 @@ where
     }
 }
 
-/// Whether a watch may be begun again. Who may not watch is told so at once.
+/// Decides whether a watch is restarted. A forbidden watch fails immediately.
 pub(crate) fn broken(error: watcher::Error) -> ControlFlow<kube::Error, Option<kube::Error>> {
     match error {
         watcher::Error::InitialListFailed(error)
@@ -96,12 +96,12 @@ mod tests {
         (code, status.to_string())
     }
 
-    /// A watch that goes on, and says nothing.
+    /// A watch that stays open without events.
     fn silence() -> (u16, String) {
         (0, String::new())
     }
 
-    /// Answers one request after the other; the last one again and again.
+    /// Answers one request after the other and repeats the last answer.
     fn config_maps(answers: Vec<(u16, String)>) -> Api<ConfigMap> {
         let (answers, asked) = (Arc::new(answers), Arc::new(AtomicUsize::new(0)));
         let service = tower::service_fn(move |_: Request<Body>| {
@@ -122,23 +122,26 @@ mod tests {
     }
 
     #[rstest]
-    #[case::there_already(vec![list(&[object("right")])], Ok(Some(true)))]
-    #[case::told_later(vec![list(&[object("wrong")]), events(&[("MODIFIED", object("right"))])], Ok(Some(true)))]
+    #[case::already_satisfied(vec![list(&[object("right")])], Ok(Some(true)))]
+    #[case::satisfied_later(vec![list(&[object("wrong")]), events(&[("MODIFIED", object("right"))])], Ok(Some(true)))]
     #[case::after_a_broken_watch(
         vec![list(&[]), refusal(500), events(&[("ADDED", object("right"))])], Ok(Some(true)))]
     #[case::never(vec![list(&[object("wrong")]), silence()], Ok(None))]
     #[case::forbidden(vec![refusal(403)], Err("watching configmap c"))]
     #[case::broken_for_good(vec![refusal(500)], Err("watching configmap c"))]
     #[tokio::test]
-    async fn objects_are_waited_for(#[case] answers: Vec<(u16, String)>, #[case] expected: Result<Option<bool>, &str>) {
-        // Longer than a broken watch waits before it is begun again.
+    async fn the_condition_is_waited_for(
+        #[case] answers: Vec<(u16, String)>,
+        #[case] expected: Result<Option<bool>, &str>,
+    ) {
+        // Longer than the delay before an interrupted watch is restarted.
         let waited = until(&config_maps(answers), "c", Duration::from_secs(2), is("right")).await;
         let waited = waited.map(|reached| reached.map(|object| object.is_some())).map_err(|error| error.to_string());
         assert_eq!(waited, expected.map_err(str::to_owned));
     }
 
     #[tokio::test]
-    async fn what_goes_is_waited_for() {
+    async fn deletion_is_waited_for() {
         let api = config_maps(vec![list(&[object("there")]), events(&[("DELETED", object("there"))])]);
         let waited = until(&api, "c", Duration::from_secs(60), |object| object.is_none()).await;
         assert!(matches!(waited, Ok(Some(None))));

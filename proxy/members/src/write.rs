@@ -1,4 +1,4 @@
-//! Writes that do not mind what is there already, and deletions of what may be gone. Used by whoever registers clusters.
+//! Idempotent writes and deletions for registrations.
 
 use crate::Error;
 use k8s_openapi::api::core::v1::Namespace;
@@ -11,7 +11,7 @@ use std::fmt::Debug;
 
 use crate::join::system_metadata;
 
-/// Whoever may not create namespaces can do with one that is there.
+/// Creates a namespace unless it exists. Needs no permission to create if it does.
 pub(crate) async fn ensure_namespace(client: &Client, name: &str) -> Result<(), Error> {
     let namespaces: Api<Namespace> = Api::all(client.clone());
     let known = namespaces.get_opt(name).await.map_err(|e| Error::kube(format!("reading namespace {name}"), e))?;
@@ -33,7 +33,8 @@ where
     }
 }
 
-/// Creates, or overwrites the given fields of what is there, as this field manager; `None` for the client's own name.
+/// Creates an object or overwrites the given fields of an existing one, as this field manager; `None`: the client's
+/// name.
 pub(crate) async fn apply_merge<K>(api: &Api<K>, object: &K, manager: Option<&str>) -> Result<(), Error>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned,
@@ -52,7 +53,7 @@ where
     }
 }
 
-/// Deletes what may be gone already.
+/// Deletes an object that may not exist.
 pub(crate) async fn delete<K>(api: &Api<K>, name: &str) -> Result<(), Error>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
@@ -61,7 +62,7 @@ where
     ignore_missing(api.delete(name, &DeleteParams::default()).await.map(drop).map_err(|e| Error::kube(what(), e)))
 }
 
-/// Takes the finalizers of what may be gone already.
+/// Removes the finalizers of an object that may not exist.
 pub(crate) async fn release<K>(api: &Api<K>, name: &str) -> Result<(), Error>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
@@ -72,13 +73,13 @@ where
     ignore_missing(patched.map(drop).map_err(|e| Error::kube(what(), e)))
 }
 
-/// Takes a ClusterRole and its binding away, where they are.
+/// Deletes a ClusterRole and its binding if they exist.
 pub(crate) async fn revoke(client: &Client, name: &str) -> Result<(), Error> {
     delete(&Api::<ClusterRoleBinding>::all(client.clone()), name).await?;
     delete(&Api::<ClusterRole>::all(client.clone()), name).await
 }
 
-/// The same of a Role.
+/// Deletes a Role and its binding if they exist.
 pub(crate) async fn revoke_in(client: &Client, namespace: &str, name: &str) -> Result<(), Error> {
     delete(&Api::<RoleBinding>::namespaced(client.clone(), namespace), name).await?;
     delete(&Api::<Role>::namespaced(client.clone(), namespace), name).await

@@ -1,7 +1,9 @@
-//! What left the view of a watch: each object that its reader knows is told as deleted, and once.
+//! Collections that left the view of a watch. Each of their objects that the reader knows is sent as DELETED
+//! exactly once.
 //!
-//! Most are read from the cache when they leave. The watch may be behind the cache: what went or changed there before it was
-//! read is told by its change. An object last changed after the watch was there is not known to the reader.
+//! Most objects are read from the cache when the collection leaves. The watch may be behind the cache: an object
+//! that was deleted or changed before it was read is reported by its change. The reader does not know objects that
+//! were last changed after the position of the watch.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -11,7 +13,7 @@ use tokio::time::Instant;
 
 use crate::Error;
 
-/// Collections whose objects left the view.
+/// Collections that left the view.
 #[derive(Default)]
 pub struct Leaving {
     left: Vec<Left>,
@@ -19,13 +21,13 @@ pub struct Leaving {
 
 struct Left {
     query: ListQuery,
-    /// How far the reader had been told when they left.
+    /// Position of the watch when the collection left.
     known: Seq,
-    /// Ids of the records told as deleted.
+    /// Ids of the records sent as DELETED.
     told: HashSet<u64>,
-    /// When the last of them was read from the cache.
+    /// When the last page was read from the cache.
     read: Option<Instant>,
-    /// Nothing that is owed comes after this.
+    /// Changes after this sequence number need no DELETED event.
     until: Option<Seq>,
 }
 
@@ -34,7 +36,7 @@ impl Leaving {
         self.left.push(Left { query, known, told: HashSet::new(), read: None, until: None });
     }
 
-    /// Records of a collection that were read and told; `over` when they were the last.
+    /// Notes records that were sent as DELETED; `over` if they were the last of the collection.
     pub fn told(&mut self, query: &ListQuery, ids: Vec<u64>, over: bool) {
         let left = self.left.iter_mut().rev().find(|left| left.query.collection == query.collection);
         if let Some(left) = left {
@@ -43,9 +45,9 @@ impl Leaving {
         }
     }
 
-    /// Whether the reader knows an object as this, and was not told yet that it left. It counts as told after this.
+    /// True if the reader knows this object and was not sent its deletion yet. Marks the deletion as sent.
     pub fn owes(&mut self, record: &Record) -> Result<bool, Error> {
-        // What came back and left again is in the last of them.
+        // A collection that returned and left again is in the last entry.
         for left in self.left.iter_mut().rev() {
             let query = &left.query;
             if record.seq <= left.known && record.key.collection == query.collection && query.matches(record)? {
@@ -55,8 +57,8 @@ impl Leaving {
         Ok(false)
     }
 
-    /// Forgets what can owe nothing any more: the watch is past everything that could be seen when it was read. Of that,
-    /// changes may come up to `lag` later.
+    /// Removes entries that can no longer cause an event: the watch has passed all changes that were visible when
+    /// the collection was read. Such changes may arrive up to `lag` later.
     pub fn forget(&mut self, lag: Duration, latest: Seq, since: Seq) {
         let now = Instant::now();
         for left in &mut self.left {
@@ -74,7 +76,7 @@ mod tests {
     use crowsnest_apimachinery::names::{ClusterName, Gvr};
 
     #[test]
-    fn what_is_told_is_forgotten_once_the_watch_is_past_it() {
+    fn entries_are_removed_once_the_watch_has_passed_them() {
         let query = ListQuery::new(ClusterName::parse("m1").unwrap(), Gvr::new("", "v1", "configmaps"));
         let (soon, late) = (Duration::ZERO, Duration::from_secs(3600));
         let mut leaving = Leaving::default();

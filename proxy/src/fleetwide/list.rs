@@ -21,35 +21,35 @@ use crate::options::ListOptions;
 use crate::table::{Content, Shape, columns, row};
 use crate::{Body, BoxError, Caller, Error, Pieces, Proxy, full};
 
-/// Objects read from the cache at once.
+/// Number of objects read from the cache at once.
 const CHUNK: usize = 200;
-/// Clusters read at once for a list of some of their objects.
+/// Number of clusters read ahead by a list that selects only some of their objects.
 const CLUSTERS_AHEAD: usize = 8;
 
 type Reading = AbortOnDropHandle<Result<Page, crowsnest_index::Error>>;
 
-/// A list on its way out.
+/// A list response that is being streamed.
 struct Listing {
     index: Index,
     view: View,
     shape: Shape,
     kind: String,
     position: Composite,
-    /// Every page is as it was there, so that a watch that goes on from it tells nothing twice. The store is ahead of it: its changes
-    /// are told a moment after they are stored, at other replicas a little later.
+    /// Sequence number of the snapshot that all pages show, so that a watch from this list sends no event twice.
+    /// The store may be ahead of it: replicas publish changes shortly after they are stored.
     seq: Seq,
     incomplete: Vec<Value>,
-    /// What is still to be read, a query for each cluster.
+    /// The remaining queries, one per cluster.
     wanted: VecDeque<ListQuery>,
-    /// Where the first of them goes on.
+    /// Key after which the first query continues.
     after: Option<(String, String)>,
     list: ListId,
     /// True for a page after the first one, which shows the snapshot of the first one.
     is_continued: bool,
-    /// Pages already being read while the client takes the one before: what is left of the first cluster, then the
-    /// beginnings of those behind it.
+    /// Pages being read ahead while the client receives the current one: first the rest of the current cluster,
+    /// then the first pages of the next clusters.
     ahead: VecDeque<Reading>,
-    /// Objects the client still wants; none is all.
+    /// Remaining limit of the page; None: no limit.
     left: Option<usize>,
     any: bool,
     started: bool,
@@ -79,11 +79,11 @@ impl Proxy {
             return Err(Error::BadRequest(format!("invalid resource version {version:?}")));
         }
         if let Some(seq) = Composite::decode(version).seq(index.id()) {
-            // Nobody goes back in time, whichever replica answers.
+            // Waits until this replica reaches the client's version, so that the list does not go back in time.
             reached(index, seq).await?;
         }
         if token.is_none() {
-            // Whoever was shown something is shown it in a list as well.
+            // Waits for changes of other replicas, so that a list shows everything that a read showed before.
             index.caught_up(LAG).await?;
         }
         let mut clusters = view.clusters(index);
@@ -108,7 +108,7 @@ impl Proxy {
         }
         let is_continued = token.is_some();
         let wanted: VecDeque<ListQuery> = clusters.iter().filter_map(|cluster| view.query(cluster)).collect();
-        // A cluster that has left since starts nowhere.
+        // If the token's cluster has left, the next cluster is read from its beginning.
         let first = wanted.front().map(|query| query.collection.cluster.as_str());
         let after = token.filter(|token| first == Some(token.cluster.as_str())).and_then(|token| token.after());
         let now = jiff::Timestamp::now();
@@ -144,7 +144,7 @@ impl Proxy {
         Ok(response.map(|()| listing.into_body()))
     }
 
-    /// One object, which must be in one cluster only.
+    /// Gets one object, which must exist in exactly one cluster.
     pub(super) async fn get_cached(
         &self,
         caller: &Caller,
@@ -191,8 +191,7 @@ impl Proxy {
         Ok(response)
     }
 
-    /// An object whose values the cache does not keep: who asks for them asks the member, and gets what the cache would
-    /// have said otherwise.
+    /// Reads an object with withheld fields from its member, and falls back to the cached object.
     async fn get_live(
         &self,
         cluster: &ClusterName,
@@ -216,7 +215,7 @@ impl Proxy {
         Ok(Response::from_parts(parts, full(marked)))
     }
 
-    /// The one object of a name in view.
+    /// The only object of this name in view.
     pub(super) async fn locate(&self, view: &View, native: &Native) -> Result<Object, Error> {
         let mut found = Vec::new();
         for object in self.all_named(view, native).await? {
@@ -232,7 +231,7 @@ impl Proxy {
         found.pop().ok_or(Error::NotFound { resource, name })
     }
 
-    /// Objects of a name in the view's clusters, in view or not.
+    /// All objects of this name in the view's clusters, including those that are not in view.
     pub(super) async fn all_named(&self, view: &View, native: &Native) -> Result<Vec<Object>, Error> {
         let index = &self.inner.index;
         let of = |cluster| RecordKey::new(cluster, native.resource.clone(), &native.namespace, &native.name);
@@ -241,7 +240,7 @@ impl Proxy {
     }
 }
 
-/// The resourceVersion an object goes out with.
+/// The resourceVersion of an object in a response.
 pub(super) fn version_of(index: &Index, record: &Record, portion: Option<Portion>) -> String {
     let mut version = Composite::default();
     let (cluster, place) = (record.key.cluster().as_str(), Place { seq: record.seq, cache: index.id().clone() });
@@ -251,7 +250,8 @@ pub(super) fn version_of(index: &Index, record: &Record, portion: Option<Portion
 }
 
 impl Pieces for Listing {
-    /// The next piece of JSON. Items come first and metadata last: the continue token is only known then.
+    /// The next piece of JSON. Items come first and metadata last, because the continue token is known only at the
+    /// end.
     async fn next(&mut self) -> Result<Option<Bytes>, BoxError> {
         if self.ended {
             return Ok(None);
@@ -286,7 +286,7 @@ impl Pieces for Listing {
             }
             if self.left == Some(0) {
                 let more = page.next.is_some() || !self.wanted.is_empty();
-                // Also at a cluster's very end the token stays in it: the next page finds that out.
+                // The token stays in the cluster even at its last object; the next page then moves on.
                 let after = page.next.as_ref().or(last.as_ref());
                 break if more {
                     Continue::at(&self.position.encode(), query.collection.cluster.as_str(), after, self.list).encode()
@@ -306,7 +306,7 @@ impl Pieces for Listing {
 }
 
 impl Listing {
-    /// The next page of the first cluster, as far as its reader may read it. What comes after it is begun to be read.
+    /// The next page of the first cluster, with only the objects that the caller may read. Starts reading ahead.
     async fn page(&mut self, query: &ListQuery) -> Result<Page, BoxError> {
         let after = self.after.take();
         let allowed = |mut page: Page| {
@@ -317,7 +317,7 @@ impl Listing {
             Some(reading) => Some(allowed(reading.await??)),
             None => None,
         };
-        // It may have been begun when more was wanted.
+        // The page may have been requested with a larger remaining limit.
         let fits = |page: &Page| self.left.is_none_or(|left| page.objects.len() <= left);
         let page = match begun.filter(fits) {
             Some(page) => page,
@@ -330,7 +330,7 @@ impl Listing {
         if let Some(next) = &page.next {
             self.ahead.push_front(self.reading(query.clone(), Some(next.clone()), still));
         }
-        // Little is held of each cluster where only some of its objects are asked for, and there may be many clusters.
+        // Selective lists read little of each cluster, and there may be many clusters, so several are read ahead.
         let most = if self.view.is_narrow() { CLUSTERS_AHEAD } else { 0 };
         let begun = self.ahead.len() - usize::from(page.next.is_some());
         for at in begun + 1..=most {

@@ -1,6 +1,7 @@
-//! `metrics.k8s.io` of the fleet, for `kubectl top` and all who ask as it does, where the control plane does not serve the group:
-//! members are asked as the caller, and discovery says that they can be. Usage is no object: it can be neither watched nor cached.
-//! A control plane that serves the group, by our own adapter ([`crate::metrics`]) or Karmada's, is left to it.
+//! `metrics.k8s.io` of the fleet, for `kubectl top` and similar clients. If the control plane does not serve the
+//! group, members are queried as the caller and discovery lists the group. Usage can be neither watched nor cached.
+//!
+//! If the control plane serves the group, with our adapter ([`crate::metrics`]) or Karmada's, requests go to it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,20 +20,20 @@ use crate::table::{Content, Shape};
 use crate::{Body, Caller, Error, Proxy, full};
 
 const GROUP: &str = "metrics.k8s.io";
-/// How long a member may take to say what it serves, and how many are asked before it is said without them.
+/// Timeout of a member's discovery, and the number of members tried before the group is left out.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 const ASKED: usize = 3;
 
-/// A document of discovery in which the group is.
+/// A discovery document that lists the group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Document {
-    /// Of all groups.
+    /// The list of all groups, `/apis`.
     Groups,
-    /// Of this one.
+    /// The document of this group, `/apis/metrics.k8s.io`.
     Own,
 }
 
-/// Which of them a path asks for.
+/// The discovery document at a path.
 pub fn document(path: &str) -> Option<Document> {
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
     match parts.as_slice() {
@@ -47,7 +48,7 @@ pub fn is_of(native: &Native) -> bool {
 }
 
 impl Proxy {
-    /// Whether members serve the group, and the control plane does not.
+    /// True if members serve the group and the control plane does not.
     pub(super) fn has_metrics_of_members(&self) -> bool {
         let control_plane = self.serves(&ClusterName::control_plane());
         !control_plane && self.inner.fleet.members().iter().any(|member| self.serves(member.name()))
@@ -62,7 +63,7 @@ impl Proxy {
         })
     }
 
-    /// Usage in all members, or of the one object that is named.
+    /// Usage in all members, or of the one named object.
     pub(super) async fn metrics(
         &self,
         caller: &Caller,
@@ -94,7 +95,7 @@ impl Proxy {
         }
     }
 
-    /// What the control plane says, and what a member says of the group.
+    /// The control plane's discovery document with the group added from a member.
     pub(super) async fn metrics_discovery(
         &self,
         document: Document,
@@ -125,14 +126,14 @@ impl Proxy {
         };
         if let Some(both) = with_group(&said, &theirs) {
             said = both.into();
-            // Another document than the one that was meant.
+            // The merged document differs from the one that the ETag identifies.
             parts.headers.remove(header::ETAG);
         }
         parts.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(said.len()));
         Ok(Response::from_parts(parts, full(said)))
     }
 
-    /// The same document of the first member that tells it.
+    /// The same document from the first member that returns it.
     async fn discovered(&self, caller: &Caller, path: &str, headers: &HeaderMap) -> Option<Response<Body>> {
         let members = self.members_of(caller);
         let serving = members.iter().filter(|member| self.serves(member.name()));
@@ -153,7 +154,8 @@ impl Proxy {
     }
 }
 
-/// Documents are put together as JSON; what is not known to be the same cannot be left out as unchanged.
+/// Restricts `Accept` to JSON, in which documents are merged, and removes conditions: a merged document cannot be
+/// answered as not modified.
 fn json_alone(headers: &mut HeaderMap) {
     let accepts = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
     let json = accepts.flat_map(|accept| accept.split(',')).map(str::trim);
@@ -166,7 +168,7 @@ fn json_alone(headers: &mut HeaderMap) {
         .insert(header::ACCEPT, HeaderValue::from_str(&json).unwrap_or(HeaderValue::from_static("application/json")));
 }
 
-/// A document with the group of another one of the same form; none where nothing is to be added.
+/// Adds the group of a member's document to a document of the same form; None if there is nothing to add.
 fn with_group(said: &[u8], theirs: &[u8]) -> Option<Vec<u8>> {
     let mut said: Value = serde_json::from_slice(said).ok()?;
     let theirs: Value = serde_json::from_slice(theirs).ok()?;
@@ -200,7 +202,7 @@ mod tests {
     #[case("/apis/metrics.k8s.io/v1beta1", Some(Document::Own))]
     #[case("/apis/apps/v1", None)]
     #[case("/api", None)]
-    fn documents_of_the_group(#[case] path: &str, #[case] expected: Option<Document>) {
+    fn discovery_documents_are_recognized(#[case] path: &str, #[case] expected: Option<Document>) {
         assert_eq!(document(path), expected);
     }
 
@@ -215,13 +217,13 @@ mod tests {
     }
 
     #[rstest::rstest]
-    #[case::old(legacy(&["apps"]), legacy(&["batch", GROUP]), Some(legacy(&["apps", GROUP])))]
-    #[case::new(aggregated(&["apps"]), aggregated(&[GROUP]), Some(aggregated(&["apps", GROUP])))]
-    #[case::there_already(legacy(&[GROUP]), legacy(&[GROUP]), None)]
+    #[case::legacy_discovery(legacy(&["apps"]), legacy(&["batch", GROUP]), Some(legacy(&["apps", GROUP])))]
+    #[case::aggregated_discovery(aggregated(&["apps"]), aggregated(&[GROUP]), Some(aggregated(&["apps", GROUP])))]
+    #[case::already_listed(legacy(&[GROUP]), legacy(&[GROUP]), None)]
     #[case::another_form(aggregated(&[]), legacy(&[GROUP]), None)]
     #[case::nothing_to_add(legacy(&["apps"]), legacy(&["apps"]), None)]
-    #[case::nothing_said(legacy(&["apps"]), json!(null), None)]
-    fn the_group_is_added(#[case] said: Value, #[case] theirs: Value, #[case] expected: Option<Value>) {
+    #[case::member_without_groups(legacy(&["apps"]), json!(null), None)]
+    fn the_group_of_a_member_is_added(#[case] said: Value, #[case] theirs: Value, #[case] expected: Option<Value>) {
         let both = with_group(said.to_string().as_bytes(), theirs.to_string().as_bytes());
         assert_eq!(both.map(|both| serde_json::from_slice::<Value>(&both).unwrap()), expected);
     }
@@ -233,7 +235,7 @@ mod tests {
     )]
     #[case("application/vnd.kubernetes.protobuf, application/json", "application/json")]
     #[case("*/*", "application/json")]
-    fn json_is_asked_for(#[case] accept: &str, #[case] expected: &str) {
+    fn json_is_requested(#[case] accept: &str, #[case] expected: &str) {
         let mut headers = HeaderMap::from_iter([
             (header::ACCEPT, HeaderValue::from_str(accept).unwrap()),
             (header::IF_NONE_MATCH, HeaderValue::from_static("\"e\"")),

@@ -1,9 +1,12 @@
-//! Reads of all clusters at once, from the cache; writes to the one cluster that holds the object.
+//! Fleet-wide proxy: reads all clusters at once from the cache, and sends writes to the one cluster that holds the
+//! object.
 //!
-//! Other than Karmada's, on purpose: watches go on when clusters join, leave or fail; clusters that are not ready stay in
-//! view, with a warning; each caller sees what they may read in the member; what is not registered is asked of the control
-//! plane as the caller; a resourceVersion says beside each cluster's own where the cache was; tables of core kinds name the
-//! cluster; a collection is not deleted; usage (`metrics.k8s.io`) is the members' where the control plane tells none.
+//! Deliberate differences from Karmada: a watch continues when clusters join, leave or fail. Clusters that are not
+//! ready stay in the result, with a warning. Each caller sees only the objects that they may read in the member.
+//! Requests for resources that no ResourceRegistry selects are sent to the control plane as the caller. A
+//! resourceVersion holds the cache's sequence number in addition to the version of each cluster. Tables of core
+//! kinds have a cluster column. DeleteCollection is not supported. `metrics.k8s.io` is answered from the members if
+//! the control plane does not serve it.
 
 mod leaving;
 mod list;
@@ -49,7 +52,7 @@ impl Proxy {
         let view = View::of(&self.inner.index, &native, caller, only.clone()).await;
         let view = match (view, only) {
             (Some(view), _) => view,
-            // What is not cached of it, it is asked for itself.
+            // A resource that is not cached is read from the named cluster.
             (None, Some(cluster)) if !self.inner.index.searcher().counts_in(caller, &cluster) => {
                 return Err(Error::NoProxy { cluster, user: caller.name.clone() });
             }
@@ -90,7 +93,7 @@ impl Proxy {
         members
     }
 
-    /// Tells whoever wants to know for which clusters a request is answered.
+    /// Reports the clusters that answer a request to its [`Witness`], if it has one.
     pub(crate) fn witnessed(&self, request: &Request<Body>, clusters: impl FnOnce() -> Vec<ClusterName>) {
         if let Some(witness) = request.extensions().get::<Arc<dyn Witness>>() {
             witness.reads(&clusters());
@@ -98,7 +101,7 @@ impl Proxy {
     }
 }
 
-/// Refuses a fleet-wide proxy inside another one: each level would be another request to this process.
+/// Refuses a fleet-wide proxy inside another one: each level would cause another request to this process.
 fn refuse_nested(path: &str) -> Result<(), Error> {
     match ResourcePath::parse(path) {
         Some(found)

@@ -1,4 +1,4 @@
-//! `search/cache`: Karmada's read-only window on the cache.
+//! `search/cache`: Karmada's read-only access to the cache.
 
 use crowsnest_apimachinery::request::Query;
 use crowsnest_index::Object;
@@ -15,7 +15,7 @@ use crate::options::ListOptions;
 use crate::{Body, BoxError, Caller, Error, Proxy, full};
 
 impl Proxy {
-    /// A list of what all clusters hold, also for a name: each cluster may have an object of it.
+    /// Lists the objects of all clusters, also for a name: several clusters may have an object with it.
     pub(crate) async fn search(
         &self,
         caller: &Caller,
@@ -28,7 +28,7 @@ impl Proxy {
         let native =
             Native::parse(path).filter(|native| native.subresource.is_empty()).ok_or(Error::UnknownResource)?;
         let query = Query::parse(request.uri().query());
-        // The options are checked before anything else; those that would narrow a list by fields or pages say nothing here.
+        // Options are validated first. Field selectors and limits are ignored.
         let options = ListOptions::parse(&query, query.flag("watch"), false);
         let options = options.map_err(|error| Error::BadOptions(error.options()))?;
         let options = ListOptions { fields: None, ..options };
@@ -68,7 +68,7 @@ impl Proxy {
     }
 }
 
-/// The list up to its first item.
+/// The beginning of the list, before its first item.
 fn envelope(head: &serde_json::Value) -> String {
     let head = head.to_string();
     format!("{},\"items\":[", &head[..head.len() - 1])

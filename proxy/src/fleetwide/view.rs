@@ -1,5 +1,5 @@
-//! What one request may see of the cache: the clusters and namespaces that ResourceRegistries ask for, and how far each
-//! cluster's part of it is known.
+//! The part of the cache that one request reads: the clusters and namespaces selected by ResourceRegistries, the
+//! caller's permissions, and how current each cluster's data is.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -21,29 +21,29 @@ use crate::{Caller, Error};
 #[derive(Debug, Clone)]
 pub struct View {
     pub resource: Gvr,
-    /// Registered parts: which clusters, which namespaces of them.
+    /// Clusters and namespaces of each registry that selects the resource.
     parts: Vec<(Clusters, Namespaces)>,
-    /// The namespace of the path; none is all.
+    /// The namespace of the path; None: all namespaces.
     namespace: Option<String>,
-    /// The one cluster that is asked for.
+    /// The one cluster that the request names.
     only: Option<ClusterName>,
     labels: Option<Selector>,
     fields: Option<FieldSelector>,
-    /// Nothing else is in view (invariant I9).
+    /// The caller's permissions. Only objects that they allow are in view (invariant I9).
     reader: Reader,
 }
 
-/// A cluster whose answer is missing or old.
+/// A cluster whose data is missing or stale.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Incomplete {
     pub cluster: ClusterName,
     pub why: String,
-    /// When it was last heard of, Unix milliseconds; none: never.
+    /// Unix milliseconds of the last contact; None: never.
     pub heard_at: Option<i64>,
 }
 
 impl View {
-    /// None when no ResourceRegistry asks for the resource, of the one cluster where one is named.
+    /// None if no ResourceRegistry selects the resource, in the named cluster if there is one.
     pub async fn of(index: &Index, native: &Native, caller: &Caller, only: Option<ClusterName>) -> Option<Self> {
         let parts = registered(index, &native.resource, only.as_ref());
         if parts.is_empty() {
@@ -52,7 +52,7 @@ impl View {
         Some(Self { parts, only, ..Self::empty(index, native, caller).await })
     }
 
-    /// A view of nothing, for resources nobody registered.
+    /// A view without objects, for resources that no ResourceRegistry selects.
     pub async fn empty(index: &Index, native: &Native, caller: &Caller) -> Self {
         let namespace = Some(native.namespace.clone()).filter(|n| !n.is_empty());
         let reading =
@@ -62,13 +62,14 @@ impl View {
         Self { resource, parts, namespace, only: None, labels: None, fields: None, reader }
     }
 
-    /// The same request's view of what is registered now; none when nothing of it is.
+    /// The view of the same request under the current ResourceRegistries; None if they no longer select the
+    /// resource.
     pub fn again(&self, index: &Index) -> Option<Self> {
         let parts = registered(index, &self.resource, self.only.as_ref());
         (!parts.is_empty()).then(|| Self { parts, ..self.clone() })
     }
 
-    /// Whether its caller may read the same still. What they may read from now on holds then.
+    /// True if the caller's permissions are unchanged. Otherwise the view takes the new permissions.
     pub async fn is_allowed_still(&mut self, index: &Index) -> bool {
         let Some(reader) = self.reader.renewed(index.searcher()).await else { return true };
         let same = reader.allows_the_same(&self.reader, &self.clusters(index));
@@ -76,12 +77,12 @@ impl View {
         same
     }
 
-    /// Of what was asked for by [`View::query`], whether it may be read.
+    /// True if the caller may read an object that was returned for [`View::query`].
     pub fn allows(&self, record: &Record) -> bool {
         self.reader.may_read(&record.key)
     }
 
-    /// Search ignores the namespaces of registries, as Karmada does.
+    /// Drops the namespace filters of ResourceRegistries; search ignores them, as in Karmada.
     pub fn whole_clusters(mut self) -> Self {
         for (_, namespaces) in &mut self.parts {
             *namespaces = Namespaces::All;
@@ -95,7 +96,7 @@ impl View {
         ListId::of(&(&self.resource, &self.namespace, &self.only, selectors))
     }
 
-    /// With the selectors of a request.
+    /// Applies the selectors of a request.
     pub fn select(mut self, options: ListOptions) -> Result<Self, Error> {
         self.labels = options.labels;
         self.fields = options.fields.map(|fields| known_fields(&self.resource, fields)).transpose()?;
@@ -111,7 +112,7 @@ impl View {
         Ok(self)
     }
 
-    /// Whether only some of a cluster's objects are asked for.
+    /// True if the request selects only some of a cluster's objects.
     pub fn is_narrow(&self) -> bool {
         self.namespace.is_some() || self.labels.is_some() || self.fields.is_some()
     }
@@ -125,14 +126,14 @@ impl View {
         names
     }
 
-    /// Those of them that its caller may read anything of.
+    /// Clusters in view in which the caller may read any objects.
     pub fn read(&self, index: &Index) -> Vec<ClusterName> {
         let mut names = self.clusters(index);
         names.retain(|name| self.query(name).is_some());
         names
     }
 
-    /// What changes are of that may be in view.
+    /// Filter for the changes that may be in view.
     pub fn topic(&self) -> Topic {
         let name = self.fields.as_ref().and_then(|fields| fields.required_value("metadata.name"));
         Topic {
@@ -142,14 +143,15 @@ impl View {
         }
     }
 
-    /// Those of a cluster that are registered; none when it is not.
+    /// Registered namespaces of a cluster; None if the cluster is not registered.
     fn namespaces(&self, cluster: &ClusterName) -> Option<Namespaces> {
         let mut asked = self.parts.iter().filter(|(clusters, _)| clusters.contains(cluster)).map(|(_, n)| n.clone());
         let first = asked.next()?;
         Some(asked.fold(first, |all, more| all.union(&more)))
     }
 
-    /// What of a cluster its caller could be shown, whatever this request asks for; none: all of it.
+    /// The part of a cluster's objects that the caller can see, before the filters of this request; None: all of
+    /// them.
     pub fn portion(&self, cluster: &ClusterName) -> Option<Portion> {
         let namespaces = self.namespaces(cluster)?;
         let extent = self.reader.extent(cluster).filter(|extent| !extent.is_everything());
@@ -157,7 +159,7 @@ impl View {
         (!all).then(|| Portion::of(&(namespaces, extent)))
     }
 
-    /// What to list in one cluster; none when nothing of it is in view.
+    /// The query that lists one cluster; None if no object of it is in view.
     pub fn query(&self, cluster: &ClusterName) -> Option<ListQuery> {
         let allowed = self.namespaces(cluster)?;
         let mut query = ListQuery::new(cluster.clone(), self.resource.clone());
@@ -181,7 +183,8 @@ impl View {
         Some(query)
     }
 
-    /// What of a cluster is in view here and not there. Of all namespaces against some, those are in it as well.
+    /// The objects of a cluster that are in this view but not in `other`. If this view has all namespaces and
+    /// `other` some of them, the result includes those of `other`.
     fn beyond(&self, other: &Self, cluster: &ClusterName) -> Option<ListQuery> {
         let mut here = self.query(cluster)?;
         let Some(there) = other.query(cluster) else { return Some(here) };
@@ -192,14 +195,14 @@ impl View {
         here.namespaces.as_ref().is_none_or(|namespaces| !namespaces.is_empty()).then_some(here)
     }
 
-    /// What comes into view of these clusters, and what leaves it, when this view follows another one.
+    /// The queries that enter and that leave the view in these clusters when this view replaces `before`.
     pub fn turn(&self, before: &Self, clusters: &BTreeSet<ClusterName>) -> (Vec<ListQuery>, Vec<ListQuery>) {
         let come = clusters.iter().filter_map(|cluster| self.beyond(before, cluster));
         let leave = clusters.iter().filter_map(|cluster| before.beyond(self, cluster));
         (come.collect(), leave.collect())
     }
 
-    /// The clusters it has by name.
+    /// The clusters that registries select by name.
     pub fn named_clusters(&self) -> impl Iterator<Item = &ClusterName> {
         let names = self.parts.iter().filter_map(|(clusters, _)| match clusters {
             Clusters::All => None,
@@ -208,7 +211,8 @@ impl View {
         names.flatten()
     }
 
-    /// Whether a record is in view. Each watch asks it of each change: what is cheap and mostly says no comes first.
+    /// True if a record is in view. Every watch checks this for each change, so the cheap and most selective checks
+    /// come first.
     pub fn shows(&self, record: &Record) -> Result<bool, Error> {
         let key = &record.key;
         if *key.resource() != self.resource || self.namespace.as_deref().is_some_and(|only| *only != *key.namespace) {
@@ -222,7 +226,7 @@ impl View {
             && self.reader.may_read(key))
     }
 
-    /// Kind of the objects, from whoever knows it: members, then the control plane.
+    /// Kind of the objects: from the discovery of members, then of the control plane.
     pub fn kind(&self, index: &Index) -> Option<String> {
         let members = index.fleet().members();
         let names = members.iter().map(|member| member.name().clone());
@@ -233,7 +237,7 @@ impl View {
         })
     }
 
-    /// What a reader of whole objects has to know: that they are not whole.
+    /// Warning for readers of complete objects if fields of this resource are withheld.
     pub fn withholds(&self, index: &Index) -> Option<&'static str> {
         let secrets = self.resource.group.is_empty() && &*self.resource.resource == "secrets";
         let keep = &index.options().keep;
@@ -243,10 +247,10 @@ impl View {
         keep.withheld
             .iter()
             .any(|withheld| withheld.is_of(&self.resource))
-            .then_some("parts of these are withheld from lists and watches; get one by name to read all of it")
+            .then_some("some fields are withheld from lists and watches; get an object by name to read all of it")
     }
 
-    /// The composite resourceVersion of now. Taken before a list, it never says more than the list shows.
+    /// The current composite resourceVersion. Taken before a list is read, it is never newer than the list.
     pub fn position(&self, index: &Index) -> Composite {
         let place = Place { seq: index.seq(), cache: index.id().clone() };
         let mut position = Composite::default();
@@ -260,21 +264,25 @@ impl View {
         position
     }
 
-    /// Label of a cluster in a resourceVersion: its name, or an alias if the caller may not see the cluster. If the
-    /// caller gets that right later, the label changes, and earlier resourceVersions refer to another cluster.
+    /// The cluster's key in a resourceVersion: its name, or an alias if the caller may not see the cluster. If the
+    /// caller is granted access later, the key changes, and earlier resourceVersions refer to another cluster.
     pub fn label(&self, index: &Index, cluster: &ClusterName) -> String {
         if self.reader.knows_of(cluster) { cluster.to_string() } else { index.alias(cluster) }
     }
 
-    /// How far a cluster's part is followed, in its own words.
+    /// The member's resourceVersion up to which a cluster is cached.
     pub fn version(&self, index: &Index, cluster: &ClusterName) -> String {
         let state = index.state(&CollectionKey::new(cluster.clone(), self.resource.clone()));
         let version = state.map(|state| state.resource_version).filter(|version| !version.is_empty());
         version.unwrap_or_else(|| "0".to_owned())
     }
 
-    /// What whoever knows a version does not know at all: clusters that came into view after it. What left the view since,
-    /// or came into it of clusters that they know, nobody told them: they have to list again.
+    /// Queries for the clusters that entered the view after the resourceVersion `known`.
+    ///
+    /// # Errors
+    ///
+    /// Clusters left the view, or the visible part of a known cluster changed. The client received no events for
+    /// that, so it has to list again.
     pub fn missing_in(&self, known: &Composite, index: &Index) -> Result<VecDeque<ListQuery>, Error> {
         let clusters = self.clusters(index).into_iter();
         let clusters: Vec<(String, ClusterName)> =
@@ -297,7 +305,7 @@ impl View {
         known.filter_map(|cluster| self.incomplete_in(index, cluster)).collect()
     }
 
-    /// Of one cluster, when its part is missing or old.
+    /// Reason why a cluster's data is missing or stale; None if it is current.
     pub fn incomplete_in(&self, index: &Index, cluster: ClusterName) -> Option<Incomplete> {
         let state = index.state(&CollectionKey::new(cluster.clone(), self.resource.clone()));
         if state.as_ref().is_some_and(CollectionState::is_fresh) {
@@ -311,7 +319,7 @@ impl View {
         }
         let (why, heard_at) = match state {
             Some(state) if state.complete => {
-                (format!("not followed: {}", state.trouble.unwrap_or_default()), Some(state.heard_at))
+                (format!("watch interrupted: {}", state.trouble.unwrap_or_default()), Some(state.heard_at))
             }
             Some(CollectionState { trouble: Some(trouble), .. }) => (format!("not collected: {trouble}"), None),
             Some(_) => ("still being collected".to_owned(), None),
@@ -321,7 +329,7 @@ impl View {
     }
 }
 
-/// What ResourceRegistries ask for of a resource, or of one cluster's part of it.
+/// Clusters and namespaces of the ResourceRegistries that select a resource, in one cluster if `only` is set.
 fn registered(index: &Index, resource: &Gvr, only: Option<&ClusterName>) -> Vec<(Clusters, Namespaces)> {
     let interests = index.interests().all();
     let asked =
@@ -334,7 +342,7 @@ fn registered(index: &Index, resource: &Gvr, only: Option<&ClusterName>) -> Vec<
 }
 
 impl Incomplete {
-    /// What a `Warning` header says.
+    /// Text of the `Warning` header.
     pub fn text(&self, now_ms: i64) -> String {
         let Self { cluster, why, heard_at } = self;
         match heard_at {
@@ -343,7 +351,7 @@ impl Incomplete {
         }
     }
 
-    /// What list metadata says.
+    /// Entry of `metadata.incompleteClusters`.
     pub fn meta(&self) -> Value {
         let mut meta = BTreeMap::from([("cluster", json!(self.cluster)), ("reason", json!(self.why))]);
         if let Some(at) = self.heard_at.and_then(|at| jiff::Timestamp::from_millisecond(at).ok()) {

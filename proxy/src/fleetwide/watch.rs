@@ -1,8 +1,8 @@
-//! Watches of registered resources: the cache's changes, filtered, in the caller's form.
+//! Watches of registered resources: changes of the cache, filtered and encoded for the caller.
 //!
-//! Clusters that join, leave or recover only add events; the watch goes on: what comes into view is told as added, what
-//! leaves it as deleted. It ends when its time is over, when nobody registers the resource any more, or with 410 when the
-//! reader fell behind what the cache keeps, or may read other objects than before.
+//! Clusters that join, leave or recover only add events: objects that enter the view are sent as ADDED, objects
+//! that leave it as DELETED. A watch ends at its timeout, when no ResourceRegistry selects the resource any longer,
+//! or with 410 Gone if the reader falls behind the changes kept by the cache or its permissions change.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -30,29 +30,31 @@ use crate::options::ListOptions;
 use crate::table::{Content, Shape, columns, row};
 use crate::{Body, BoxError, Error, Pieces, Proxy};
 
-/// A watch without `timeoutSeconds` ends after this.
+/// Timeout of a watch without `timeoutSeconds`.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(3600);
-/// Between bookmarks, where wanted.
+/// Interval of bookmarks, if the client allows them.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
-/// Objects read at once for the initial events.
+/// Number of objects read from the cache at once for the initial events.
 const CHUNK: usize = 200;
-/// How long the end of the initial events waits for clusters that have not been collected yet. A dead one is never.
+/// How long the end of the initial events is delayed for clusters that are not collected yet. Unreachable clusters
+/// never are.
 const COLLECTED_WITHIN: Duration = Duration::from_secs(5);
-/// How long a version may be ahead of this replica of the cache.
+/// How long to wait for a resourceVersion that this replica of the cache has not reached yet.
 pub(super) const LAG: Duration = Duration::from_secs(1);
-/// The option that says whether a watch begins with what is there.
+/// List option that requests the current objects as the first events of a watch.
 const INITIAL_EVENTS: &str = "sendInitialEvents";
 
-/// Where a watch begins.
+/// Start of a watch.
 struct Beginning {
     position: Composite,
-    /// Changes after this are told.
+    /// Changes after this sequence number are sent.
     start: Seq,
-    /// What is told before them.
+    /// Collections whose current objects are sent first.
     initial: VecDeque<Coming>,
 }
 
-/// A collection whose objects are to be told as they are, but for those that were in view before.
+/// A collection whose current objects are sent as ADDED, except those that were already visible in the view
+/// `before`.
 struct Coming {
     query: ListQuery,
     before: Option<Arc<View>>,
@@ -70,29 +72,29 @@ struct Watch {
     shape: Shape,
     kind: String,
     position: Composite,
-    /// Collections whose objects are still to be told as they are.
+    /// Collections whose current objects are still to be sent as ADDED.
     initial: VecDeque<Coming>,
-    /// What was told as it is before its change came: neither that is told again, nor what became of it before, of one of
-    /// the same name that went included.
+    /// Objects sent in a state newer than the follower's position, with the sequence number of that state. Changes
+    /// up to it are skipped, including the deletion of an earlier object of the same name.
     ahead: HashMap<RecordKey, Seq>,
-    /// Collections whose objects left the view, still to be told as deleted.
+    /// Collections that left the view and whose objects are still to be sent as DELETED.
     leaving: VecDeque<ListQuery>,
-    /// What left the view, and what of it is told.
+    /// Collections that left the view, with the objects already sent as DELETED.
     left: Leaving,
-    /// The view has changed since the position said which portions of the clusters it is of.
+    /// The view changed, and the portions recorded in `position` are out of date.
     turned: bool,
-    /// The bookmark that ends the initial events is owed.
+    /// The bookmark that ends the initial events has not been sent.
     owes_bookmark: bool,
-    /// It has to wait for clusters whose part is on its way.
+    /// Completes when the clusters that are still being collected are ready, or after a timeout.
     collecting: Option<BoxFuture<'static, ()>>,
     follower: Follower,
     interests: tokio::sync::watch::Receiver<u64>,
-    /// Who may read what.
+    /// Signals that permissions changed.
     rules: tokio::sync::watch::Receiver<u64>,
     bookmarks: Option<Interval>,
     deadline: Instant,
     stopping: CancellationToken,
-    /// Table columns have been told.
+    /// The table columns have been sent.
     headed: bool,
     ended: bool,
 }
@@ -109,9 +111,9 @@ impl Proxy {
         let index = &self.inner.index;
         let Beginning { position, start, initial } = Beginning::of(index, &view, query).await?;
         let mut interests = index.interests().version();
-        // What changed since the view was made is still to be seen.
+        // Detects registry changes made since the view was created.
         interests.mark_changed();
-        // As kube-apiserver, which takes 0 for no wish.
+        // As in kube-apiserver, 0 means no timeout.
         let timeout = query.get("timeoutSeconds").unwrap_or_default().parse().ok().filter(|seconds| *seconds > 0);
         let timeout = timeout.map_or(DEFAULT_TIMEOUT, Duration::from_secs);
         let wants_bookmarks = query.flag("allowWatchBookmarks");
@@ -160,7 +162,7 @@ impl Beginning {
                 let initial = view.missing_in(&since, index)?.into_iter().map(Coming::from).collect();
                 Ok(Self { position: since, start, initial })
             }
-            // A version we cannot place says nothing of what its reader knows.
+            // The position of a foreign version is unknown, so the watch cannot continue from it.
             None if !Composite::knows_nothing(asked) && !wants_initial => Err(Error::Expired),
             _ => {
                 let (position, start) = (view.position(index), index.seq());
@@ -202,14 +204,14 @@ impl Pieces for Watch {
                     None => self.ended = true,
                 },
                 Ok(()) = self.rules.changed() => self.take(Ok(Vec::new()), &mut out).await?,
-                Ok(()) = self.interests.changed() => self.look_again(),
+                Ok(()) = self.interests.changed() => self.refresh_view(),
                 () = wait(&mut self.collecting) => {
                     self.collecting = None;
                     let changes = self.follower.ready_now();
                     self.take(changes, &mut out).await?;
                 }
                 () = tick(&mut self.bookmarks) => {
-                    // However much happened elsewhere, it is as far as that.
+                    // Without matching changes, the position still advances to the follower's.
                     let changes = self.follower.ready_now();
                     self.take(changes, &mut out).await?;
                     if !self.ended {
@@ -225,7 +227,8 @@ impl Pieces for Watch {
 }
 
 impl Watch {
-    /// Tells changes to a reader who may read the same still: what was told, or was not, would have been otherwise.
+    /// Sends changes while the reader's permissions are unchanged. If they change, earlier events may be wrong, and
+    /// the watch expires.
     async fn take(&mut self, changes: Result<Vec<Arc<Change>>, Gone>, out: &mut Vec<u8>) -> Result<(), Error> {
         let allowed = self.view.is_allowed_still(&self.index).await;
         let (Ok(changes), true) = (changes, allowed) else {
@@ -245,14 +248,14 @@ impl Watch {
         Some(Place { seq, cache: self.index.id().clone() })
     }
 
-    /// Its reader has to list again.
+    /// Ends the watch with 410 Gone, so that the client lists again.
     fn expire(&mut self, out: &mut Vec<u8>) {
         event("ERROR", Error::Expired.status().to_string().as_bytes(), out);
         self.ended = true;
     }
 
-    /// Registries changed: the view follows them.
-    fn look_again(&mut self) {
+    /// Applies a change of the ResourceRegistries to the view.
+    fn refresh_view(&mut self) {
         let Some(view) = self.view.again(&self.index) else {
             self.ended = true;
             return;
@@ -260,9 +263,9 @@ impl Watch {
         let before = Arc::new(std::mem::replace(&mut self.view, view));
         let mut clusters: BTreeSet<ClusterName> = self.view.clusters(&self.index).into_iter().collect();
         clusters.extend(before.clusters(&self.index));
-        // Of clusters that left the fleet, too.
+        // Includes clusters that left the fleet.
         clusters.extend(before.named_clusters().cloned());
-        // Until what came and left is told, whoever goes on elsewhere lists again.
+        // Until the additions and removals are sent, a client that resumes has to list again.
         self.turned = true;
         let (come, leave) = self.view.turn(&before, &clusters);
         self.initial.extend(come.into_iter().map(|query| Coming { query, before: Some(Arc::clone(&before)) }));
@@ -297,7 +300,8 @@ impl Watch {
             query.after = Some(next);
             self.initial.push_front(Coming { query, before });
         } else if !self.position.knows(cluster.as_str()) {
-            // Whoever goes on before this is told all of the cluster again. Its changes are told from where all others are.
+            // A client that resumes from an earlier event receives the whole cluster again. Later changes are sent
+            // from the common position.
             let version = self.view.version(&self.index, cluster);
             let place = self.place(self.follower.since());
             self.position.set(cluster.as_str(), &version, place);
@@ -311,7 +315,8 @@ impl Watch {
         let mut told = Vec::new();
         let goes = self.view.query(&query.collection.cluster).is_none();
         if goes && self.position.knows(query.collection.cluster.as_str()) {
-            // Whoever went on from one of these when it is back would not be told what it holds.
+            // Marks the cluster as leaving: a client that resumes from one of these events when the cluster is back
+            // would miss its objects.
             self.position.leave(query.collection.cluster.as_str());
         }
         for object in &page.objects {
@@ -332,7 +337,7 @@ impl Watch {
         Ok(())
     }
 
-    /// A change, as this watch sees it.
+    /// Sends a change as this view sees it.
     async fn tell(&mut self, change: &Change, out: &mut Vec<u8>) -> Result<(), Error> {
         if self.ahead.get(&change.object.record.key).is_some_and(|told| change.seq <= *told) {
             return Ok(());
@@ -382,7 +387,7 @@ impl Watch {
         Ok(())
     }
 
-    /// A table of one row, or of none; only the first one tells the columns.
+    /// A table with one row or none. Only the first table has the column definitions.
     fn table(&mut self, version: &str, row: &[u8]) -> Vec<u8> {
         let columns = if std::mem::replace(&mut self.headed, true) {
             Value::Null
@@ -400,7 +405,8 @@ impl Watch {
         table
     }
 
-    /// Where the watch is: whoever goes on from there misses nothing, however long nothing happened here.
+    /// Sends the watch's position. A client that resumes from it misses nothing, even if no event was sent for a
+    /// long time.
     fn bookmark(&mut self, ends_initial: bool, out: &mut Vec<u8>) -> Result<(), serde_json::Error> {
         if let Some(place) = self.place(self.follower.since()) {
             self.position.reach(&place);
@@ -430,7 +436,7 @@ fn partial(metadata: Value) -> Value {
     json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata})
 }
 
-/// A version of a moment ago may still be on its way to this replica. One that does not come is another cache's.
+/// Waits up to [`LAG`] until this replica of the cache reaches a sequence number.
 pub(super) async fn reached(index: &Index, seq: Seq) -> Result<(), Error> {
     if seq.0 == 0 {
         return Ok(());
@@ -442,7 +448,7 @@ pub(super) async fn reached(index: &Index, seq: Seq) -> Result<(), Error> {
     }
 }
 
-/// Until the clusters in view that were never collected are, or do not come soon.
+/// Completes when all clusters in view are collected, or after [`COLLECTED_WITHIN`]. None if all are.
 fn collected(index: &Index, view: &View) -> Option<BoxFuture<'static, ()>> {
     let key = |cluster| CollectionKey::new(cluster, view.resource.clone());
     let mut missing: Vec<CollectionKey> = view.clusters(index).into_iter().map(key).collect();
@@ -454,7 +460,7 @@ fn collected(index: &Index, view: &View) -> Option<BoxFuture<'static, ()>> {
     Some(Box::pin(async move {
         let all = join_all(missing.iter().map(|key| index.complete(key)));
         if tokio::time::timeout(COLLECTED_WITHIN, all).await.is_err() {
-            tracing::debug!("a watch begins without clusters that are not collected yet");
+            tracing::debug!("the watch starts without clusters that are not collected yet");
         }
     }))
 }

@@ -1,4 +1,5 @@
-//! Everything but reads of registered resources: located in the cache, sent to the owning cluster as the caller.
+//! All requests except reads of registered resources: finds the owning cluster in the cache and sends the request
+//! there as the caller.
 
 use http::{HeaderMap, HeaderValue, Request, Response, header};
 
@@ -22,7 +23,7 @@ impl Proxy {
     ) -> Result<Response<Body>, Error> {
         let unsupported = |verb| Err(Error::NotSupported { resource: native.resource.clone(), verb });
         match verb {
-            // Which cluster a new object belongs into is for policies to say.
+            // The cluster of a new object is determined by policies.
             Verb::Create if native.subresource.is_empty() => return unsupported("create"),
             Verb::DeleteCollection => return unsupported("deletecollection"),
             _ => {}
@@ -30,7 +31,7 @@ impl Proxy {
         let Object { record: object, body: known } = self.locate(&view, native).await?;
         let owner = object.key.cluster().as_str();
         let request = match verb {
-            // What is said to what runs there is none of ours.
+            // The body of a proxied request is not an object.
             _ if native.subresource == "proxy" => request,
             Verb::Update => {
                 let (request, withheld) = own_form(request, owner, &known).await?;
@@ -50,7 +51,7 @@ impl Proxy {
     }
 }
 
-/// A request whose body may name a version, in words of the owning cluster.
+/// A request whose body may contain a composite version, converted for the owning cluster.
 async fn conditional(
     request: Request<Body>,
     own: impl FnOnce(&HeaderMap, &[u8]) -> Option<Vec<u8>>,
@@ -62,8 +63,8 @@ async fn conditional(
     Ok(Request::from_parts(parts, full(body)))
 }
 
-/// An update as the owning cluster knows the object, and whether it was read from the cache, which knows it as this. What
-/// cannot be read passes as it is: the member says what is wrong with it.
+/// Converts an update for the owning cluster. Also returns true if the object was read from the cache, where
+/// `known` is its cached state. An invalid body is forwarded unchanged, so that the member reports the error.
 async fn own_form(request: Request<Body>, cluster: &str, known: &[u8]) -> Result<(Request<Body>, bool), Error> {
     let (mut parts, body) = request.into_parts();
     let sent = read(body).await?;
@@ -76,7 +77,7 @@ async fn own_form(request: Request<Body>, cluster: &str, known: &[u8]) -> Result
         parts.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     }
     parts.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(body.len()));
-    // Without the version it had there it still says the same.
+    // Objects read from the cache are also recognized by their data if the version is missing.
     let from_cache = from_cache || update::has_the_data_of(&body, known);
     Ok((Request::from_parts(parts, full(body)), from_cache))
 }

@@ -1,6 +1,5 @@
-//! Who writes through the fleet-wide proxy reads what they wrote: an answer goes out once the cache shows what it says.
-//!
-//! Without this, a `get` right after a `patch` would be answered from before it.
+//! Read-your-writes for the fleet-wide proxy: the response to a write is held back until the cache shows the
+//! written object. Without this, a `get` right after a `patch` could return the previous state.
 
 use std::time::Duration;
 
@@ -15,21 +14,21 @@ use serde::Deserialize;
 use crate::native::Verb;
 use crate::{Body, BoxError, Error, full};
 
-/// A cache that takes longer has trouble, which readers are told of; the writer is not held up by it.
+/// Maximum delay of a response. A cache that takes longer reports that to its readers.
 const SHOWN_WITHIN: Duration = Duration::from_secs(1);
 
-/// What an answer says has become of an object.
+/// State of an object after a write.
 #[derive(Debug, PartialEq, Eq)]
 enum Written {
-    /// It is of this resourceVersion now, or was once.
+    /// The object has this resourceVersion, or a later one.
     Version(String),
     Gone,
 }
 
-/// Whether the answer to such a request says what the object is now.
+/// True if the response to such a request contains the state of the object.
 pub(super) fn tells(verb: Verb, subresource: &str, query: Option<&str>) -> bool {
     let written = match verb {
-        // Scales and statuses carry the object's version.
+        // Scale and status responses have the object's resourceVersion.
         Verb::Update | Verb::Patch => subresource != "proxy",
         Verb::Delete => subresource.is_empty(),
         _ => false,
@@ -37,7 +36,7 @@ pub(super) fn tells(verb: Verb, subresource: &str, query: Option<&str>) -> bool 
     written && Query::parse(query).all("dryRun").all(str::is_empty)
 }
 
-/// The answer, once the cache shows it.
+/// Returns the response once the cache shows the written state, or after [`SHOWN_WITHIN`].
 pub(super) async fn shown(index: &Index, key: &RecordKey, answer: Response<Body>) -> Result<Response<Body>, Error> {
     if !answer.status().is_success() || answer.status() == StatusCode::SWITCHING_PROTOCOLS || !is_readable(&answer) {
         return Ok(answer);
@@ -49,7 +48,7 @@ pub(super) async fn shown(index: &Index, key: &RecordKey, answer: Response<Body>
         let Ok(data) = frame.map_err(broken)?.into_data() else { continue };
         said.extend_from_slice(&data);
         if said.len() > MAX_REQUEST_BODY {
-            // Larger than any object.
+            // The response is larger than any object.
             let begun = futures::stream::iter([Ok(Frame::data(said.into()))]);
             let whole = StreamBody::new(begun.chain(BodyStream::new(body)));
             return Ok(Response::from_parts(parts, whole.boxed_unsync()));
@@ -59,7 +58,7 @@ pub(super) async fn shown(index: &Index, key: &RecordKey, answer: Response<Body>
     if let Some(written) = Written::of(&said).filter(|_| followed)
         && tokio::time::timeout(SHOWN_WITHIN, is_shown(index, key, &written)).await.is_err()
     {
-        tracing::debug!(?key, ?written, "the cache does not show yet what was written");
+        tracing::debug!(?key, ?written, "the cache does not show the written object yet");
     }
     Ok(Response::from_parts(parts, full(said)))
 }
@@ -72,7 +71,7 @@ async fn is_shown(index: &Index, key: &RecordKey, written: &Written) {
         match index.get(key).await {
             Ok(found) if written.is_in(found.as_ref().map(|object| &*object.record.resource_version)) => return,
             Ok(_) => {}
-            // Whoever reads is told.
+            // The list or watch reports that the cache is not current.
             Err(_) => return,
         }
         let Some(Ok(_)) = changes.next().await else { return };
@@ -107,12 +106,12 @@ impl Written {
         }
     }
 
-    /// Whether a cache that has this version of the object, or none, has come so far. Versions that cannot be compared are
-    /// taken for newer ones, unless nothing is there yet.
+    /// True if a cache with this version of the object, or without the object, includes the write. Versions that
+    /// cannot be compared count as newer.
     fn is_in(&self, cached: Option<&str>) -> bool {
         match (self, cached) {
             (Self::Version(written), Some(cached)) => !is_older(cached, written),
-            // It was there to be written to, so it is gone since.
+            // The object existed when it was written, so it has been deleted since.
             (Self::Version(_) | Self::Gone, None) => true,
             (Self::Gone, Some(_)) => false,
         }
@@ -125,10 +124,10 @@ mod tests {
     use rstest::rstest;
 
     #[rstest]
-    #[case::object(r#"{"kind":"ConfigMap","metadata":{"resourceVersion":"12"}}"#, Some("11"), Some(false))]
-    #[case::object_shown(r#"{"kind":"ConfigMap","metadata":{"resourceVersion":"12"}}"#, Some("12"), Some(true))]
+    #[case::cache_is_older(r#"{"kind":"ConfigMap","metadata":{"resourceVersion":"12"}}"#, Some("11"), Some(false))]
+    #[case::cache_is_current(r#"{"kind":"ConfigMap","metadata":{"resourceVersion":"12"}}"#, Some("12"), Some(true))]
     #[case::newer(r#"{"kind":"ConfigMap","metadata":{"resourceVersion":"12"}}"#, Some("100"), Some(true))]
-    #[case::gone_since(r#"{"kind":"ConfigMap","metadata":{"resourceVersion":"12"}}"#, None, Some(true))]
+    #[case::deleted_since(r#"{"kind":"ConfigMap","metadata":{"resourceVersion":"12"}}"#, None, Some(true))]
     #[case::deleted(r#"{"kind":"Status","status":"Success","metadata":{}}"#, Some("12"), Some(false))]
     #[case::deleted_shown(r#"{"kind":"Status","status":"Success","metadata":{}}"#, None, Some(true))]
     #[case::no_version(r#"{"kind":"Binding","metadata":{}}"#, Some("1"), None)]
@@ -146,7 +145,7 @@ mod tests {
     #[case(Verb::Delete, "proxy", None, false)]
     #[case(Verb::Create, "eviction", None, false)]
     #[case(Verb::Patch, "", Some("dryRun=All"), false)]
-    fn what_answers_tell(
+    fn responses_with_the_state_of_the_object(
         #[case] verb: Verb,
         #[case] subresource: &str,
         #[case] query: Option<&str>,

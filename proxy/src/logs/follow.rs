@@ -1,7 +1,7 @@
-//! Logs that are followed: those of the pods there are, and of those that come.
+//! Follows the logs of all pods that match a query, including pods created later.
 //!
-//! The search that found the pods goes on, and tells which come, change and leave. It is asked anew now and then: what a
-//! caller may read may have changed.
+//! The search that found the pods stays open and reports changed and removed pods. It is repeated regularly,
+//! because the caller's permissions may change.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
@@ -21,20 +21,21 @@ use super::read::{Refusal, Said};
 use super::select::From;
 use super::{Found, LogEvent, LogSource, MOST_PODS, Selecting, Selection, Told};
 
-/// Whoever follows longer asks anew: who somebody is, and whether they may ask, is looked at when they ask.
+/// Maximum duration of a follow request. Then the client has to authenticate and be authorized again.
 const LONGEST: Duration = Duration::from_secs(4 * 3600);
-/// Between two searches, where one ends at once.
+/// Minimum interval between two searches.
 const ANEW: Duration = Duration::from_secs(2);
-/// A pod that is older than the request by more is read from when the request began: clocks differ.
+/// Tolerance for clock differences: logs of a pod created at most this long before the request are read from the
+/// beginning.
 const CLOCKS: SignedDuration = SignedDuration::from_secs(60);
 
 struct Follow {
     selecting: Selecting,
     selection: Selection,
-    /// By record.
+    /// Followed pods by record id.
     pods: HashMap<u64, Followed>,
-    /// Those that the running search told, until it has told all; none after that.
-    told_anew: Option<HashSet<u64>>,
+    /// Pods reported by the running search until its answer is complete; None after that.
+    found_again: Option<HashSet<u64>>,
     logs: SelectAll<BoxStream<'static, (Arc<LogSource>, Said)>>,
     waiting: VecDeque<LogEvent>,
     skipped: Vec<Skipped>,
@@ -46,10 +47,10 @@ struct Follow {
 
 /// A pod whose logs are followed.
 struct Followed {
-    /// A pod of the same name that comes after it is another one.
+    /// Identifies the pod: another pod of the same name has another uid.
     uid: String,
     known: watch::Sender<Known>,
-    /// Containers, whether their logs are over or not.
+    /// Containers whose log was opened, including those that ended.
     containers: BTreeSet<String>,
 }
 
@@ -65,7 +66,7 @@ pub fn follow(
         selecting,
         selection,
         pods: HashMap::new(),
-        told_anew: None,
+        found_again: None,
         logs: SelectAll::new(),
         waiting: VecDeque::new(),
         skipped: found.skipped,
@@ -96,7 +97,7 @@ impl Follow {
                     return Some(LogEvent::Said(source, said));
                 }
                 event = self.selection.next() => self.selected(event),
-                () = tokio::time::sleep_until(self.ends) => self.end("they were followed for four hours: ask again"),
+                () = tokio::time::sleep_until(self.ends) => self.end("the limit of four hours was reached; repeat the request"),
             }
         }
     }
@@ -115,7 +116,7 @@ impl Follow {
                     self.see(&record, pod, from);
                 }
                 Ok(None) => self.lose(hit.object.record.id),
-                Err(error) => tracing::warn!(%error, "a pod cannot be read, and its logs are not followed"),
+                Err(error) => tracing::warn!(%error, "cannot decode a pod; its logs are not followed"),
             },
             Some(Ok(LiveEvent::Left(object))) => self.lose(object.record.id),
             Some(Ok(LiveEvent::Counts { .. })) => {}
@@ -127,9 +128,9 @@ impl Follow {
         }
     }
 
-    /// Searches again: what it does not find is there no more.
+    /// Repeats the search. Pods that it does not return are removed.
     fn anew(&mut self) {
-        self.told_anew = Some(HashSet::new());
+        self.found_again = Some(HashSet::new());
         let selecting = self.selecting.clone();
         let later = async move {
             tokio::time::sleep(ANEW).await;
@@ -138,7 +139,7 @@ impl Follow {
         self.selection = futures::stream::once(later).flatten().boxed();
     }
 
-    /// A piece of the answer of a search that was asked anew.
+    /// Handles a part of the answer of a repeated search.
     fn answered(&mut self, answer: SearchEvent) {
         match answer {
             SearchEvent::Skipped(skipped) => {
@@ -151,7 +152,7 @@ impl Follow {
             }
             SearchEvent::Hits(hits) => {
                 for hit in &hits {
-                    if let Some(told) = &mut self.told_anew {
+                    if let Some(told) = &mut self.found_again {
                         told.insert(hit.object.record.id);
                     }
                     match self.selecting.pod(hit) {
@@ -160,13 +161,14 @@ impl Follow {
                             self.see(&record, pod, from);
                         }
                         Ok(None) => {}
-                        Err(error) => tracing::warn!(%error, "a pod cannot be read, and its logs are not followed"),
+                        Err(error) => tracing::warn!(%error, "cannot decode a pod; its logs are not followed"),
                     }
                 }
             }
             SearchEvent::Done(summary) => {
-                // Of an answer that is not whole, what is missing may be there.
-                let Some(told) = self.told_anew.take().filter(|_| !summary.incomplete && summary.next.is_none()) else {
+                // Pods missing from an incomplete answer may still exist.
+                let Some(told) = self.found_again.take().filter(|_| !summary.incomplete && summary.next.is_none())
+                else {
                     return;
                 };
                 let gone: Vec<u64> = self.pods.keys().filter(|id| !told.contains(id)).copied().collect();
@@ -176,7 +178,8 @@ impl Follow {
         }
     }
 
-    /// What comes is read from its beginning, unless it was there before and only was not asked for.
+    /// Start position for a pod that enters the selection: its beginning, unless the pod existed before the
+    /// request.
     fn joins_from(&self, pod: &Pod) -> From {
         let since = self.began.checked_sub(CLOCKS).unwrap_or(self.began).as_second();
         match pod.created {
@@ -185,14 +188,15 @@ impl Follow {
         }
     }
 
-    /// A pod as it is now. What its containers that run have said is read from there; of others all is new.
+    /// Adds or updates a pod. Running containers are read from `from`, containers that start later from their
+    /// beginning.
     fn see(&mut self, record: &Arc<Record>, pod: Pod, from: From) {
         if self.pods.get(&record.id).is_some_and(|known| known.uid != record.uid) {
             self.lose(record.id);
         }
         let sources: Vec<LogSource> = self.selecting.sources(record, &pod).collect();
         if self.pods.len() >= MOST_PODS && !self.pods.contains_key(&record.id) {
-            let message = format!("the logs of {MOST_PODS} pods are followed already: narrow the query");
+            let message = format!("the logs of {MOST_PODS} pods are already followed; narrow the query");
             let refusal = Refusal { code: 429, reason: "TooManyRequests".to_owned(), message };
             for source in sources {
                 self.told.refused += 1;

@@ -1,4 +1,5 @@
-//! One container's log for as long as its pod is there: through restarts and broken connections, no line twice.
+//! Follows the log of one container until its pod is deleted, across restarts and broken connections, without
+//! duplicate lines.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,15 +14,15 @@ use super::pod::{Pod, State};
 use super::read::{Log, Reach, Refusal, Said};
 use super::select::From;
 
-/// Between two tries of a log that ended while its container runs.
+/// Shortest and longest delay between attempts to read a log that ended while its container runs.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
-/// What a pod that is gone said last is still on its way.
+/// How long the last lines of a deleted pod are waited for.
 const GRACE: Duration = Duration::from_secs(5);
 
-const GONE: &str = "the pod was deleted, does not match any more, or may not be read";
+const GONE: &str = "the pod was deleted, no longer matches, or may no longer be read";
 const FINISHED: &str = "the pod has finished";
 
-/// What is known of a pod.
+/// Last known state of a pod.
 #[derive(Debug, Clone, Default)]
 pub struct Known {
     pub pod: Pod,
@@ -29,7 +30,7 @@ pub struct Known {
 }
 
 enum Step {
-    /// The container has not begun yet.
+    /// The container has not started yet.
     Waiting,
     Asking,
     Reading(Box<Log>),
@@ -45,14 +46,14 @@ struct Followed {
     cursor: Cursor,
     step: Step,
     joined: bool,
-    /// How the container was when its log was asked for.
+    /// State of the container when its log was requested.
     asked_of: State,
-    /// Told, and not to be told again.
+    /// The last refusal sent; it is not repeated.
     refused: Option<Refusal>,
     pause: Duration,
 }
 
-/// Follows a log from somewhere.
+/// Follows a log from a start position.
 pub fn followed(
     reach: Reach,
     source: Arc<LogSource>,
@@ -105,7 +106,7 @@ impl Followed {
                                 return Some(Said::Line(line));
                             }
                         }
-                        // One that broke off is asked for again, and says so when that does not help.
+                        // An interrupted log is requested again; the error is sent only if that fails as well.
                         Ok(None) | Err(_) => self.step = Step::Pausing,
                     }
                 }
@@ -126,7 +127,7 @@ impl Followed {
         (known, state)
     }
 
-    /// Waits until the container has begun; false: it never will.
+    /// Waits until the container has started; false if it never will.
     async fn begun(&mut self) -> bool {
         loop {
             let (known, state) = self.state();
@@ -139,7 +140,7 @@ impl Followed {
         }
     }
 
-    /// Asks for the log; tells a refusal that was not told before.
+    /// Requests the log. Returns a refusal only if it differs from the last one.
     async fn ask(&mut self) -> Option<Refusal> {
         (_, self.asked_of) = self.state();
         let from = match self.cursor.resume() {
@@ -168,7 +169,7 @@ impl Followed {
         }
     }
 
-    /// Waits until it is worth asking again; or says why it will never be.
+    /// Waits until the log can be requested again; returns the reason if it never can.
     async fn paused(&mut self) -> Option<&'static str> {
         let again = Instant::now() + self.pause;
         loop {
@@ -176,7 +177,7 @@ impl Followed {
             if known.gone {
                 return Some(GONE);
             }
-            // It may have said more since, or runs anew.
+            // The container may have written more since, or may have restarted.
             if state != self.asked_of && state.started {
                 return None;
             }
@@ -196,10 +197,10 @@ impl Followed {
     }
 }
 
-/// The pod is gone, and has been for a while.
+/// Completes some time after the pod was deleted.
 async fn lost(pod: &mut watch::Receiver<Known>) {
     if pod.wait_for(|known| known.gone).await.is_err() {
-        tracing::trace!("nobody follows the pod any more, which is the same");
+        tracing::trace!("the follower of the pod has ended; treating the pod as deleted");
     }
     tokio::time::sleep(GRACE).await;
 }

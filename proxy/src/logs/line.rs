@@ -1,25 +1,25 @@
-//! Bytes of a log as lines, each with its time, and where a log was left. Pure.
+//! Splits the bytes of a log into lines with timestamps, and tracks the position for resuming. Pure.
 
 use std::collections::VecDeque;
 
 use jiff::Timestamp;
 
-/// Bytes of a line that are told; what is beyond them is left out, and said to be.
+/// Maximum length of a line in bytes; the rest is cut off, and the line is marked as cut.
 pub const LONGEST_LINE: usize = 64 << 10;
-/// A member puts its time in front: 35 bytes with nanoseconds and an offset, and a blank.
+/// Length of the timestamp prefix: at most 35 bytes with nanoseconds and an offset, and a space.
 const TIME: usize = 36;
 
-/// One line, without its end.
+/// One line, without its line feed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Line {
-    /// When the container said it; none where the member tells no time.
+    /// Time at which the container wrote the line; None if the member sends no timestamp.
     pub time: Option<Timestamp>,
     pub text: String,
-    /// It was longer.
+    /// The line was longer than [`LONGEST_LINE`].
     pub cut: bool,
 }
 
-/// Puts pieces of a log together. Holds one line at most, and of that no more than is told.
+/// Assembles lines from chunks. Buffers at most one line of the maximum length.
 #[derive(Debug, Default)]
 pub struct Splitter {
     begun: Vec<u8>,
@@ -29,7 +29,7 @@ pub struct Splitter {
 impl Splitter {
     pub fn push(&mut self, piece: &[u8], lines: &mut VecDeque<Line>) {
         let mut parts = piece.split(|byte| *byte == b'\n');
-        // What is behind the last end is the beginning of the next line.
+        // The part after the last line feed begins the next line.
         let rest = parts.next_back().unwrap_or_default();
         for part in parts {
             self.add(part);
@@ -38,7 +38,7 @@ impl Splitter {
         self.add(rest);
     }
 
-    /// What was begun and not ended, where a log breaks off.
+    /// The incomplete last line when a log is interrupted.
     pub fn finish(&mut self) -> Option<Line> {
         if self.begun.is_empty() { None } else { self.end() }
     }
@@ -66,23 +66,23 @@ impl Line {
     }
 }
 
-/// Where a log was left, so that it is gone on with: no line twice, and none lost of those that share their time.
+/// Position in a log for resuming without duplicate or missing lines, even among lines with the same timestamp.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Cursor {
-    /// The newest line that was told, and how many have its time.
+    /// Timestamp of the newest line sent, and the number of lines with that timestamp.
     last: Option<(Timestamp, usize)>,
-    /// The log is read again from there; so many lines of that time came by.
+    /// Number of lines with that timestamp seen since the log was requested again.
     again: Option<usize>,
 }
 
 impl Cursor {
-    /// From when on the log is asked for again; none while no line was told.
+    /// Timestamp from which to request the log again; None if no line was sent.
     pub fn resume(&mut self) -> Option<Timestamp> {
         self.again = self.last.is_some().then_some(0);
         self.last.map(|(time, _)| time)
     }
 
-    /// Whether a line is new.
+    /// True if a line is new.
     pub fn takes(&mut self, line: &Line) -> bool {
         let Some(time) = line.time else { return true };
         let Some((last, told)) = &mut self.last else {
@@ -104,7 +104,7 @@ impl Cursor {
         match time.cmp(last) {
             std::cmp::Ordering::Greater => self.last = Some((time, 1)),
             std::cmp::Ordering::Equal => *told += 1,
-            // What containers write to two outputs may swap places.
+            // Lines of stdout and stderr may be out of order.
             std::cmp::Ordering::Less => {}
         }
         true
@@ -132,13 +132,13 @@ mod tests {
     #[case::offset(&["2026-01-01T01:00:00.123456789+01:00 a\n"], &["2026-01-01T00:00:00.123456789Z|a|false"])]
     #[case::empty_lines(&["2026-01-01T00:00:00Z \n\n"], &["2026-01-01T00:00:00Z||false", "||false"])]
     #[case::no_time(&["failed to open log\nx"], &["|failed to open log|false", "|x|false"])]
-    #[case::broken_off(&["2026-01-01T00:00:00Z a"], &["2026-01-01T00:00:00Z|a|false"])]
-    fn logs_are_lines(#[case] pieces: &[&str], #[case] expected: &[&str]) {
+    #[case::interrupted(&["2026-01-01T00:00:00Z a"], &["2026-01-01T00:00:00Z|a|false"])]
+    fn logs_are_split_into_lines(#[case] pieces: &[&str], #[case] expected: &[&str]) {
         assert_eq!(lines(pieces), expected);
     }
 
     #[rstest::rstest]
-    #[case::as_long_as_may_be(LONGEST_LINE, false)]
+    #[case::at_the_limit(LONGEST_LINE, false)]
     #[case::longer(LONGEST_LINE + 1, true)]
     #[case::much_longer(5 * LONGEST_LINE, true)]
     fn long_lines_are_cut(#[case] length: usize, #[case] cut: bool) {
@@ -153,14 +153,14 @@ mod tests {
         assert_eq!((lines[1].text.as_str(), lines[1].cut), ("next", false));
     }
 
-    /// Letters are lines, the digit before is their second; `|` is where the log is asked for again, which brings all of it.
+    /// A letter is a line, and the digit before it is its second. At `|` the log is requested again.
     #[rstest::rstest]
-    #[case::nothing_twice("1a2b|1a2b3c", "a b c")]
+    #[case::no_duplicates("1a2b|1a2b3c", "a b c")]
     #[case::same_time("1a1b|1a1b1c2d", "a b c d")]
-    #[case::twice("1a|1a1b|1a1b1c", "a b c")]
+    #[case::resumed_twice("1a|1a1b|1a1b1c", "a b c")]
     #[case::out_of_order("2a1b3c|2a1b3c4d", "a b c d")]
-    #[case::nothing_was_told("|1a", "a")]
-    fn a_log_is_gone_on_with(#[case] story: &str, #[case] expected: &str) {
+    #[case::nothing_sent_before("|1a", "a")]
+    fn a_log_is_resumed(#[case] story: &str, #[case] expected: &str) {
         let mut cursor = Cursor::default();
         let mut told = Vec::new();
         let mut second = 0;

@@ -1,5 +1,4 @@
-//! Several logs as one, in the order of their times. Each stream is asked for its next line alone, so nothing is held but
-//! one line of each.
+//! Merges several logs in the order of their timestamps. Holds at most one line of each.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -10,16 +9,16 @@ use futures::stream::{FuturesUnordered, unfold};
 use futures::{FutureExt, Stream, StreamExt};
 use jiff::Timestamp;
 
-/// What has a place in time.
+/// An item with a timestamp.
 pub trait Timed {
-    /// None: where the one before it was.
+    /// None: the item has the time of the item before it.
     fn time(&self) -> Option<Timestamp>;
 }
 
 struct Merge<S: Stream> {
-    /// Streams whose next item is not there yet.
+    /// Streams whose next item is not available yet.
     waiting: FuturesUnordered<Next<S>>,
-    /// Of each other stream, by number, its next item.
+    /// The next item of each other stream, by stream number.
     heads: Vec<Option<(S::Item, S)>>,
     /// Their order: by time, then by number.
     order: BinaryHeap<Reverse<(Timestamp, usize)>>,
@@ -44,7 +43,7 @@ impl<S: Stream + Unpin> Future for Next<S> {
     }
 }
 
-/// The items of all streams, each of which is in order, with the number of their stream.
+/// Merges streams that are in order. Yields each item with the number of its stream.
 pub fn merged<S>(streams: Vec<S>) -> impl Stream<Item = (usize, S::Item)>
 where
     S: Stream + Unpin,
@@ -68,7 +67,7 @@ where
     S::Item: Timed,
 {
     async fn next(&mut self) -> Option<(usize, S::Item)> {
-        // Which item is first is known once every stream has one, or is over.
+        // The first item is known once every stream has an item or has ended.
         while let Some((number, next)) = self.waiting.next().await {
             if let Some((item, stream)) = next {
                 self.place(number, item, stream);
@@ -108,7 +107,7 @@ mod tests {
         }
     }
 
-    /// A stream whose every so-many-th item is not there at once.
+    /// A stream in which every `pause`-th item is delayed.
     fn slow(items: Vec<(Option<i64>, usize)>, pause: usize) -> BoxStream<'static, (Option<i64>, usize)> {
         let items = items.into_iter().enumerate();
         let wait = move |(nth, item): (usize, (Option<i64>, usize))| async move {
@@ -121,7 +120,7 @@ mod tests {
     }
 
     proptest! {
-        /// Merging logs that are in order is sorting all their lines, and leaves each log in its order.
+        /// Merging sorted logs equals sorting all their lines, and keeps the order within each log.
         #[test]
         fn merging_is_sorting(
             logs in proptest::collection::vec((proptest::collection::vec(0..20_i64, 0..30), 1..4_usize), 0..8)
@@ -144,7 +143,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_has_no_time_stays_where_it_is() {
+    async fn lines_without_a_timestamp_keep_their_position() {
         let one = vec![(None, 0), (Some(1), 1), (None, 2), (Some(5), 3)];
         let other = vec![(Some(2), 0), (Some(3), 1)];
         let told: Vec<_> =

@@ -1,9 +1,9 @@
-//! The logs of many pods in many members as one stream.
+//! Streams the logs of many pods in many members.
 //!
-//! Which pods: a search of the cache finds them, and with it only those the caller may read ([`select`]). Each log is asked of
-//! its member as the caller, so that `pods/log` there decides; what is refused is told, and the others go on. Logs that
-//! are not followed come in the order of their times ([`merge`]); those that are followed come as they come, new pods join
-//! by themselves ([`follow`]). Everything is read no faster than the client reads.
+//! A search of the cache selects the pods, restricted to those that the caller may read ([`select`]). Each log is
+//! requested from its member as the caller, so the member authorizes `pods/log`; a refusal is reported and does not
+//! stop the other logs. Without `follow`, lines are merged by timestamp ([`merge`]). With `follow`, lines are sent
+//! as they arrive and new pods are added ([`follow`]). Logs are read no faster than the client reads.
 
 mod follow;
 mod followed;
@@ -33,12 +33,12 @@ pub use self::read::{Refusal, Said};
 pub use self::select::{LogRequest, MOST_STREAMS, STREAMS};
 use crate::{Caller, Error, Proxy};
 
-/// Logs that are read at once for everybody.
+/// Maximum number of open log streams of all requests.
 pub(crate) const STREAMS_OF_ALL: usize = 1000;
-/// Pods of one request.
+/// Maximum number of pods per request.
 const MOST_PODS: usize = 1000;
 
-/// One container.
+/// A container whose log is read.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct LogSource {
     pub cluster: ClusterName,
@@ -47,28 +47,28 @@ pub struct LogSource {
     pub container: String,
 }
 
-/// A piece of the answer.
+/// An event of a log stream.
 #[derive(Debug, Clone)]
 pub enum LogEvent {
-    /// What the search for the pods has to say of its query.
+    /// Remarks of the search about its query.
     Notices(Vec<Remark>),
-    /// Clusters whose pods are not known, or not as they are now.
+    /// Clusters whose pods are unknown or outdated.
     Skipped(Vec<Skipped>),
     Said(Arc<LogSource>, Said),
-    /// The pods can no longer be followed; nothing comes behind it.
+    /// The pods can no longer be followed. This is the last event.
     Failed(String),
     Done(Told),
 }
 
-/// The end of an answer.
+/// Summary at the end of a log stream.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Told {
     pub lines: u64,
-    /// Logs that were asked for.
+    /// Number of logs requested.
     pub logs: u64,
-    /// Times one was refused or broke off.
+    /// Number of refused or interrupted logs.
     pub refused: u64,
-    /// Of logs that are followed: why they are not any more.
+    /// Reason why following ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<&'static str>,
 }
@@ -86,14 +86,14 @@ impl Told {
 
 type Selection = BoxStream<'static, Result<LiveEvent, crowsnest_index::Error>>;
 
-/// A search for pods, and how it answers.
+/// The search for pods and the request it serves.
 #[derive(Clone)]
 struct Selecting {
     reach: Reach,
     search: SearchRequest,
 }
 
-/// What a search found first.
+/// First results of the search.
 #[derive(Default)]
 struct Found {
     notices: Vec<Remark>,
@@ -102,7 +102,8 @@ struct Found {
 }
 
 impl Proxy {
-    /// The logs a request asks for, as the caller. `scopes` are the queries that `scope:` may name.
+    /// Streams the logs that a request selects, as the caller. `scopes` are the saved queries that `scope:` may
+    /// name.
     pub async fn logs(
         &self,
         caller: &Caller,
@@ -143,7 +144,7 @@ impl Selecting {
         }
     }
 
-    /// Everything that is there already.
+    /// Collects the search's complete first answer.
     async fn first(&self, selection: &mut Selection) -> Result<Found, Error> {
         let mut found = Found::default();
         while let Some(event) = selection.next().await {
@@ -166,14 +167,14 @@ impl Selecting {
         Ok(found)
     }
 
-    /// Those that were asked for.
+    /// Skipped clusters that the request selects.
     fn skipped(&self, mut skipped: Vec<Skipped>) -> Vec<Skipped> {
         let wanted = &self.reach.request.wanted;
         skipped.retain(|skipped| !skipped.cluster.is_control_plane() && wanted.takes_cluster(&skipped.cluster));
         skipped
     }
 
-    /// A hit's pod, when it is there and asked for.
+    /// The pod of a hit, if it exists now and is selected.
     fn pod(&self, hit: &Hit) -> Result<Option<(Arc<Record>, Pod)>, Error> {
         let Object { record, body } = &hit.object;
         if hit.was.is_some() || !self.reach.request.wanted.takes(record) {
@@ -182,7 +183,7 @@ impl Selecting {
         Ok(Some((Arc::clone(record), Pod::read(body)?)))
     }
 
-    /// Refuses what is more than may be read at once.
+    /// Checks the limits of a request.
     fn allows(&self, found: &Found) -> Result<(), Error> {
         let request = &self.reach.request;
         let of = |pod: &Pod| pod.wanted(&request.wanted).filter(|c| c.state.started || !request.follow).count();
@@ -192,12 +193,12 @@ impl Selecting {
         }
         let (pods, most) = (found.pods.len(), request.most);
         Err(Error::BadRequest(format!(
-            "{pods} pods with {logs} logs were found, and {most} may be read at once: narrow the query, or say maxStreams \
-             ({MOST_STREAMS} at most)"
+            "{pods} pods with {logs} logs were found, and at most {most} can be read at once; narrow the query or raise maxStreams \
+             (limit {MOST_STREAMS})"
         )))
     }
 
-    /// Of the containers of a pod that are asked for.
+    /// The selected containers of a pod.
     fn sources<'s>(&'s self, record: &'s Record, pod: &'s Pod) -> impl Iterator<Item = LogSource> {
         pod.wanted(&self.reach.request.wanted).map(|container| LogSource {
             cluster: record.key.cluster().clone(),
@@ -224,7 +225,7 @@ impl Selecting {
 }
 
 impl Found {
-    /// What is told before any log.
+    /// Events sent before any log line.
     fn opening(&mut self) -> impl futures::Stream<Item = LogEvent> + Send + 'static {
         let (notices, skipped) = (std::mem::take(&mut self.notices), self.skipped.clone());
         let notices = (!notices.is_empty()).then_some(LogEvent::Notices(notices));
@@ -233,14 +234,14 @@ impl Found {
     }
 }
 
-/// A part of the pods must not look like all of them.
+/// Refuses an incomplete answer: some of the pods must not look like all of them.
 fn bounded(summary: &Summary) -> Result<(), Error> {
     if summary.incomplete {
         return Err(Error::Index(crowsnest_index::Error::Incomplete));
     }
     match summary.next {
         Some(_) => Err(Error::BadRequest(format!(
-            "{} pods were found, and the logs of {MOST_PODS} may be asked for: narrow the query",
+            "{} pods were found, and a request is limited to {MOST_PODS}; narrow the query",
             summary.total
         ))),
         None => Ok(()),

@@ -1,14 +1,14 @@
-//! What following a pod's logs needs to know of it: its containers and how they are. Pure.
+//! The parts of a pod needed to follow its logs: containers and their states. Pure.
 
 use serde::Deserialize;
 
 use super::select::Wanted;
 
-/// A pod's containers, in the order of its manifest: init, main, ephemeral.
+/// The containers of a pod in manifest order: init, main, ephemeral.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Pod {
     pub containers: Vec<Container>,
-    /// None of them runs any more, or ever will.
+    /// No container runs or will run again.
     pub finished: bool,
     /// Unix seconds.
     pub created: Option<i64>,
@@ -28,19 +28,19 @@ pub enum Sort {
     Ephemeral,
 }
 
-/// How a container is. Another one than before: there may be more to read.
+/// State of a container. When it changes, there may be more log lines.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct State {
     pub restarts: i64,
     pub running: bool,
-    /// It has a log: it runs, or has run.
+    /// The container runs or has run, so it has a log.
     pub started: bool,
-    /// Of its run.
+    /// Container id of the current run.
     id: String,
 }
 
 impl Pod {
-    /// Of a pod's JSON.
+    /// Decodes a pod from JSON.
     pub fn read(body: &[u8]) -> Result<Self, serde_json::Error> {
         let manifest: Manifest = serde_json::from_slice(body)?;
         let (spec, status) = (manifest.spec, manifest.status);
@@ -61,12 +61,12 @@ impl Pod {
         Ok(Self { containers, finished: matches!(status.phase.as_str(), "Succeeded" | "Failed"), created })
     }
 
-    /// The containers whose logs are wanted.
+    /// The containers whose logs are selected.
     pub fn wanted<'p>(&'p self, wanted: &'p Wanted) -> impl Iterator<Item = &'p Container> {
         self.containers.iter().filter(|container| wanted.takes_container(container))
     }
 
-    /// How one of its containers is.
+    /// State of a container.
     pub fn state(&self, container: &str) -> State {
         let found = self.containers.iter().find(|known| known.name == container);
         found.map(|container| container.state.clone()).unwrap_or_default()
@@ -145,7 +145,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn pods_are_read() {
+    fn pods_are_decoded() {
         let pod = json!({
             "metadata": {"creationTimestamp": "1970-01-01T00:01:00Z"},
             "spec": {"containers": [{"name": "web"}, {"name": "side"}], "initContainers": [{"name": "first", "image": "x"}]},

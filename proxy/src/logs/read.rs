@@ -1,4 +1,4 @@
-//! One container's log, asked of its member as the caller.
+//! Reads the log of one container from its member, as the caller.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,29 +20,29 @@ use super::select::{From, LogRequest};
 use super::{LogSource, STREAMS_OF_ALL};
 use crate::{Body, Caller, Error, Proxy, full};
 
-/// A log that is not followed makes no longer pauses.
+/// Idle timeout of a log that is not followed.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// Of a refusal's body, and of its message.
+/// Maximum length in bytes of a refusal's body and of its message.
 const LONGEST_REFUSAL: usize = 64 << 10;
 const LONGEST_MESSAGE: usize = 1024;
 
-/// Why a log, or the rest of it, is not told.
+/// Reason why a log, or the rest of it, cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Refusal {
-    /// As of an HTTP answer.
+    /// HTTP status code.
     pub code: u16,
     pub reason: String,
     pub message: String,
 }
 
-/// What a log says.
+/// An event of one log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Said {
-    /// It is asked for.
+    /// The log was requested.
     Joined,
     Line(Line),
     Refused(Refusal),
-    /// Nothing more will come, and why.
+    /// The log has ended, with the reason.
     Left(&'static str),
 }
 
@@ -55,17 +55,17 @@ impl Timed for Said {
     }
 }
 
-/// How the logs of one request are asked for.
+/// Context for reading the logs of one request.
 #[derive(Clone)]
 pub struct Reach {
     pub proxy: Proxy,
     pub caller: Arc<Caller>,
     pub request: Arc<LogRequest>,
-    /// As many as the request may have open.
+    /// Limit of open logs of the request.
     pub slots: Arc<Semaphore>,
 }
 
-/// A log that is being read.
+/// An open log.
 pub struct Log {
     body: Body,
     splitter: Splitter,
@@ -83,7 +83,7 @@ impl Refusal {
         Self { code: code.as_u16(), reason: reason.to_owned(), message: message.into() }
     }
 
-    /// Of what a member answered instead of a log.
+    /// The refusal in a member's error response.
     async fn read(response: Response<Body>) -> Self {
         #[derive(Deserialize, Default)]
         struct Status {
@@ -98,20 +98,20 @@ impl Refusal {
         let bytes = whole.ok().and_then(Result::ok).unwrap_or_default();
         let Status { reason, mut message } = serde_json::from_slice(&bytes).unwrap_or_default();
         if message.is_empty() {
-            message = format!("the member answered {code}");
+            message = format!("the member responded with {code}");
         }
         Self::new(code, &reason, message.chars().take(LONGEST_MESSAGE).collect::<String>())
     }
 }
 
 impl Reach {
-    /// Asks for a log.
+    /// Opens a log.
     pub async fn ask(&self, source: &LogSource, from: From) -> Result<Log, Refusal> {
         let slots = [
-            slot(&self.slots, format!("{} logs are read already, as many as maxStreams allows", self.request.most))?,
+            slot(&self.slots, format!("{} logs are already open, the limit set by maxStreams", self.request.most))?,
             slot(
                 &self.proxy.inner.log_streams,
-                format!("{STREAMS_OF_ALL} logs are read already for everybody, and no more are at once"),
+                format!("{STREAMS_OF_ALL} logs are already open on this server, which is its limit; retry later"),
             )?,
         ];
         let (namespace, pod) = (path_segment(&source.namespace), path_segment(&source.pod));
@@ -126,12 +126,12 @@ impl Reach {
         if let Some(tail) = from.tail {
             query.push_str(&format!("&tailLines={tail}"));
         }
-        // Members take whole seconds.
+        // Members accept whole seconds.
         if let Some(since) = from.since.and_then(|since| Timestamp::from_second(since.as_second()).ok()) {
             query.push_str(&format!("&sinceTime={}", percent_encoded(&since.to_string())));
         }
         let (proxy, caller, cluster) = (self.proxy.clone(), Arc::clone(&self.caller), source.cluster.clone());
-        // Boxed, because its `Send` cannot be proved inside of a caller whose lifetimes are not yet known.
+        // Boxed because the compiler cannot prove `Send` for callers with unresolved lifetimes.
         let asked: BoxFuture<'static, _> =
             Box::pin(async move { proxy.one_cluster(cluster.as_str(), &caller, &path, get(&query)).await });
         let response = asked.await.map_err(|error| Refusal::of(&error))?;
@@ -142,7 +142,7 @@ impl Reach {
         Ok(Log { body, splitter, lines, _slots: slots })
     }
 
-    /// A log from its beginning to what it is now.
+    /// A log from its start position to its current end.
     pub fn whole(self, source: Arc<LogSource>) -> BoxStream<'static, Said> {
         let whole = Whole { reach: self, source, joined: false, log: None };
         unfold(Some(whole), |whole| async move { whole?.next().await }).boxed()
@@ -150,7 +150,7 @@ impl Reach {
 }
 
 impl Log {
-    /// The next line; none at the end. Cancel-safe.
+    /// The next line; None at the end. Cancel-safe.
     pub async fn next(&mut self) -> Result<Option<Line>, Refusal> {
         loop {
             if let Some(line) = self.lines.pop_front() {
@@ -163,7 +163,7 @@ impl Log {
                     }
                 }
                 Some(Err(error)) => {
-                    let message = format!("the log broke off: {error}");
+                    let message = format!("the log was interrupted: {error}");
                     return Err(Refusal::new(StatusCode::BAD_GATEWAY, "ServiceUnavailable", message));
                 }
                 None => return Ok(self.splitter.finish()),
@@ -181,7 +181,7 @@ struct Whole {
 }
 
 impl Whole {
-    /// What is said next, and who says what comes behind it.
+    /// The next event, and the reader for the events after it.
     async fn next(mut self) -> Option<(Said, Option<Self>)> {
         if !std::mem::replace(&mut self.joined, true) {
             return Some((Said::Joined, Some(self)));
@@ -202,7 +202,7 @@ impl Whole {
                 Ok(Ok(None)) => return None,
                 Ok(Err(refusal)) => return Some((Said::Refused(refusal), None)),
                 Err(_) => {
-                    let message = format!("the member said nothing more for {} s", LONGEST_PAUSE.as_secs());
+                    let message = format!("the member sent nothing for {} s", LONGEST_PAUSE.as_secs());
                     return Some((Said::Refused(Refusal::new(StatusCode::GATEWAY_TIMEOUT, "Timeout", message)), None));
                 }
             }

@@ -1,5 +1,5 @@
-//! Which logs a request asks for: its parameters, read and bounded; the search that finds the pods; which of a pod's
-//! containers, and which of their lines. Pure: the time is an argument.
+//! Selects the logs of a request: validated parameters, the search for pods, and the filters for containers and
+//! lines. Pure: the time is an argument.
 
 use std::collections::BTreeSet;
 
@@ -17,43 +17,44 @@ use regex::{Regex, RegexBuilder};
 use super::pod::{Container, Sort};
 use crate::Error;
 
-/// Logs of one request that are open at once, when nothing is said, and at most.
+/// Open logs per request: the default and the maximum.
 pub const STREAMS: usize = 100;
 pub const MOST_STREAMS: usize = 500;
-/// Lines of each container when neither `tail` nor a time is said, as kubectl has it of several pods.
+/// Default number of lines per container without `tail` or a time, as in kubectl for several pods.
 const TAIL: i64 = 10;
-/// Of one kind of parameter.
+/// Maximum number of values of a repeated parameter.
 const MOST_VALUES: usize = 32;
-/// Bytes of a regular expression, and of what it is compiled to.
+/// Maximum length in bytes of a regular expression, and of its compiled form.
 const LONGEST_PATTERN: usize = 512;
 const LARGEST_PATTERN: usize = 1 << 20;
-/// Seconds of `since`: further back than any log is kept.
+/// Maximum of `since`, in seconds.
 const LONGEST_SINCE: f64 = 10.0 * 366.0 * 86_400.0;
 
-/// Everything a request says.
+/// Validated parameters of a request.
 #[derive(Debug, Clone)]
 pub struct LogRequest {
-    /// The query that finds the pods, in the language of searches.
+    /// The query that selects the pods, in the search language.
     pub search: String,
     pub wanted: Wanted,
     pub lines: Lines,
     pub follow: bool,
     pub previous: bool,
-    /// Logs open at once.
+    /// Maximum number of open logs.
     pub most: usize,
-    /// Where logs are read from.
+    /// Start position in each log.
     pub from: From,
 }
 
-/// Which part of each log is read.
+/// Start position in each log.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct From {
     pub since: Option<Timestamp>,
-    /// The last lines; none: all.
+    /// Number of last lines; None: all.
     pub tail: Option<i64>,
 }
 
-/// Which pods and containers. The search finds no others; what it cannot say is said here.
+/// Filter for pods and containers. Applied to the results of the search, it also covers conditions that the search
+/// language cannot express.
 #[derive(Debug, Clone)]
 pub struct Wanted {
     clusters: BTreeSet<ClusterName>,
@@ -65,7 +66,7 @@ pub struct Wanted {
     ephemeral: bool,
 }
 
-/// Which lines: one of `include` if there are any, none of `exclude`.
+/// Filter for lines: at least one of `include`, if there are any, and none of `exclude`.
 #[derive(Debug, Clone, Default)]
 pub struct Lines {
     include: Vec<Regex>,
@@ -73,7 +74,7 @@ pub struct Lines {
 }
 
 impl LogRequest {
-    /// Of a request's query string; docs/LOGS.md says what may be in it.
+    /// Parses a query string. docs/LOGS.md lists the parameters.
     pub fn parse(query: Option<&str>, now: Timestamp) -> Result<Self, Error> {
         let mut read = Reading { query: Query::parse(query), errors: Vec::new() };
         let wanted = Wanted {
@@ -99,14 +100,14 @@ impl LogRequest {
             from,
         };
         if request.follow && request.previous {
-            read.errors.push(FieldError::forbidden("previous", "what ended is not followed"));
+            read.errors.push(FieldError::forbidden("previous", "logs of a terminated container cannot be followed"));
         }
         if read.errors.is_empty() { Ok(request) } else { Err(Error::InvalidLogs(read.errors)) }
     }
 }
 
 impl Wanted {
-    /// Whether a hit is a pod that is asked for.
+    /// True if a hit is a selected pod.
     pub fn takes(&self, record: &Record) -> bool {
         let key = &record.key;
         *key.resource() == Gvr::new("", "v1", "pods")
@@ -130,8 +131,8 @@ impl Wanted {
         sort && self.container.as_ref().is_none_or(|pattern| pattern.is_match(&container.name))
     }
 
-    /// The search for them. `asked` is the caller's own query, which may show other pods than those that match it
-    /// (`select:pod`); then only [`Wanted::takes`] says which.
+    /// The search for the pods. `asked` is the caller's query, which may return other pods than those that match it
+    /// (`select:pod`); then only [`Wanted::takes`] filters.
     fn search(&self, asked: Search) -> Search {
         let mut all = vec![asked.filter];
         if asked.output.select.is_none() {
@@ -158,7 +159,7 @@ impl Lines {
     }
 }
 
-/// A field of the language that is one of these.
+/// A field of the query language with alternative values.
 fn term(name: &str, exact: bool, patterns: Vec<Pattern>) -> Expr {
     let Some(field) = lookup(name) else { return Expr::All };
     let values = Values { negated: false, any: patterns.into_iter().map(Value::Pattern).collect() };
@@ -170,7 +171,8 @@ fn any<'n>(field: &str, names: impl Iterator<Item = &'n str>) -> Option<Expr> {
     (!words.is_empty()).then(|| term(field, true, words))
 }
 
-/// Searches know fewer expressions: names are looked up in a table of all there are.
+/// True for the subset of regular expressions that the search supports: patterns are matched against a dictionary
+/// of terms.
 fn is_known_to_searches(source: &str) -> bool {
     source.bytes().all(|byte| {
         matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'^' | b'$' | b'*' | b'+' | b'|' | b'[' | b']' | b'(' | b')')
@@ -179,13 +181,13 @@ fn is_known_to_searches(source: &str) -> bool {
 
 fn pattern(source: &str) -> Result<Regex, String> {
     if source.len() > LONGEST_PATTERN {
-        return Err(format!("must be no more than {LONGEST_PATTERN} bytes"));
+        return Err(format!("must be at most {LONGEST_PATTERN} bytes"));
     }
     let compiled = RegexBuilder::new(source).size_limit(LARGEST_PATTERN).dfa_size_limit(LARGEST_PATTERN).build();
     compiled.map_err(|error| error.to_string())
 }
 
-/// Parameters on their way, with what is wrong with them.
+/// Parameters being parsed, with the errors found so far.
 struct Reading {
     query: Query,
     errors: Vec<FieldError>,
@@ -195,12 +197,16 @@ impl Reading {
     fn values(&mut self, name: &str) -> Vec<String> {
         let values: Vec<String> = self.query.all(name).filter(|value| !value.is_empty()).map(str::to_owned).collect();
         if values.len() > MOST_VALUES {
-            self.errors.push(FieldError::invalid(name, &values.len(), format!("may be given {MOST_VALUES} times")));
+            self.errors.push(FieldError::invalid(
+                name,
+                &values.len(),
+                format!("must be specified at most {MOST_VALUES} times"),
+            ));
         }
         values.into_iter().take(MOST_VALUES).collect()
     }
 
-    /// A parameter that is given once, if at all.
+    /// A parameter that occurs at most once.
     fn one<T>(&mut self, name: &str, read: impl Fn(&str) -> Result<T, String>) -> Option<T> {
         let text = self.query.get(name).unwrap_or_default().to_owned();
         let value = if text.is_empty() { return None } else { read(&text) };
@@ -256,7 +262,7 @@ impl Reading {
             letters && name.len() <= 63
         };
         let (names, others): (Vec<_>, Vec<_>) = self.values("namespace").into_iter().partition(is_name);
-        let wrong = others.iter().map(|name| FieldError::invalid("namespace", name, "is no name of a namespace"));
+        let wrong = others.iter().map(|name| FieldError::invalid("namespace", name, "is not a valid namespace name"));
         self.errors.extend(wrong);
         names.into_iter().collect()
     }
@@ -266,7 +272,7 @@ impl Reading {
             let asked = parse(text, &Limits::default()).map_err(|error| error.to_string())?;
             let Output { at, during, select, .. } = &asked.output;
             if at.is_some() || during.is_some() {
-                return Err("logs are of pods that are there now: leave at: and during: out".to_owned());
+                return Err("logs are available for current pods only; remove at: and during:".to_owned());
             }
             match select.as_deref() {
                 None | Some("pod" | "pods" | "po") => Ok(asked),
@@ -296,7 +302,7 @@ impl Reading {
     }
 }
 
-/// A duration, in the words of queries.
+/// A duration in the notation of the query language.
 fn moment(text: &str) -> Option<Moment> {
     if !text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'.') {
         return None;
@@ -322,7 +328,7 @@ mod tests {
         "namespace=b&namespace=a&cluster=m1&pod=^web-&labelSelector=app+in+(x,y),!z",
         "kind:pod namespace:=a,b cluster:=m1 name:/^web-/ label:\"app in (x,y),!z\""
     )]
-    #[case::what_searches_do_not_know("pod=(%3Fi)WEB", "kind:pod")]
+    #[case::unsupported_by_search("pod=(%3Fi)WEB", "kind:pod")]
     #[case::no_order("q=x+sort:name+limit:3+group:node+timeout:2s", "kind:pod x timeout:2s")]
     #[case::related("q=kind:event+reason:BackOff+select:pod&namespace=a", "kind:event reason:BackOff select:pod")]
     #[case::saved("q=scope:mine", "kind:pod scope:mine")]
@@ -334,7 +340,7 @@ mod tests {
     }
 
     #[rstest::rstest]
-    #[case::unsaid("", None, Some(10))]
+    #[case::default("", None, Some(10))]
     #[case::since("since=1h30m", Some(NOW - 5400), None)]
     #[case::days("since=1d", Some(NOW - 86_400), None)]
     #[case::time("sinceTime=1970-01-01T00:01:00Z&tail=5", Some(60), Some(5))]
@@ -350,7 +356,7 @@ mod tests {
     #[case("exclude=a{1000}{1000}", "exclude: Invalid value")]
     #[case("pod=[", "pod: Invalid value")]
     #[case("cluster=a/b", "cluster: Invalid value")]
-    #[case("namespace=A", "namespace: Invalid value: \"A\": is no name of a namespace")]
+    #[case("namespace=A", "namespace: Invalid value: \"A\": is not a valid namespace name")]
     #[case("labelSelector=a+b", "labelSelector: Invalid value")]
     #[case("since=soon", "since: Invalid value: \"soon\": must be a duration like 90s, 15m, 2h30m or 7d")]
     #[case("since=-5m", "since: Invalid value")]
@@ -359,19 +365,19 @@ mod tests {
     #[case("tail=-2", "tail: Invalid value: \"-2\": must be a number from -1 to 2147483647")]
     #[case("maxStreams=501", "maxStreams: Invalid value: \"501\": must be a number from 1 to 500")]
     #[case("follow=maybe", "follow: Unsupported value: \"maybe\": supported values: \"true\", \"false\"")]
-    #[case("follow=true&previous=true", "previous: Forbidden: what ended is not followed")]
-    #[case("q=x+at:now-1h", "logs are of pods that are there now")]
+    #[case("follow=true&previous=true", "previous: Forbidden: logs of a terminated container cannot be followed")]
+    #[case("q=x+at:now-1h", "logs are available for current pods only")]
     #[case("q=x+select:node", "only pods have logs")]
-    fn what_is_wrong_is_said(#[case] query: &str, #[case] expected: &str) {
+    fn invalid_parameters_are_reported(#[case] query: &str, #[case] expected: &str) {
         let text = request(query).unwrap_err().to_string();
         assert!(text.contains(expected), "{text}");
     }
 
     #[test]
-    fn a_parameter_is_given_so_many_times() {
+    fn repeated_parameters_are_limited() {
         let many: Vec<String> = (0..=MOST_VALUES).map(|nth| format!("cluster=m{nth}")).collect();
         let text = request(&many.join("&")).unwrap_err().to_string();
-        assert!(text.contains("cluster: Invalid value: 33: may be given 32 times"), "{text}");
+        assert!(text.contains("cluster: Invalid value: 33: must be specified at most 32 times"), "{text}");
     }
 
     #[rstest::rstest]

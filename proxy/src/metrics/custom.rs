@@ -1,7 +1,7 @@
-//! `custom.metrics.k8s.io`: values of metrics that describe objects, of all members. Each member is asked in the newest version it
-//! serves; values of objects of one name are added, whichever clusters they are in, as in Karmada.
+//! `custom.metrics.k8s.io` for all members. Each member is queried in the newest version it serves. As in Karmada,
+//! values of objects with the same name are summed across clusters.
 //!
-//! Which version a member serves and which metrics it lists is remembered for a while: clients look at discovery often.
+//! The version and the metrics of each member are cached, because clients read discovery often.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -26,15 +26,15 @@ use crate::native::{Native, Verb};
 use crate::{Body, Error, Proxy};
 
 const GROUP: &str = "custom.metrics.k8s.io";
-/// Stands for all objects of a resource.
+/// Selects all objects of a resource.
 const ALL: &str = "*";
-/// Their own metrics have a path of their own.
+/// Metrics of namespaces themselves have a separate path.
 const NAMESPACES: &str = "namespaces";
 const REMEMBERED: Duration = Duration::from_secs(30);
-/// How long discovery waits for members: who aggregates us gives up after 5 s.
+/// Time limit for discovery; the aggregating API server gives up after 5 s.
 const DISCOVERED_WITHIN: Duration = Duration::from_secs(2);
 
-/// The best one first.
+/// In order of preference.
 const VERSIONS: [Version; 2] = [Version::V1beta2, Version::V1beta1];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,7 +56,7 @@ impl Version {
     }
 }
 
-/// A metric as discovery lists it: what it describes, a slash and its name.
+/// A metric in discovery, as `resource/metric`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Metric {
     pub name: String,
@@ -64,15 +64,15 @@ pub struct Metric {
     pub namespaced: bool,
 }
 
-/// What was learned of members.
+/// Cached discovery of the members.
 #[derive(Debug, Default)]
 pub(crate) struct Remembered(Mutex<HashMap<ClusterName, Known>>);
 
-/// Of one that goes by this uid.
+/// Cached discovery of the member with this uid.
 #[derive(Debug, Clone, Default)]
 struct Known {
     uid: String,
-    /// None: the group is not served.
+    /// None: the member does not serve the group.
     version: Option<(Instant, Option<Version>)>,
     metrics: Option<(Instant, Arc<[Metric]>)>,
 }
@@ -91,22 +91,22 @@ impl Remembered {
         note(known);
     }
 
-    /// Forgets members that left.
+    /// Drops members that left the fleet.
     fn keep(&self, members: &BTreeSet<&ClusterName>) {
         self.0.lock().retain(|cluster, _| members.contains(cluster));
     }
 }
 
-/// What is remembered, unless it was long ago.
+/// A cached value, unless it has expired.
 fn fresh<V>(noted: Option<(Instant, V)>, now: Instant) -> Option<V> {
     noted.filter(|(at, _)| now.duration_since(*at) < REMEMBERED).map(|(_, value)| value)
 }
 
-/// Which values are asked for.
+/// The values that a request selects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Asked<'a> {
     namespace: &'a str,
-    /// The resource that is described, with its group.
+    /// The described resource with its group.
     described: &'a str,
     /// A name, or [`ALL`].
     object: &'a str,
@@ -128,7 +128,7 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// Where a member tells them.
+    /// Path of the values in a member.
     fn path(&self, version: Version) -> String {
         let root = format!("/apis/{GROUP}/{}", version.name());
         let Self { namespace, described, object, metric } = self;
@@ -141,7 +141,7 @@ impl<'a> Asked<'a> {
         format!("{root}{within}/{}/{}/{metric}", path_segment(described), path_segment(object))
     }
 
-    /// With which selectors.
+    /// Query string with the selectors.
     fn query(&self, given: &Query) -> Result<String, Error> {
         let by_label = self.object == ALL && self.described != NAMESPACES;
         let labels = if by_label { given.get("labelSelector").unwrap_or_default() } else { "" };
@@ -153,7 +153,7 @@ impl<'a> Asked<'a> {
     }
 }
 
-/// A value, whichever version it came in.
+/// A metric value of either version.
 #[derive(Debug, Clone, PartialEq)]
 struct MetricValue {
     described_object: Value,
@@ -164,7 +164,7 @@ struct MetricValue {
     value: Quantity,
 }
 
-/// As v1beta1 writes it.
+/// MetricValue of v1beta1.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct First {
@@ -178,7 +178,7 @@ struct First {
     selector: Option<Value>,
 }
 
-/// As v1beta2 writes it.
+/// MetricValue of v1beta2.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Second {
@@ -203,7 +203,7 @@ struct List<T> {
 }
 
 impl MetricValue {
-    /// Those of a member's list.
+    /// Decodes the values of a member's list.
     fn read(version: Version, list: &[u8]) -> Result<Vec<Self>, serde_json::Error> {
         Ok(match version {
             Version::V1beta1 => {
@@ -238,7 +238,7 @@ impl MetricValue {
         (text("namespace"), text("name"))
     }
 
-    /// The sum is as old as the older one.
+    /// The timestamp of the sum is the older of the two.
     fn add(&mut self, other: &Self) {
         self.value += other.value;
         let at = |value: &Self| value.timestamp.parse::<Timestamp>().ok();
@@ -263,7 +263,7 @@ impl From<Second> for MetricValue {
     }
 }
 
-/// One value for each object, by namespace and name.
+/// Sums the values of each object, by namespace and name.
 fn added(values: impl IntoIterator<Item = MetricValue>) -> Vec<MetricValue> {
     let mut sums: BTreeMap<(String, String), MetricValue> = BTreeMap::new();
     for value in values {
@@ -277,7 +277,7 @@ fn added(values: impl IntoIterator<Item = MetricValue>) -> Vec<MetricValue> {
     sums.into_values().collect()
 }
 
-/// The metrics of an APIResourceList.
+/// The metrics in an APIResourceList.
 fn listed(list: &[u8]) -> Result<Arc<[Metric]>, serde_json::Error> {
     #[derive(Deserialize)]
     struct Resources {
@@ -287,7 +287,7 @@ fn listed(list: &[u8]) -> Result<Arc<[Metric]>, serde_json::Error> {
     Ok(resources.into_iter().flatten().filter(|metric| metric.name.contains('/')).collect())
 }
 
-/// The best version of an APIGroup.
+/// The preferred version of an APIGroup.
 fn best(group: &[u8]) -> Result<Option<Version>, serde_json::Error> {
     #[derive(Deserialize)]
     struct Group {
@@ -302,7 +302,8 @@ fn best(group: &[u8]) -> Result<Option<Version>, serde_json::Error> {
 }
 
 impl Proxy {
-    /// `custom.metrics.k8s.io` of all Ready members with our own rights, as the control plane serves it. `path` is native.
+    /// `custom.metrics.k8s.io` of all Ready members with this process' own permissions, as the control plane serves
+    /// it. `path` is native.
     pub async fn custom_metrics(&self, path: &str, request: Request<Body>) -> Response<Body> {
         self.custom_metrics_of_all(path, request).await.unwrap_or_else(Error::into_response)
     }
@@ -344,27 +345,26 @@ impl Proxy {
         Ok(named(response, &missing))
     }
 
-    /// A member's values, or why there are none; where it has none, none.
+    /// A member's values, or the reason why they are missing; empty if the member does not serve the group.
     async fn values(&self, member: &Arc<Member>, asked: &Asked<'_>, query: &str) -> Result<Vec<MetricValue>, String> {
         let Some(version) = self.version(member).await? else { return Ok(Vec::new()) };
         match self.ask(member, Asking::Ourselves, &asked.path(version), query).await {
-            Answer::Whole(list) => MetricValue::read(version, &list)
-                .map_err(|error| format!("sent a list of metrics that cannot be read: {error}")),
+            Answer::Whole(list) => {
+                MetricValue::read(version, &list).map_err(|error| format!("sent an invalid list of metrics: {error}"))
+            }
             Answer::Other(StatusCode::NOT_FOUND, _) => Ok(Vec::new()),
             Answer::Other(code, said) => Err(why(code, &said)),
             Answer::None(error) => Err(error.to_string()),
         }
     }
 
-    /// The best version a member serves; none where it serves none.
+    /// The preferred version that a member serves; None if it does not serve the group.
     async fn version(&self, member: &Arc<Member>) -> Result<Option<Version>, String> {
         if let Some(version) = fresh(self.inner.metrics.of(member).version, Instant::now()) {
             return Ok(version);
         }
         let version = match self.ask(member, Asking::Ourselves, &format!("/apis/{GROUP}"), "").await {
-            Answer::Whole(group) => {
-                best(&group).map_err(|error| format!("sent an APIGroup that cannot be read: {error}"))?
-            }
+            Answer::Whole(group) => best(&group).map_err(|error| format!("sent an invalid APIGroup: {error}"))?,
             Answer::Other(StatusCode::NOT_FOUND, _) => None,
             Answer::Other(code, said) => return Err(why(code, &said)),
             Answer::None(error) => return Err(error.to_string()),
@@ -373,13 +373,14 @@ impl Proxy {
         Ok(version)
     }
 
-    /// The metrics of all Ready members, by name. Of one that does not tell, those that it told last.
+    /// The metrics of all Ready members, by name. A member that does not respond contributes its last known
+    /// metrics.
     pub async fn custom_metrics_served(&self) -> Vec<Metric> {
         let (members, _) = self.ready();
         let told = join_all(members.iter().map(|member| self.lists(member))).await;
         let all = self.inner.fleet.members();
         self.inner.metrics.keep(&all.iter().map(|member| member.name()).collect());
-        // One that is namespaced in one cluster and not in another is listed as it is in the first.
+        // If clusters disagree on whether a metric is namespaced, the first one decides.
         let mut metrics: BTreeMap<String, bool> = BTreeMap::new();
         for metric in told.iter().flat_map(|metrics| metrics.iter()) {
             metrics.entry(metric.name.clone()).or_insert(metric.namespaced);
@@ -399,7 +400,7 @@ impl Proxy {
                 metrics
             }
             Err(reason) => {
-                tracing::debug!(cluster = %member.name(), reason, "the member's metrics are not known anew");
+                tracing::debug!(cluster = %member.name(), reason, "cannot refresh the metrics of a member; using the last known ones");
                 before.map(|(_, metrics)| metrics).unwrap_or_default()
             }
         }
@@ -438,7 +439,7 @@ mod tests {
     const NEW: &str = "2026-01-01T00:01:00Z";
 
     #[test]
-    fn values_of_one_name_are_added_in_either_version() {
+    fn values_of_the_same_name_are_summed_in_both_versions() {
         let mut values = read(Version::V1beta2, &[second("web", NEW, "1500m"), second("api", NEW, "1")]);
         values.extend(read(Version::V1beta1, &[first("web", OLD, "500m")]));
         let sums = added(values);
@@ -448,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn selectors_and_windows_go_from_one_version_to_the_other() {
+    fn selectors_and_windows_are_converted_between_versions() {
         let selector = json!({"matchLabels": {"verb": "GET"}});
         let mut old = first("web", OLD, "3");
         old["selector"] = selector.clone();
@@ -473,7 +474,7 @@ mod tests {
     #[case("namespaces/a/pods/web", None)]
     #[case("namespaces/a/status", None)]
     #[case("nodes/n", None)]
-    fn what_is_asked_of_members(#[case] path: &str, #[case] expected: Option<(&str, &str, &str)>) {
+    fn paths_in_members(#[case] path: &str, #[case] expected: Option<(&str, &str, &str)>) {
         let native = Native::parse(&format!("/apis/{GROUP}/v1beta2/{path}")).unwrap();
         let given = Query::parse(Some("labelSelector=b%3Dc&metricLabelSelector=d%3De"));
         let told = Asked::of(&native)
@@ -488,19 +489,19 @@ mod tests {
     #[case(json!({"versions": [{"version": "v1beta1"}, {"version": "v1beta2"}]}), Some(Version::V1beta2))]
     #[case(json!({"versions": [{"version": "v1beta1"}]}), Some(Version::V1beta1))]
     #[case(json!({"versions": [{"version": "v3"}]}), None)]
-    fn the_best_version_is_taken(#[case] group: Value, #[case] expected: Option<Version>) {
+    fn the_preferred_version_is_used(#[case] group: Value, #[case] expected: Option<Version>) {
         assert_eq!(best(group.to_string().as_bytes()).unwrap(), expected);
     }
 
     #[test]
-    fn discovery_lists_what_describes_something() {
+    fn discovery_lists_metrics_with_a_described_resource() {
         let list = json!({"resources": [{"name": "pods/qps", "namespaced": true, "verbs": ["get"]}, {"name": "pods"}]});
         let metrics = listed(list.to_string().as_bytes()).unwrap();
         assert_eq!(*metrics, [Metric { name: "pods/qps".into(), namespaced: true }]);
     }
 
     #[test]
-    fn what_was_learned_gets_old() {
+    fn cached_discovery_expires() {
         let now = Instant::now();
         assert_eq!(fresh(Some((now, 1)), now + REMEMBERED / 2), Some(1));
         assert_eq!(fresh(Some((now, 1)), now + REMEMBERED), None);

@@ -1,8 +1,9 @@
-//! Usage and metrics of the whole fleet (`metrics.k8s.io`, `custom.metrics.k8s.io`), asked of the members at that moment and put
-//! together as Karmada's metrics adapter does: of every Ready member, with our own rights there. Who may ask is decided before.
+//! Usage and metrics of the whole fleet (`metrics.k8s.io`, `custom.metrics.k8s.io`), read from the members on each
+//! request and merged as by Karmada's metrics adapter: from every Ready member, with this process' own permissions.
+//! Callers are authorized before.
 //!
-//! A member that fails, or takes too long, is left out and named by a `Warning`. [`resource`] and [`custom`] are the two groups;
-//! the fleet-wide proxy puts usage together with the same means, asking as the caller.
+//! A member that fails or times out is left out and named in a `Warning` header. [`resource`] and [`custom`] are
+//! the two groups; the fleet-wide proxy uses the same functions to merge usage as the caller.
 
 mod custom;
 pub(crate) mod resource;
@@ -28,37 +29,37 @@ use crate::joined::Missing;
 use crate::transport::chain;
 use crate::{Body, BoxError, Caller, Error, Proxy, full};
 
-/// How long a member has for its whole answer.
+/// Time limit for a member's complete response.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
-/// How large it may be: usage of a hundred thousand pods.
+/// Size limit of a response in bytes: usage of a hundred thousand pods.
 const LARGEST: usize = 64 << 20;
-/// Members that are named by a `Warning` each; clients take a hundred headers at most.
+/// Maximum number of `Warning` headers; clients accept at most a hundred headers.
 const NAMED: usize = 32;
 
-/// A query of those parameters that say something; empty, or with its question mark.
+/// Query string of the non-empty parameters, with its question mark; empty if there are none.
 fn query<'q>(parameters: impl IntoIterator<Item = (&'static str, &'q str)>) -> String {
     let query = query_string(parameters.into_iter().filter(|(_, value)| !value.is_empty()));
     if query.is_empty() { query } else { format!("?{query}") }
 }
 
-/// As whom members are asked.
+/// Identity used in members.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Asking<'a> {
-    /// With the rights of our service account.
+    /// The permissions of this process' service account.
     Ourselves,
     Caller(&'a Caller),
 }
 
-/// What came of asking a member.
+/// Result of a request to a member.
 #[derive(Debug)]
 pub(crate) enum Answer {
     Whole(Bytes),
-    /// Any other answer than 200, and its body.
+    /// A response with a status other than 200, and its body.
     Other(StatusCode, Bytes),
     None(Error),
 }
 
-/// What of a `Status` is read.
+/// The fields of a `Status` that are used.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Status {
@@ -78,7 +79,7 @@ impl Status {
     }
 }
 
-/// Why a member's part is not there, as it ended.
+/// Reason why a member's part is missing, from its response.
 fn why(code: StatusCode, body: &[u8]) -> String {
     let said = Status::read(body).message;
     let colon = if said.is_empty() { "" } else { ": " };
@@ -86,18 +87,18 @@ fn why(code: StatusCode, body: &[u8]) -> String {
 }
 
 impl Proxy {
-    /// Members to ask, and those that are not asked because they are not ready, in the order of their names.
+    /// Members to query, and members that are skipped because they are not ready, both in name order.
     fn ready(&self) -> (Vec<Arc<Member>>, Vec<Missing>) {
         let all = self.inner.fleet.members().into_iter().filter(|member| !member.is_deleting());
         let (ready, others): (Vec<_>, Vec<_>) = all.partition(|member| member.is_ready());
         let missing = |member: &Arc<Member>| Missing {
             cluster: member.name().clone(),
-            reason: "is not ready and left out".to_owned(),
+            reason: "is not ready and is left out".to_owned(),
         };
         (ready, others.iter().map(missing).collect())
     }
 
-    /// A GET of a member's document, whole and in time.
+    /// Gets a document from a member, completely and within the time limit.
     async fn ask(&self, member: &Arc<Member>, asking: Asking<'_>, path: &str, query: &str) -> Answer {
         let within = ANSWER_WITHIN.min(self.inner.transport.answer_within());
         match tokio::time::timeout(within, self.read(member, asking, path, query, within)).await {
@@ -154,14 +155,14 @@ fn document(document: &Value) -> Response<Body> {
     written(document.to_string())
 }
 
-/// JSON that is written already.
+/// A response with serialized JSON.
 fn written(text: impl Into<Bytes>) -> Response<Body> {
     let mut response = Response::new(full(text));
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
 }
 
-/// The answer with the names of those it is without.
+/// Adds a `Warning` header for each missing member.
 fn named(mut response: Response<Body>, missing: &[Missing]) -> Response<Body> {
     for text in warnings(missing) {
         response.headers_mut().append(header::WARNING, warning(&text));
@@ -183,14 +184,14 @@ mod tests {
     use crowsnest_apimachinery::names::ClusterName;
 
     #[test]
-    fn only_what_says_something_is_asked() {
+    fn empty_parameters_are_omitted() {
         let all = [("labelSelector", "a in (b, c)"), ("fieldSelector", ""), ("metricLabelSelector", "d=e")];
         assert_eq!(query(all), "?labelSelector=a%20in%20%28b%2C%20c%29&metricLabelSelector=d%3De");
         assert_eq!(query([("labelSelector", "")]), "");
     }
 
     #[test]
-    fn not_every_missing_member_is_named() {
+    fn warnings_of_missing_members_are_limited() {
         let missing =
             |nth| Missing { cluster: ClusterName::parse(&format!("m{nth}")).unwrap(), reason: "is gone".into() };
         let few: Vec<_> = (0..2).map(missing).collect();
@@ -203,7 +204,7 @@ mod tests {
     #[rstest::rstest]
     #[case(br#"{"kind":"Status","message":"no"}"#, "answered 403 Forbidden: no")]
     #[case(b"404 page not found", "answered 403 Forbidden")]
-    fn what_a_member_says_is_told(#[case] body: &[u8], #[case] expected: &str) {
+    fn the_message_of_a_member_is_reported(#[case] body: &[u8], #[case] expected: &str) {
         assert_eq!(why(StatusCode::FORBIDDEN, body), expected);
     }
 }

@@ -1,7 +1,8 @@
-//! `metrics.k8s.io`: what pods and nodes of all members use. A list is all members' items, each annotated with the cluster it is
-//! of, sorted by namespace and name; a name is looked for in all of them and has to be in one.
+//! `metrics.k8s.io`: usage of the pods and nodes of all members. A list contains all members' items, annotated with
+//! their cluster and sorted by namespace and name. An object is searched in all members and must exist in exactly
+//! one.
 //!
-//! Items are passed on as the members wrote them: only their metadata is read.
+//! Items are returned as the members sent them; only their metadata is parsed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,7 +31,7 @@ use crate::{Body, Error, Proxy};
 const GROUP: &str = "metrics.k8s.io";
 const VERSION: &str = "v1beta1";
 
-/// Whose usage is told.
+/// The measured resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Pods,
@@ -47,7 +48,7 @@ impl Kind {
         }
     }
 
-    /// Resource and singular of what is measured, the measure's own resource, and its kind.
+    /// The measured resource and its singular, the resource of the metrics, and its kind.
     fn words(self) -> (&'static str, &'static str, &'static str, &'static str) {
         match self {
             Self::Pods => ("pods", "pod", "podmetrics", "PodMetrics"),
@@ -55,7 +56,7 @@ impl Kind {
         }
     }
 
-    /// Where a member tells it; without a name the list.
+    /// Path in a member; without a name, of the list.
     fn path(self, namespace: &str, name: &str) -> String {
         let (resource, ..) = self.words();
         let mut path = format!("/apis/{GROUP}/{VERSION}");
@@ -70,21 +71,21 @@ impl Kind {
     }
 }
 
-/// A list that is asked of members.
+/// A list request to members.
 pub(crate) struct Listing<'a> {
     pub(crate) kind: Kind,
     pub(crate) members: Vec<Arc<Member>>,
-    /// Known to be missing before anybody is asked.
+    /// Members known to be missing before any request.
     pub(crate) missing: Vec<Missing>,
     pub(crate) asking: Asking<'a>,
     pub(crate) path: &'a str,
     pub(crate) fields: Option<FieldSelector>,
-    /// With its question mark, or empty.
+    /// Query string with its question mark, or empty.
     pub(crate) query: String,
     pub(crate) shape: Shape,
 }
 
-/// The selectors of a request: of fields as it was read, of both as members are asked.
+/// The selectors of a request: the parsed field selector, and the query string for members.
 pub(crate) fn selectors(native: &Native, asked: &Query) -> Result<(Option<FieldSelector>, String), Error> {
     let options = ListOptions::parse(asked, false, false)?;
     let fields = options.fields.map(|fields| known_fields(&native.resource, fields)).transpose()?;
@@ -93,7 +94,8 @@ pub(crate) fn selectors(native: &Native, asked: &Query) -> Result<(Option<FieldS
 }
 
 impl Proxy {
-    /// `metrics.k8s.io` of all Ready members with our own rights, as the control plane serves it. `path` is native.
+    /// `metrics.k8s.io` of all Ready members with this process' own permissions, as the control plane serves it.
+    /// `path` is native.
     pub async fn usage(&self, path: &str, request: Request<Body>) -> Response<Body> {
         self.usage_of_all(path, request).await.unwrap_or_else(Error::into_response)
     }
@@ -120,8 +122,8 @@ impl Proxy {
         }
     }
 
-    /// All members' items as one list. A member that does not serve the group has none; asked as a caller, who is refused by
-    /// all is refused.
+    /// Merges the items of all members into one list. A member that does not serve the group has none. A caller who
+    /// is forbidden in all members is forbidden.
     pub(crate) async fn list_usage(&self, listing: Listing<'_>) -> Result<Response<Body>, Error> {
         let Listing { kind, members, mut missing, asking, path, fields, query, shape } = listing;
         let query = query.as_str();
@@ -137,7 +139,7 @@ impl Proxy {
                         items.extend(of_member);
                         continue;
                     }
-                    Err(error) => format!("sent a list that cannot be read: {error}"),
+                    Err(error) => format!("sent an invalid list: {error}"),
                 },
                 Answer::Other(StatusCode::NOT_FOUND, _) => continue,
                 Answer::Other(code, said) => {
@@ -195,21 +197,21 @@ impl Proxy {
     }
 }
 
-/// What a member says of one name.
+/// A member's response for one object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Found {
     Usage(bytes::Bytes),
-    /// It is there, but was not measured.
+    /// The object exists but has no metrics.
     Unmeasured,
     Absent,
 }
 
 impl Found {
-    /// Or why it is not known.
+    /// Returns the reason if the response is inconclusive.
     fn of(answer: Answer) -> Result<Self, String> {
         match answer {
             Answer::Whole(usage) => Ok(Self::Usage(usage)),
-            // Who measures says whether it misses the object or its measure.
+            // The group in the details tells whether the object or its metrics are missing.
             Answer::Other(StatusCode::NOT_FOUND, said) => match Status::read(&said).details.group.as_str() {
                 GROUP => Ok(Self::Unmeasured),
                 _ => Ok(Self::Absent),
@@ -220,7 +222,7 @@ impl Found {
     }
 }
 
-/// The one cluster that has it, in Karmada's words where there is not one.
+/// The only cluster that has the object; errors use Karmada's wording.
 fn one(
     kind: Kind,
     namespace: &str,
@@ -244,7 +246,7 @@ fn one(
 
 type Fields = BTreeMap<String, Box<RawValue>>;
 
-/// What a pod or a node uses, marked with its cluster.
+/// Usage of a pod or node, annotated with its cluster.
 #[derive(Debug)]
 struct Item {
     namespace: String,
@@ -267,13 +269,13 @@ struct Named {
 }
 
 impl Item {
-    /// Those of a member's list.
+    /// Decodes the items of a member's list.
     fn read(cluster: &ClusterName, list: &[u8]) -> Result<Vec<Self>, serde_json::Error> {
         let list: List = serde_json::from_slice(list)?;
         list.items.unwrap_or_default().iter().map(|item| Self::marked(cluster, item, None)).collect()
     }
 
-    /// One that stands alone, which says what it is.
+    /// Decodes a single object and adds its kind.
     fn one(cluster: &ClusterName, kind: Kind, usage: &[u8]) -> Result<Self, serde_json::Error> {
         Self::marked(cluster, serde_json::from_slice(usage)?, Some(kind))
     }
@@ -305,7 +307,7 @@ impl Item {
     }
 }
 
-/// Those that are asked for, in the order of an API server; of one name in the order of the clusters'.
+/// Filters the items and sorts them like an API server; items of the same name are in cluster order.
 fn sort(items: &mut Vec<Item>, fields: Option<&FieldSelector>) {
     items.retain(|item| {
         fields.is_none_or(|fields| {
@@ -319,7 +321,7 @@ fn sort(items: &mut Vec<Item>, fields: Option<&FieldSelector>) {
     items.sort_by(|a, b| (&a.namespace, &a.name, a.cluster.as_str()).cmp(&(&b.namespace, &b.name, b.cluster.as_str())));
 }
 
-/// A list as the client takes it.
+/// Encodes a list in the requested form.
 fn shown(kind: Kind, items: &[Item], shape: Shape) -> Result<Response<Body>, Error> {
     let (api_version, list, whole) = match shape {
         Shape::Table(include) => return Ok(document(&table(items, include)?)),
@@ -342,7 +344,7 @@ fn shown(kind: Kind, items: &[Item], shape: Shape) -> Result<Response<Body>, Err
     Ok(written(text))
 }
 
-/// What of usage a table shows.
+/// The fields of a metrics object that a table shows.
 #[derive(Deserialize)]
 struct Measured {
     #[serde(default)]
@@ -359,7 +361,7 @@ struct Container {
     usage: BTreeMap<String, Quantity>,
 }
 
-/// The columns of a metrics server, and in wide output the cluster.
+/// Columns of metrics-server, and the cluster in wide output.
 fn table(items: &[Item], include: Include) -> Result<Value, serde_json::Error> {
     let column = |name: &str, format: &str, description: &str, priority: i32| json!({"name": name, "type": "string", "format": format, "description": description, "priority": priority});
     let columns = [
@@ -423,7 +425,7 @@ mod tests {
     #[case("", "a/web@m2 b/db@m1 b/web@m1 b/web@m2")]
     #[case("metadata.name=db", "b/db@m1")]
     #[case("metadata.namespace!=b", "a/web@m2")]
-    fn lists_become_one(#[case] selector: &str, #[case] expected: &str) {
+    fn lists_are_merged(#[case] selector: &str, #[case] expected: &str) {
         let items = items(selector);
         let told: Vec<String> =
             items.iter().map(|item| format!("{}/{}@{}", item.namespace, item.name, item.cluster)).collect();
@@ -431,7 +433,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn items_name_their_cluster_and_stay_as_they_are() {
+    async fn items_are_annotated_with_their_cluster_and_unchanged() {
         let response = shown(Kind::Pods, &items("metadata.name=db"), Shape::Objects(Form::Whole)).unwrap();
         let body = http_body_util::BodyExt::collect(response.into_body()).await.unwrap().to_bytes();
         let told: Value = serde_json::from_slice(&body).unwrap();
@@ -443,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_add_containers_up() {
+    fn tables_sum_containers() {
         let table = table(&items("metadata.name=db"), Include::Metadata).unwrap();
         assert_eq!(table["rows"][0]["cells"], json!(["db", "1", "2Mi", "30s", "m1"]));
         assert_eq!(table["rows"][0]["object"]["kind"], "PartialObjectMetadata");
@@ -453,7 +455,7 @@ mod tests {
     }
 
     #[rstest]
-    #[case::nowhere(Kind::Pods, "a", &[Found::Absent, Found::Absent], "pods \"x\" not found")]
+    #[case::in_no_cluster(Kind::Pods, "a", &[Found::Absent, Found::Absent], "pods \"x\" not found")]
     #[case::no_member(Kind::Nodes, "", &[], "nodes \"x\" not found")]
     #[case::in_one(Kind::Pods, "a", &[Found::Absent, Found::Usage("u".into())], "m1")]
     #[case::not_measured(Kind::Pods, "a", &[Found::Unmeasured], "podmetrics.metrics.k8s.io \"a/x\" not found")]
@@ -462,7 +464,7 @@ mod tests {
         "Operation cannot be fulfilled on pods \"x\": the pod(x) found in more than one clusters")]
     #[case::nodes(Kind::Nodes, "", &[Found::Usage("u".into()), Found::Usage("v".into())],
         "Operation cannot be fulfilled on nodes \"x\": the node(x) found in more than one clusters")]
-    fn a_name_is_in_one_cluster(
+    fn an_object_must_be_in_one_cluster(
         #[case] kind: Kind,
         #[case] namespace: &str,
         #[case] found: &[Found],
@@ -478,7 +480,7 @@ mod tests {
     #[case(json!({"details": {"name": "a/x", "group": "metrics.k8s.io", "kind": "podmetrics"}}), Found::Unmeasured)]
     #[case(json!({"details": {"name": "x", "kind": "pods"}}), Found::Absent)]
     #[case(json!("404 page not found"), Found::Absent)]
-    fn members_say_what_is_missing(#[case] said: Value, #[case] expected: Found) {
+    fn responses_of_members_are_classified(#[case] said: Value, #[case] expected: Found) {
         let answer = Answer::Other(StatusCode::NOT_FOUND, said.to_string().into());
         assert_eq!(Found::of(answer), Ok(expected));
     }
@@ -492,7 +494,7 @@ mod tests {
     #[case("/apis/metrics.k8s.io/v1beta1/namespaces/a/nodes", None)]
     #[case("/apis/metrics.k8s.io/v1beta1/services", None)]
     #[case("/api/v1/pods", None)]
-    fn what_is_measured(#[case] path: &str, #[case] expected: Option<&str>) {
+    fn measured_resources(#[case] path: &str, #[case] expected: Option<&str>) {
         let native = Native::parse(path).unwrap();
         let told = Kind::of(&native).map(|kind| kind.path(&native.namespace, &native.name));
         assert_eq!(told.as_deref(), expected);

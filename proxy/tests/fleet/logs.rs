@@ -1,4 +1,4 @@
-//! The logs of pods in several members at once: merged, refused, followed through restarts, joined by new pods.
+//! Logs of pods in several members: merging, refusals, following across restarts, new pods.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use crate::world::{World, admin, create, grant, user, world};
 
-/// Logs of long ago are not kept.
+/// Recent, because old logs are not kept.
 static BEGINNING: LazyLock<Timestamp> = LazyLock::new(|| {
     let recently = Timestamp::now() - SignedDuration::from_mins(10);
     Timestamp::from_second(recently.as_second()).unwrap()
@@ -27,7 +27,7 @@ fn time(second: i64) -> String {
     (*BEGINNING + SignedDuration::from_secs(second)).to_string()
 }
 
-/// How the run of a container that began at a second is; `ended` is when, and with which code.
+/// Status of a container that was started at a second; `ended` is the second and exit code of its end.
 fn status(restarts: u32, began: i64, ended: Option<(i64, i32)>) -> Value {
     let state = match ended {
         None => json!({"running": {"startedAt": time(began)}, "terminated": null}),
@@ -44,7 +44,7 @@ async fn set(client: &Client, name: &str, status: &Value) {
     pods.patch_status(name, &Default::default(), &Patch::Merge(status)).await.unwrap();
 }
 
-/// A pod whose one container says that it begins, and that it is ready, and no more.
+/// A pod whose container logs its start and `ready`.
 async fn pod(world: &World, member: &str, name: &str, began: i64) {
     let client = world.members[member].admin();
     let metadata = json!({
@@ -55,7 +55,7 @@ async fn pod(world: &World, member: &str, name: &str, began: i64) {
     set(&client, name, &status(0, began, None)).await;
 }
 
-/// Waits until a caller's searches find so many pods whose container runs.
+/// Waits until searches of the caller find this many pods with running containers.
 async fn found(world: &World, caller: &Caller, expected: u64) {
     let until_found = async {
         let (mut searchable, mut obeyed) = (world.index.searcher().searchable(), world.index.searcher().obeyed());
@@ -80,7 +80,7 @@ async fn ask(world: &World, caller: &Caller, query: &str) -> Result<BoxStream<'s
 }
 
 /// An event as one line.
-fn shown(event: &LogEvent) -> String {
+fn format_event(event: &LogEvent) -> String {
     let LogEvent::Said(of, said) = event else { return format!("{event:?}") };
     let said = match said {
         Said::Joined => "joined".to_owned(),
@@ -95,22 +95,22 @@ async fn all(world: &World, caller: &Caller, query: &str) -> Vec<String> {
     let events: Vec<LogEvent> = ask(world, caller, query).await.unwrap().collect().await;
     let said = events.iter().filter(|event| matches!(event, LogEvent::Said(_, said) if *said != Said::Joined));
     assert!(matches!(events.last(), Some(LogEvent::Done(_))), "{events:?}");
-    said.map(shown).collect()
+    said.map(format_event).collect()
 }
 
-/// The next events of logs that are followed, until one of them is this.
+/// The next events of followed logs up to this line.
 async fn until(logs: &mut BoxStream<'static, LogEvent>, last: &str) -> Vec<String> {
     let mut seen = Vec::new();
     let reached = async {
         while seen.last().is_none_or(|seen| seen != last) {
             let event = logs.next().await.expect("logs are followed");
             if matches!(event, LogEvent::Said(..)) {
-                seen.push(shown(&event));
+                seen.push(format_event(&event));
             }
         }
     };
     let reached = tokio::time::timeout(Duration::from_secs(60), reached).await;
-    assert!(reached.is_ok(), "{last:?} is not said: {seen:?}");
+    assert!(reached.is_ok(), "{last:?} was not sent: {seen:?}");
     seen
 }
 
@@ -130,7 +130,7 @@ async fn logs_of_several_members_are_one() {
         .flat_map(|(cluster, pod)| [starting(cluster, pod), format!("{cluster}/{pod} ready")])
         .collect();
     assert_eq!(all(&world, &admin(), "").await, expected);
-    // Less of it.
+    // Filters.
     assert_eq!(all(&world, &admin(), "tail=1&pod=^(a|b)$").await, ["m1/a ready", "m2/b ready"]);
     assert_eq!(all(&world, &admin(), "exclude=ready&include=web&cluster=m2").await, [starting("m2", "b")]);
     let since = format!("sinceTime={}", time(3));
@@ -139,16 +139,19 @@ async fn logs_of_several_members_are_one() {
     let previous = all(&world, &admin(), "previous=true&q=name:b").await;
     assert_eq!(previous, ["m2/b 400: previous terminated container \"web\" in pod \"b\" not found"]);
 
-    // More than may be read at once.
+    // Exceeds the limit of open logs.
     let error = ask(&world, &admin(), "maxStreams=2").await.err().unwrap();
     assert_eq!(error.reason().0, 400);
-    assert!(error.to_string().starts_with("3 pods with 3 logs were found, and 2 may be read at once"), "{error}");
+    assert!(
+        error.to_string().starts_with("3 pods with 3 logs were found, and at most 2 can be read at once"),
+        "{error}"
+    );
     let error = ask(&world, &admin(), "tail=many&include=[").await.err().unwrap();
     assert_eq!((error.reason().0.as_u16(), error.status()["details"]["causes"].as_array().unwrap().len()), (422, 2));
     let error = ask(&world, &admin(), "q=scope:nosuch").await.err().unwrap();
     assert!(error.to_string().contains("there is no saved search"), "{error}");
 
-    // What a member refuses, it refuses alone; what may not be seen is not there.
+    // A refusal of one member does not affect others; pods that the caller may not see are not reported.
     assert!(all(&world, &user("alice"), "").await.is_empty());
     let rule = |resource: &str, verb: &str| json!({"apiGroups": [""], "resources": [resource], "verbs": [verb]});
     let alice = json!({"kind": "User", "name": "alice"});
@@ -180,28 +183,28 @@ async fn logs_are_followed() {
     );
     assert_eq!(until(&mut one, "m1/a ready").await, ["m1/a joined", "m1/a ready"]);
 
-    // A pod that comes is read from its beginning, where there is room.
+    // A new pod is read from its beginning, up to the limit of open logs.
     pod(&world, "m2", "b", 2).await;
     assert_eq!(
         until(&mut logs, "m2/b ready").await,
         ["m2/b joined".to_owned(), starting("m2", "b"), "m2/b ready".into()]
     );
-    let full = "m2/b 429: 1 logs are read already, as many as maxStreams allows";
+    let full = "m2/b 429: 1 logs are already open, the limit set by maxStreams";
     assert_eq!(until(&mut one, full).await, ["m2/b joined", full]);
     drop(one);
 
-    // What a container said before it ended and what it says after it was restarted, each once.
+    // Lines before and after a container restart are sent once.
     let m1 = world.members["m1"].admin();
     set(&m1, "a", &status(0, 1, Some((5, 1)))).await;
     assert_eq!(until(&mut logs, "m1/a exiting with code 1 (Error)").await, ["m1/a exiting with code 1 (Error)"]);
     set(&m1, "a", &status(1, 9, None)).await;
     assert_eq!(until(&mut logs, "m1/a ready").await, [starting("m1", "a"), "m1/a ready".into()]);
 
-    // A pod that goes is told, and one of the same name that comes is another one.
+    // A deleted pod is reported, and a new pod of the same name is followed separately.
     let pods: Api<Pod> = Api::namespaced(m1.clone(), "default");
     let now = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
     pods.delete("a", &now).await.unwrap();
-    let gone = "m1/a left: the pod was deleted, does not match any more, or may not be read";
+    let gone = "m1/a left: the pod was deleted, no longer matches, or may no longer be read";
     assert_eq!(until(&mut logs, gone).await, [gone]);
     pod(&world, "m1", "a", 20).await;
     assert_eq!(

@@ -29,7 +29,7 @@ use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use world::{CONFIG_MAPS, LABELLED, admin, config_map, create, event, grant, names, read, request, user, world};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_member_is_asked_as_the_caller() {
+async fn requests_to_a_member_impersonate_the_caller() {
     let world = world().await;
     let get = |caller: Caller, cluster: &'static str, path: &'static str| {
         let proxy = world.proxy.clone();
@@ -60,12 +60,12 @@ async fn one_member_is_asked_as_the_caller() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_fleet_reads_like_one_cluster() {
+async fn the_fleet_is_read_like_one_cluster() {
     let world = world().await;
     let (code, list) = world.fleet_wide(Method::GET, CONFIG_MAPS, LABELLED, None).await;
     assert_eq!((code, list["kind"].as_str()), (200, Some("ConfigMapList")), "{list}");
     assert_eq!(names(&list), ["m1/both", "m1/only-m1", "m2/both", "m2/only-m2"]);
-    // Page by page the same, however large pages are: none is larger than was asked for.
+    // Pages of any size contain the same items and do not exceed the limit.
     for limit in 1..=5 {
         let (mut paged, mut query) = (Vec::new(), format!("{LABELLED}&limit={limit}"));
         loop {
@@ -85,7 +85,7 @@ async fn the_fleet_reads_like_one_cluster() {
         status["message"],
         "Operation cannot be fulfilled on configmaps \"both\": ambiguous objects in clusters [m1, m2]"
     );
-    // Unless it is said which one is meant.
+    // The query parameter `cluster` selects one of them.
     let both = format!("{CONFIG_MAPS}/both");
     let (code, of_m2) = world.fleet_wide(Method::GET, &both, "cluster=m2", None).await;
     assert_eq!((code, &of_m2["data"]), (200, &json!({"v": "m2"})), "{of_m2}");
@@ -104,7 +104,7 @@ async fn the_fleet_reads_like_one_cluster() {
         (code, status["message"].as_str()),
         (405, Some("create is not supported on resources of kind \"configmaps\""))
     );
-    // What nobody registered is the control plane's.
+    // Resources that are not registered are served by the control plane.
     let (code, secret) = world.fleet_wide(Method::GET, "/api/v1/namespaces/default/secrets/on-cp", "", None).await;
     assert_eq!((code, secret["metadata"]["name"].as_str()), (200, Some("on-cp")));
     let denied = world
@@ -133,14 +133,14 @@ async fn the_fleet_reads_like_one_cluster() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_watch_goes_on_from_a_list_and_writes_find_their_cluster() {
+async fn a_watch_continues_from_a_list_and_writes_are_sent_to_the_owning_cluster() {
     let world = world().await;
     let (_, list) = world.fleet_wide(Method::GET, CONFIG_MAPS, LABELLED, None).await;
     let position = list["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
     let watch = format!("{LABELLED}&watch=true&resourceVersion={position}");
     let mut body =
         world.proxy.fleet_wide(&admin(), CONFIG_MAPS, request(Method::GET, &watch, "", None)).await.into_body();
-    // An update through the proxy: the composite version becomes the owner's.
+    // The composite version of an update is replaced by the owner's version.
     let path = format!("{CONFIG_MAPS}/only-m2");
     let (_, mut object) = world.fleet_wide(Method::GET, &path, "", None).await;
     let stale = object.clone();
@@ -150,12 +150,8 @@ async fn a_watch_goes_on_from_a_list_and_writes_find_their_cluster() {
     let seen = event(&mut body).await;
     assert_eq!((&seen["type"], &seen["object"]["data"]["v"]), (&json!("MODIFIED"), &json!("changed")));
     assert_eq!(seen["object"]["metadata"]["annotations"]["resource.karmada.io/cached-from-cluster"], "m2");
-    assert_eq!(
-        world.fleet_wide(Method::PUT, &path, "", Some(stale)).await.0,
-        409,
-        "an old version is refused by the owner"
-    );
-    // From an event's version a new watch tells only what follows.
+    assert_eq!(world.fleet_wide(Method::PUT, &path, "", Some(stale)).await.0, 409, "the owner rejects an old version");
+    // A watch from an event's version sends only later events.
     let later = seen["object"]["metadata"]["resourceVersion"].as_str().unwrap();
     let watch = format!("{LABELLED}&watch=true&resourceVersion={later}");
     let mut resumed =

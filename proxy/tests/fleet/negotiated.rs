@@ -1,4 +1,4 @@
-//! Forms of answers by each clause of `Accept`, in the proxy of the fleet and in `clusters/*`.
+//! Response forms for each clause of `Accept`, in the fleet-wide proxy and in `clusters/*`.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Reads and writes of what registries name.
+//! Reads and writes of resources selected by ResourceRegistries.
 
 use crowsnest_apimachinery::names::{ClusterName, Gvr};
 use crowsnest_index::CollectionKey;
@@ -14,7 +14,7 @@ fn secrets() -> Gvr {
     Gvr::new("", "v1", "secrets")
 }
 
-/// A secret in m1, in the cache.
+/// A world with a cached secret in m1.
 async fn with_a_secret() -> (World, crowsnest_store::InterestGuard) {
     let world = world().await;
     let secret = json!({"metadata": {"name": "s"}, "stringData": {"password": "hunter2"}});
@@ -42,7 +42,7 @@ async fn a_secret_from_a_list_cannot_overwrite_its_values() {
         let (code, status) = world.fleet_wide(Method::PUT, &path, "", Some(object)).await;
         assert_eq!((code, &status["reason"], &status["details"]["name"]), (409, &json!("Conflict"), &json!("s")));
     }
-    // By name it is the member's own, told as any other object is, and may be updated.
+    // A get by name returns the member's values, annotated like other objects, and the object can be updated.
     let (_, mut whole) = world.fleet_wide(Method::GET, &path, "", None).await;
     assert_eq!(whole["data"], json!({"password": "aHVudGVyMg=="}));
     assert_eq!(whole["metadata"]["annotations"]["resource.karmada.io/cached-from-cluster"], "m1");
@@ -59,7 +59,7 @@ async fn a_secret_from_a_list_cannot_overwrite_its_values() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_registered_is_never_the_control_planes() {
+async fn registered_resources_are_never_served_by_the_control_plane() {
     let world = world().await;
     let _interest = world.declare(registered(named(&[]), secrets()));
     let on_cp = format!("{SECRETS}/on-cp");
@@ -82,9 +82,9 @@ async fn what_is_registered_is_never_the_control_planes() {
     let version = list["metadata"]["resourceVersion"].as_str().unwrap();
     let query = format!("watch=true&timeoutSeconds=1&resourceVersion={version}");
     let (code, events) = world.fleet_wide(Method::GET, SECRETS, &query, None).await;
-    assert_eq!((code, &events), (200, &json!("")), "a watch goes on from a list of nothing");
+    assert_eq!((code, &events), (200, &json!("")), "a watch continues from an empty list");
     drop(_interest);
-    assert_eq!(world.fleet_wide(Method::GET, &on_cp, "", None).await.0, 200, "it is still there");
+    assert_eq!(world.fleet_wide(Method::GET, &on_cp, "", None).await.0, 200, "it was not deleted");
     world.stop().await;
 }
 
@@ -109,7 +109,7 @@ async fn options_are_refused_as_kube_apiserver_does() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_update_may_be_written_in_yaml() {
+async fn updates_in_yaml_are_accepted() {
     let world = world().await;
     let path = format!("{CONFIG_MAPS}/only-m2");
     let (_, object) = world.fleet_wide(Method::GET, &path, "", None).await;
@@ -127,17 +127,17 @@ async fn an_update_may_be_written_in_yaml() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn search_takes_lists_as_karmada_does() {
+async fn search_cache_lists_like_karmada() {
     let world = world().await;
     let mut served = world.index.served_version();
     while world.index.served(&ClusterName::control_plane()).is_none() {
         served.changed().await.unwrap();
     }
     let all = ["m1/both", "m1/only-m1", "m2/both", "m2/only-m2"];
-    // Neither fields nor pages.
+    // Field selectors and limits are ignored.
     let query = format!("{LABELLED}&fieldSelector=metadata.name%3Dboth&limit=1");
     assert_eq!(names(&world.search(CONFIG_MAPS, &query).await.1), all);
-    // A name is a name, whatever else is asked.
+    // A name returns the object, whatever the other options.
     let one = format!("{CONFIG_MAPS}/only-m1");
     assert_eq!(names(&world.search(&one, "watch=true").await.1), ["m1/only-m1"]);
     let clusters = "/apis/cluster.karmada.io/v1alpha1/clusters";

@@ -1,4 +1,4 @@
-//! Each caller sees of the cache what they may read in the member (invariant I9).
+//! Callers see only the cached objects that they may read in the member (invariant I9).
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::world::{CONFIG_MAPS, World, admin, config_map, create, events, grant,
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 
-/// Lets alice do some of it in a member's namespace.
+/// Grants alice a rule in a member's namespace.
 async fn allow(world: &World, member: &str, rule: Value) {
     let client = world.members[member].admin();
     let named = json!({"name": "alice", "namespace": "default"});
@@ -33,7 +33,7 @@ async fn get(world: &World, caller: &Caller, path: &str, query: &str) -> (u16, V
     read(world.proxy.fleet_wide(caller, path, request(Method::GET, query, "", None)).await).await
 }
 
-/// What a caller is shown, once it is this.
+/// Waits until a caller sees exactly these objects.
 async fn shown(world: &World, caller: &Caller, expected: &[&str]) {
     let mut obeyed = world.index.searcher().obeyed();
     let until_shown = async {
@@ -46,7 +46,7 @@ async fn shown(world: &World, caller: &Caller, expected: &[&str]) {
             obeyed.changed().await.unwrap();
         }
     };
-    tokio::time::timeout(Duration::from_secs(60), until_shown).await.expect("the rules are obeyed");
+    tokio::time::timeout(Duration::from_secs(60), until_shown).await.expect("the permissions take effect");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -61,7 +61,7 @@ async fn reads_are_limited_to_what_the_members_allow() {
     let everything = json!({"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "watch"]});
     allow(&world, "m1", everything).await;
     shown(&world, &alice, &["m1/both", "m1/only-m1"]).await;
-    // The other one of that name is none of theirs.
+    // The object of the same name in m2 is not visible.
     let (code, both) = get(&world, &alice, &format!("{CONFIG_MAPS}/both"), "").await;
     assert_eq!((code, &both["data"]), (200, &json!({"v": "m1"})), "{both}");
     assert_eq!(get(&world, &alice, &format!("{CONFIG_MAPS}/only-m2"), "").await.0, 404);
@@ -79,7 +79,7 @@ async fn reads_are_limited_to_what_the_members_allow() {
     let listed = world.proxy.search_cache(&alice, CONFIG_MAPS, request(Method::GET, "labelSelector=app%3Dx", "", None));
     assert_eq!(names(&read(listed.await).await.1), ["m1/both", "m1/only-m1"]);
 
-    // A watch tells nothing else, and ends once its reader may read something else.
+    // A watch has no other events, and expires when its reader's permissions change.
     let watch = request(
         Method::GET,
         "labelSelector=app%3Dx&watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan",
@@ -115,7 +115,7 @@ async fn reads_are_limited_to_what_the_members_allow() {
         }
     };
     assert_eq!((&last["type"], &last["object"]["code"]), (&json!("ERROR"), &json!(410)), "{last}");
-    // Nor does one go on from before that: it would never tell what may be read since.
+    // A watch from an earlier version expires as well: it would miss objects that became readable.
     let (code, status) = read(from_known().await).await;
     assert_eq!((code, &status["reason"]), (410, &json!("Expired")));
     world.stop().await;
@@ -124,7 +124,7 @@ async fn reads_are_limited_to_what_the_members_allow() {
 /// A service account of the control plane is not the member's account of the same name, neither for cached nor for live
 /// requests.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn accounts_of_the_control_plane_are_strangers_to_members() {
+async fn service_accounts_of_the_control_plane_have_no_identity_in_members() {
     let world = world().await;
     let own = ClusterName::control_plane();
     for cluster in [own, ClusterName::parse("m1").unwrap(), ClusterName::parse("m2").unwrap()] {
@@ -187,7 +187,7 @@ async fn accounts_of_the_control_plane_are_strangers_to_members() {
 
 /// `get` does not include `list`: callers with `get` only do not learn names.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn lists_tell_nothing_to_who_may_only_get() {
+async fn lists_are_empty_with_only_get_permission() {
     let world = world().await;
     for (member, rules) in ["m1", "m2"].into_iter().flat_map(|member| rbac_resources().map(|rules| (member, rules))) {
         world.index.complete(&CollectionKey::new(ClusterName::parse(member).unwrap(), rules)).await;
@@ -202,7 +202,7 @@ async fn lists_tell_nothing_to_who_may_only_get() {
     assert_eq!((code, names(&list)), (200, Vec::new()));
     let listed = world.proxy.search_cache(&alice, CONFIG_MAPS, request(Method::GET, "", "", None));
     assert_eq!(names(&read(listed.await).await.1), Vec::<String>::new());
-    // The other cluster is not named to her, neither in results nor as incomplete.
+    // The other cluster appears neither in results nor as incomplete.
     let version = list["metadata"]["resourceVersion"].as_str().unwrap();
     let version = base64::Engine::decode(&base64::engine::general_purpose::URL_SAFE_NO_PAD, version).unwrap();
     let version = String::from_utf8(version).unwrap();

@@ -1,4 +1,4 @@
-//! A Cluster may forbid that anybody reaches into its pods through us.
+//! A Cluster may forbid sessions (exec, attach, port-forward) into its pods.
 
 use crowsnest_api::constants::annotation::EXEC;
 use crowsnest_apimachinery::names::{ClusterName, Gvr};
@@ -13,7 +13,7 @@ use crate::world::{World, admin, create, read, registered, request, world};
 
 const POD: &str = "/api/v1/namespaces/default/pods/web";
 
-/// Sets the annotation of m1, and waits until it is known.
+/// Sets the annotation of m1 and waits until it is observed.
 async fn annotate(world: &World, value: Value) {
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("cluster.karmada.io", "v1alpha1", "Cluster"));
     let clusters: Api<DynamicObject> = Api::all_with(world.control_plane.clone(), &resource);
@@ -68,7 +68,7 @@ async fn a_cluster_forbids_sessions() {
         }
         assert_eq!(world.fleet_wide(Method::GET, &exec(), "command=ls", None).await.0, 403);
         assert_eq!(ask("m1", "/api/v1/nodes/n/proxy/pods".to_owned()).await.0, 403);
-        // Everything else goes on, and other clusters.
+        // Other requests and other clusters are unaffected.
         assert_eq!(ask("m1", POD.to_owned()).await.0, 200);
         assert_eq!(ask("m2", exec()).await.0, 404);
     }

@@ -1,4 +1,4 @@
-//! A member that accepts connections and never answers.
+//! A member that accepts connections and never responds.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::world::{CONFIG_MAPS, LABELLED, World, admin, names, read, register_wi
 
 const HOLE: &str = "hole";
 
-/// The member; it is silent until this is dropped.
+/// Adds the member; it hangs until the result is dropped.
 async fn hole(world: &World) -> JoinSet<()> {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -38,7 +38,7 @@ async fn ask(proxy: &Proxy, cluster: &str) -> (u16, Value) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_member_that_never_answers_costs_others_nothing() {
+async fn a_member_that_hangs_does_not_affect_others() {
     let world = world().await;
     let _hole = hole(&world).await;
     let proxy = Proxy::with_patience(world.index.clone(), Duration::from_millis(100));
@@ -49,13 +49,13 @@ async fn a_member_that_never_answers_costs_others_nothing() {
         (503, &json!(HOLE), &json!("ServiceUnavailable"))
     );
     assert!(message.contains("cluster hole") && message.contains("no answer within 0.1 s"), "{message}");
-    // Who comes next does not wait.
+    // Further requests do not wait.
     let (code, status) = ask(&proxy, HOLE).await;
     let message = status["message"].as_str().unwrap();
     assert_eq!((code, &status["details"]["name"]), (503, &json!(HOLE)));
-    assert!(message.contains("is not asked") && status["details"]["retryAfterSeconds"].is_u64(), "{status}");
+    assert!(message.contains("are suspended") && status["details"]["retryAfterSeconds"].is_u64(), "{status}");
     assert_eq!(ask(&proxy, "m1").await.0, 200);
-    // Lists of all have what the others have, and say what is missing; pages they cannot have.
+    // Lists contain the items of the other members and report the missing one. Pages are not possible.
     let query = format!("{LABELLED}&limit=1");
     let everywhere = proxy.cluster("*", &admin(), CONFIG_MAPS, request(Method::GET, &query, "", None)).await;
     let warned = |response: &http::Response<_>| response.headers()[header::WARNING].to_str().unwrap().contains(HOLE);
@@ -65,7 +65,7 @@ async fn a_member_that_never_answers_costs_others_nothing() {
     let cached = proxy.fleet_wide(&admin(), CONFIG_MAPS, request(Method::GET, LABELLED, "", None)).await;
     assert!(warned(&cached));
     assert_eq!(names(&read(cached).await.1).len(), 4);
-    // Whether it has an object nobody can say.
+    // It is unknown whether the member has the object.
     let missing = format!("{CONFIG_MAPS}/missing");
     let answer = proxy.cluster("*", &admin(), &missing, request(Method::GET, "", "", None)).await;
     assert_eq!(read(answer).await.0, 503);

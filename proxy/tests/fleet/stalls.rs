@@ -1,4 +1,4 @@
-//! Members that begin to answer and don't go on.
+//! Members that stall or break off in the middle of a response.
 
 use std::time::Duration;
 
@@ -12,18 +12,18 @@ use tokio::task::JoinSet;
 
 use crate::world::{CONFIG_MAPS, LABELLED, World, admin, read, register_with, request, world};
 
-/// What a member does with a request.
+/// Behaviour of a member.
 #[derive(Clone, Copy)]
 enum Does {
     /// It accepts connections and says nothing.
     Nothing,
-    /// It sends a part of its list and then nothing more.
+    /// It sends a part of its list and then stalls.
     Stall,
-    /// It sends a part of its list and is gone.
+    /// It sends a part of its list and closes the connection.
     BreakOff,
-    /// It says that it has an object, and does not say it to its end.
+    /// It sends the head and the beginning of an object, then stalls.
     StallWithOne,
-    /// It switches protocols, whatever the request.
+    /// It switches protocols on any request.
     Switch,
 }
 
@@ -34,7 +34,7 @@ const ONE: &str = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-
 
 async fn serve(mut connection: TcpStream, does: Does) {
     let mut head = [0; 4096];
-    // Requests without a body come at once.
+    // Requests without a body arrive in one packet.
     let asked = connection.read(&mut head).await.unwrap_or_default();
     if asked == 0 {
         return;
@@ -50,7 +50,7 @@ async fn serve(mut connection: TcpStream, does: Does) {
     }
 }
 
-/// A member that does so until what this gives is dropped.
+/// A member with this behaviour until the result is dropped.
 async fn member(world: &World, name: &str, does: Does) -> JoinSet<()> {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -78,7 +78,7 @@ fn item_names(list: &Value) -> Vec<&str> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_list_of_all_names_members_whose_part_is_not_whole() {
+async fn lists_name_members_whose_part_is_incomplete() {
     let world = world().await;
     let _silent = member(&world, "silent", Does::Nothing).await;
     let _stalls = member(&world, "stalls", Does::Stall).await;
@@ -91,7 +91,7 @@ async fn a_list_of_all_names_members_whose_part_is_not_whole() {
     assert!(warning.contains("cluster silent: no answer within 2 s"), "{warning}");
     let (code, list) = read(answer).await;
     assert_eq!((code, &list["kind"]), (200, &json!("ConfigMapList")), "{list}");
-    // What came whole is there.
+    // Complete parts are included.
     assert_eq!(item_names(&list), ["both", "both", "first", "first", "only-m1", "only-m2"]);
     let missing = list["metadata"]["incompleteClusters"].as_array().unwrap();
     let said: Vec<(&str, &str)> =
@@ -105,7 +105,7 @@ async fn a_list_of_all_names_members_whose_part_is_not_whole() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_member_that_stalls_in_a_probe_is_counted_by_its_answer() {
+async fn a_member_that_stalls_in_a_lookup_counts_by_its_status() {
     let world = world().await;
     let _stalls = member(&world, "stalls", Does::StallWithOne).await;
     let path = format!("{CONFIG_MAPS}/only-m1");
@@ -115,7 +115,7 @@ async fn a_member_that_stalls_in_a_probe_is_counted_by_its_answer() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_switch_of_protocols_without_an_upgrade_request_is_refused() {
+async fn switching_protocols_without_an_upgrade_request_is_refused() {
     let world = world().await;
     let _switches = member(&world, "switches", Does::Switch).await;
     let path = format!("{CONFIG_MAPS}/c");
@@ -125,7 +125,7 @@ async fn a_switch_of_protocols_without_an_upgrade_request_is_refused() {
         let message = status["message"].as_str().unwrap();
         assert_eq!(
             (code, message),
-            (502, "cluster switches switches protocols without an upgrade request"),
+            (502, "cluster switches switched protocols without an upgrade request"),
             "{status}"
         );
     }

@@ -1,4 +1,4 @@
-//! Watches while what is registered changes.
+//! Watches while registrations change.
 
 use base64::Engine;
 use crowsnest_apimachinery::names::Gvr;
@@ -17,7 +17,7 @@ fn config_maps() -> Gvr {
     Gvr::new("", "v1", "configmaps")
 }
 
-/// As many events as this, or a few more that come with the last one.
+/// At least `count` events, including others that arrive in the same chunk.
 async fn next(body: &mut Body, count: usize) -> Vec<Value> {
     let mut next = Vec::new();
     while next.len() < count {
@@ -26,7 +26,7 @@ async fn next(body: &mut Body, count: usize) -> Vec<Value> {
     next
 }
 
-/// The next events, as `ADDED m1/name`, sorted.
+/// The next events, as sorted `ADDED m1/name`.
 async fn told(body: &mut Body, count: usize) -> Vec<String> {
     let text = |event: &Value| {
         let metadata = &event["object"]["metadata"];
@@ -39,7 +39,7 @@ async fn told(body: &mut Body, count: usize) -> Vec<String> {
     told
 }
 
-/// An update that every watch hears of.
+/// Updates an object so that every watch receives an event.
 async fn change(world: &World, value: &str) {
     let path = format!("{CONFIG_MAPS}/only-m1");
     let (_, mut object) = world.fleet_wide(Method::GET, &path, "", None).await;
@@ -47,18 +47,18 @@ async fn change(world: &World, value: &str) {
     assert_eq!(world.fleet_wide(Method::PUT, &path, "", Some(object)).await.0, 200);
 }
 
-/// Collects all the time, whoever is registered.
+/// Keeps collecting the resource independently of registrations.
 fn collect(world: &World) -> InterestGuard {
     world.declare(Interest { why: Why::Search, ..registered(Clusters::All, config_maps()) })
 }
 
-/// Clusters that are registered from now on, instead of those before.
+/// Replaces the registration by these clusters.
 fn register(world: &mut World, names: &[&str]) {
     let next = world.declare(registered(named(names), config_maps()));
     drop(std::mem::replace(&mut world.interest, next));
 }
 
-/// Waits until the cache knows what happened to an object.
+/// Waits until the cache has seen this change of an object.
 pub async fn heard(follower: &mut Follower, happened: Happened, name: &str) {
     loop {
         let changes = follower.next().await.unwrap().unwrap();
@@ -73,9 +73,9 @@ async fn position(world: &World) -> String {
     list["metadata"]["resourceVersion"].as_str().unwrap().to_owned()
 }
 
-/// All pages are of the first one's moment; what happened since is the watch's to tell.
+/// All pages show the snapshot of the first page; the watch sends later changes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_changes_while_it_is_listed_is_told_once() {
+async fn changes_during_a_list_are_sent_once() {
     let world = world().await;
     let (_, first) = world.fleet_wide(Method::GET, CONFIG_MAPS, &format!("{LABELLED}&limit=1"), None).await;
     assert_eq!(names(&first), ["m1/both"]);
@@ -173,7 +173,7 @@ async fn continue_tokens_are_of_one_list_and_its_clusters() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_watch_tells_what_comes_into_view_and_what_leaves_it() {
+async fn a_watch_reports_objects_that_enter_and_leave_the_view() {
     let mut world = world().await;
     let _collected = collect(&world);
     register(&mut world, &["m1"]);
@@ -184,7 +184,7 @@ async fn a_watch_tells_what_comes_into_view_and_what_leaves_it() {
     register(&mut world, &["m1", "m2"]);
     let come = ["ADDED m2/both", "ADDED m2/only-m2"];
     assert_eq!(told(&mut body, 2).await, come);
-    // Whoever knew one cluster is told the other when it goes on.
+    // A client that knows one cluster receives the other one when it resumes.
     let mut resumed = world.watch(CONFIG_MAPS, &from_one).await;
     assert_eq!(told(&mut resumed, 2).await, come);
     let both = position(&world).await;
@@ -201,14 +201,14 @@ async fn a_watch_tells_what_comes_into_view_and_what_leaves_it() {
     }
     change(&world, "2").await;
     assert_eq!(told(&mut body, 1).await, ["MODIFIED m1/only-m1"]);
-    // Nobody told this one that m2 left.
+    // This client was not sent the removal of m2.
     let (code, status) = world.fleet_wide(Method::GET, CONFIG_MAPS, &format!("{from_both}&watch=true"), None).await;
     assert_eq!((code, &status["reason"]), (410, &json!("Expired")));
     world.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cluster_that_left_is_told_no_more() {
+async fn a_cluster_that_left_sends_no_more_events() {
     let mut world = world().await;
     let _collected = collect(&world);
     let both = position(&world).await;
@@ -229,9 +229,9 @@ async fn a_cluster_that_left_is_told_no_more() {
     world.stop().await;
 }
 
-/// It would know the cluster, and not what it holds when it is back.
+/// It would know the cluster but not the objects that it has when it returns.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_goes_on_from_where_a_cluster_leaves() {
+async fn a_version_of_a_leaving_cluster_is_expired() {
     let mut world = world().await;
     let _collected = collect(&world);
     let both = position(&world).await;
@@ -250,7 +250,7 @@ async fn nobody_goes_on_from_where_a_cluster_leaves() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_watch_of_no_cluster_goes_on_when_clusters_come() {
+async fn a_watch_without_clusters_continues_when_clusters_are_added() {
     let mut world = world().await;
     let _collected = collect(&world);
     register(&mut world, &[]);
@@ -261,7 +261,7 @@ async fn a_watch_of_no_cluster_goes_on_when_clusters_come() {
     while come.len() < 4 {
         come.extend(events(&mut body).await);
     }
-    // Whoever goes on from there knows the first of them.
+    // A client that resumes from there knows the first cluster.
     let last = &come[3]["object"]["metadata"];
     assert_eq!(last["annotations"]["resource.karmada.io/cached-from-cluster"], "m2", "{last}");
     let from_last = format!("{LABELLED}&resourceVersion={}", last["resourceVersion"].as_str().unwrap());
@@ -276,7 +276,7 @@ async fn a_version_of_the_future_or_of_another_cache_is_refused() {
     let here = world.index.id();
     for (forged, listed) in [
         (format!(r#"{{"m1":"7.99999999.{here}","m2":"7.1.{here}"}}"#), 410),
-        // A list needs no place to start from.
+        // A list needs no cache position.
         (r#"{"m1":"7.1.another","m2":"7.1.another"}"#.to_owned(), 200),
         (r#"{"m1":"7.1","m2":"7.1"}"#.to_owned(), 200),
     ] {
@@ -291,7 +291,7 @@ async fn a_version_of_the_future_or_of_another_cache_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_watch_begins_with_what_is_there_only_where_that_is_wanted() {
+async fn initial_events_are_sent_on_request_only() {
     let world = world().await;
     let initial = |wanted: bool| {
         format!("{LABELLED}&resourceVersionMatch=NotOlderThan&sendInitialEvents={wanted}&timeoutSeconds=0")
@@ -306,11 +306,12 @@ async fn a_watch_begins_with_what_is_there_only_where_that_is_wanted() {
     world.stop().await;
 }
 
-/// Its deletion was heard of before the reader asked for what is there, and is told to nobody who was told the new one.
+/// The deletion of the previous object was observed before the initial events, and must not be sent after the new
+/// object.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_came_again_before_it_was_told_is_not_told_as_gone() {
+async fn an_object_recreated_before_it_was_sent_is_not_sent_as_deleted() {
     let world = world().await;
-    // Not read until the object is another one.
+    // Not read until the object was recreated.
     let mut body = world.watch(CONFIG_MAPS, LABELLED).await;
     let mut follower = world.index.follow(world.index.seq());
     let member = world.members["m1"].admin();
@@ -327,7 +328,7 @@ async fn what_came_again_before_it_was_told_is_not_told_as_gone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_view_that_widens_tells_what_is_new_in_it() {
+async fn a_view_that_widens_sends_its_new_objects() {
     let mut world = world().await;
     let _collected = collect(&world);
     let narrow = |names: &[&str]| Interest {
@@ -357,9 +358,9 @@ async fn a_view_that_widens_tells_what_is_new_in_it() {
     world.stop().await;
 }
 
-/// They would never be told what came into view, or left it, of clusters that they know.
+/// The client would miss objects that entered or left the view in clusters that it knows.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_goes_on_with_other_namespaces_than_were_told() {
+async fn a_version_of_other_namespaces_is_expired() {
     let mut world = world().await;
     let _collected = collect(&world);
     let turn = |world: &mut World, namespaces: Namespaces| {
@@ -375,7 +376,7 @@ async fn nobody_goes_on_with_other_namespaces_than_were_told() {
     heard(&mut follower, Happened::Added, "beside").await;
     let narrow = position(&world).await;
     let everywhere = "/api/v1/configmaps";
-    // A version of what one namespace holds says what of the cluster was shown at all.
+    // The version of a list of one namespace includes the registered portion of the cluster.
     let mut live = world.watch(everywhere, &format!("{LABELLED}&resourceVersion={narrow}")).await;
     turn(&mut world, Namespaces::All);
     let wide = position(&world).await;
@@ -403,12 +404,12 @@ async fn nobody_goes_on_with_other_namespaces_than_were_told() {
     world.stop().await;
 }
 
-/// What informers begin with: everything, then one bookmark that says so, however many clusters are on their way.
+/// Informers expect all objects and then one bookmark, even if clusters are still being collected.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_end_of_the_initial_events_waits_for_clusters_that_are_still_collected() {
     let mut world = world().await;
     register(&mut world, &["m1"]);
-    // Nobody collected the other one until now.
+    // The other cluster was not collected before.
     register(&mut world, &["m1", "m2"]);
     let begin = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
     let mut body = world.watch(CONFIG_MAPS, &format!("{LABELLED}&{begin}")).await;

@@ -1,4 +1,4 @@
-//! A control plane with two members, all in this process, and the proxy over them.
+//! A control plane with two members in this process, and a proxy for them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub struct World {
     pub members: BTreeMap<&'static str, ApiServer>,
     pub interest: InterestGuard,
     stopped: CancellationToken,
-    /// The cache's files.
+    /// Directory of the cache.
     _folder: tempfile::TempDir,
 }
 
@@ -51,7 +51,7 @@ pub async fn create(client: &Client, api_version: &str, kind: &str, namespace: O
     }
 }
 
-/// A member that listens; gives its URL.
+/// Starts a member and returns its URL.
 async fn member(name: &'static str, stopped: &CancellationToken) -> (ApiServer, String) {
     let server = ApiServer::start(Config::new(name, Data::Memory)).await.unwrap();
     let kubelet = Kubelet::new(Arc::new(RegistryRuntime::new(server.registry().clone())));
@@ -118,7 +118,7 @@ async fn register(control_plane: &Client, name: &str, member: &ApiServer, url: &
     register_with(control_plane, name, url, tokens).await;
 }
 
-/// A Cluster with the tokens of its agent and its impersonator.
+/// Creates a Cluster with the tokens of its agent and its impersonator.
 pub async fn register_with(control_plane: &Client, name: &str, url: &str, tokens: [String; 2]) {
     for (secret, token) in [name.to_owned(), format!("{name}-impersonator")].into_iter().zip(tokens) {
         let data = json!({"metadata": {"name": secret}, "stringData": {"token": token}});
@@ -144,12 +144,12 @@ pub fn config_map(name: &str, data: &str) -> Value {
 }
 
 pub async fn world() -> World {
-    // Another test of this process may have been first; the provider is the same.
+    // Fails if another test of this process installed the same provider.
     drop(rustls::crypto::ring::default_provider().install_default());
     let stopped = CancellationToken::new();
     let control_plane = ApiServer::start(Config::new("cp", Data::Memory)).await.unwrap();
     let client = control_plane.admin();
-    // The aggregated API server's kind, as a plain definition.
+    // The CRD of the kind that the aggregated API server serves.
     let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
     let clusters = json!({
         "metadata": {"name": "clusters.cluster.karmada.io"},
@@ -222,7 +222,7 @@ pub async fn read(response: Response<Body>) -> (u16, Value) {
     (status, serde_json::from_slice(&bytes).unwrap_or_else(|_| String::from_utf8_lossy(&bytes).into_owned().into()))
 }
 
-/// What a ResourceRegistry makes.
+/// The interest that a ResourceRegistry declares.
 pub fn registered(clusters: Clusters, resource: Gvr) -> Interest {
     Interest { clusters, resource, namespaces: Namespaces::All, why: Why::ResourceRegistry("r".into()) }
 }
@@ -266,7 +266,7 @@ pub fn names(list: &Value) -> Vec<String> {
     items.map(|item| format!("{}/{}", cluster(item), item["metadata"]["name"].as_str().unwrap())).collect()
 }
 
-/// The next event of a watch, where events come one at a time.
+/// The next event of a watch that sends one event per chunk.
 pub async fn event(body: &mut Body) -> Value {
     events(body).await.remove(0)
 }
@@ -274,7 +274,7 @@ pub async fn event(body: &mut Body) -> Value {
 /// The next events of a watch.
 pub async fn events(body: &mut Body) -> Vec<Value> {
     loop {
-        let frame = body.frame().await.expect("the watch goes on").unwrap();
+        let frame = body.frame().await.expect("the watch continues").unwrap();
         if let Ok(data) = frame.into_data() {
             let lines = data.split(|b| *b == b'\n').filter(|line| !line.is_empty());
             return lines.map(|line| serde_json::from_slice(line).unwrap()).collect();

@@ -1,4 +1,4 @@
-//! What somebody writes through the fleet-wide proxy is what they read right after.
+//! Clients read their own writes through the fleet-wide proxy.
 
 use http::Method;
 use serde_json::json;
@@ -16,7 +16,7 @@ async fn writers_read_what_they_wrote() {
         assert_eq!(code, 200, "{updated}");
         let (_, read) = world.fleet_wide(Method::GET, &path, "", None).await;
         assert_eq!(read["data"], updated["data"]);
-        // What only would have been is not waited for.
+        // A dry run is not waited for.
         let (_, mut tried) = world.fleet_wide(Method::GET, &path, "", None).await;
         tried["data"] = json!({"v": "tried"});
         let (code, tried) = world.fleet_wide(Method::PUT, &path, "dryRun=All", Some(tried)).await;

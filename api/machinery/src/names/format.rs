@@ -1,5 +1,5 @@
-//! Kubernetes' rules for the shape of names, labels, taints and the like. Each function returns what is wrong with a
-//! text, in the words `kubectl` users know from API servers; nothing means it is fine.
+//! Kubernetes' format rules for names, labels, taints and similar values. Each function returns the errors in the
+//! wording of API servers; an empty result means that the value is valid.
 
 use std::sync::LazyLock;
 
@@ -34,7 +34,7 @@ fn anchored(pattern: &str) -> Regex {
     Regex::new(&format!("^(?:{pattern})$")).expect("a constant pattern compiles")
 }
 
-/// The words for a text longer than allowed. The rules for DNS names say `characters`, those for labels `bytes`.
+/// Message for a text that is too long. Rules for DNS names use `characters`, those for labels `bytes`.
 fn max_length_error(length: usize, unit: &str) -> String {
     format!("must be no more than {length} {unit}")
 }
@@ -44,7 +44,7 @@ fn regex_error(message: &str, format: &str, examples: &[&str]) -> String {
         return format!("{message} (regex used for validation is '{format}')");
     }
     let examples: Vec<String> = examples.iter().map(|example| format!("'{example}', ")).collect();
-    // API servers join examples with " or " and leave a comma after each; the odd result is what people search for.
+    // API servers join examples with " or " after a comma; the wording is kept, because users search for it.
     format!("{message} (e.g. {} regex used for validation is '{format}')", examples.join(" or ").trim_end())
 }
 
@@ -148,7 +148,7 @@ pub fn condition_reason(value: &str) -> Vec<String> {
     vec![regex_error(CONDITION_REASON_ERROR, CONDITION_REASON_FORMAT, &examples)]
 }
 
-/// A name that only has to fit into a path (`IsValidPathSegmentName`); `prefix` is the beginning of a generated one.
+/// A name that must be a valid path segment (`IsValidPathSegmentName`); `prefix` is the prefix of a generated name.
 pub fn path_segment(name: &str, prefix: bool) -> Vec<String> {
     if !prefix && (name == "." || name == "..") {
         return vec![format!("may not be '{name}'")];
@@ -182,7 +182,7 @@ pub fn port_name(value: &str) -> Vec<String> {
     wrong.into_iter().filter(|(wrong, _)| *wrong).map(|(_, detail)| detail.to_owned()).collect()
 }
 
-/// The name of a member cluster (Karmada's rule: its length leaves room for the names made from it).
+/// The name of a member cluster (Karmada's rule; its length leaves room for derived names).
 pub fn cluster_name(value: &str) -> Vec<String> {
     if value.is_empty() {
         return vec!["must be not empty".to_owned()];
@@ -216,7 +216,7 @@ mod tests {
 
     #[test]
     fn rules_of_api_servers_alone() {
-        // A key counts bytes where a subdomain counts characters.
+        // The length of a key is counted in bytes, that of a subdomain in characters.
         let prefix = "a".repeat(254);
         assert_eq!(qualified_name(&format!("{prefix}/b")), ["prefix part must be no more than 253 bytes"]);
         assert_eq!(dns1123_subdomain(&prefix), ["must be no more than 253 characters"]);

@@ -84,12 +84,12 @@ impl Gvr {
         join_api_version(&self.group, &self.version)
     }
 
-    /// `deployments.apps`, or `pods` for the core group: the version-free name CRDs and people use.
+    /// `deployments.apps`, or `pods` for the core group: the name without a version, as in CRDs.
     pub fn group_resource(&self) -> String {
         if self.group.is_empty() { self.resource.to_string() } else { format!("{}.{}", self.resource, self.group) }
     }
 
-    /// Where the API server serves it: `/api/v1/pods`, `/apis/apps/v1/namespaces/default/deployments`.
+    /// Path in the API server: `/api/v1/pods`, `/apis/apps/v1/namespaces/default/deployments`.
     pub fn path(&self, namespace: Option<&str>) -> String {
         let root = if self.group.is_empty() { "/api" } else { "/apis" };
         match namespace {
@@ -109,9 +109,10 @@ impl fmt::Display for Gvr {
     }
 }
 
-/// Namespace and name of an object among those of its kind. The namespace of a cluster-scoped object is empty.
+/// Namespace and name of an object of one kind. The namespace of a cluster-scoped object is empty.
 ///
-/// Keys are ordered by namespace, then by name, so those of a namespace follow each other. Serialized as a list of the two.
+/// Ordered by namespace, then by name, so that the keys of a namespace are adjacent. Serialized as a list of the
+/// two.
 #[derive(Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(from = "(String, String)", into = "(String, String)")]
 pub struct NamespacedName {
@@ -157,13 +158,13 @@ impl fmt::Display for NamespacedName {
 }
 
 impl fmt::Debug for NamespacedName {
-    /// As displayed, for keys in logs and traces.
+    /// As displayed; for keys in logs and traces.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, formatter)
     }
 }
 
-/// One object of one cluster. Which version it is read in does not matter, so that is no part of it.
+/// An object of a cluster, independent of the API version.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ObjectKey {
     pub group: Arc<str>,
@@ -180,7 +181,7 @@ impl ObjectKey {
         Self { group: group.into(), kind: kind.into(), namespace, name: name.into() }
     }
 
-    /// From what a reference to an object holds.
+    /// From the fields of an object reference.
     pub fn parse(api_version: &str, kind: &str, namespace: &str, name: &str) -> Result<Self, NameError> {
         let (group, _) = split_api_version(api_version)?;
         if name.is_empty() {

@@ -1,7 +1,7 @@
-//! Names and keys, parsed once at the edge and carried as types after that.
+//! Names and keys as types, parsed once at the boundary.
 //!
-//! `format` holds Kubernetes' rules for names, labels and taints with their wording, `identity` what identifies a kind, a
-//! resource or an object.
+//! `format` contains Kubernetes' rules for names, labels and taints with their messages, `identity` the identifiers
+//! of kinds, resources and objects.
 
 pub mod format;
 mod identity;
@@ -12,7 +12,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Why a text is not the name it should be.
+/// Reason why a text is not a valid name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
     #[error("invalid cluster name {name:?}: {reason}")]
@@ -81,7 +81,7 @@ macro_rules! name_type {
 }
 
 name_type! {
-    /// The name of a member cluster: a DNS label of at most 48 characters, so that the names made from it stay valid.
+    /// The name of a member cluster: a DNS label of at most 48 characters, so that derived names are valid.
     ClusterName
 }
 
@@ -90,14 +90,14 @@ name_type! {
     NamespaceName
 }
 
-/// The longest cluster name.
+/// Maximum length of cluster names.
 pub const CLUSTER_NAME_MAX_LENGTH: usize = 48;
 
-/// The control plane's own place among the clusters objects come from. Not a DNS label, so no Cluster can be called so.
+/// The reserved name of the control plane as a source of objects. Not a DNS label, so no Cluster can have it.
 pub const CONTROL_PLANE: &str = "@control-plane";
 
 impl ClusterName {
-    /// A name a Cluster may have, or the reserved name of the control plane.
+    /// Parses the name of a Cluster, or the reserved name of the control plane.
     pub fn parse(name: &str) -> Result<Self, NameError> {
         if name == CONTROL_PLANE {
             return Ok(Self::control_plane());
@@ -108,7 +108,7 @@ impl ClusterName {
         }
     }
 
-    /// The control plane as one more place objects come from.
+    /// The control plane as a source of objects.
     pub fn control_plane() -> Self {
         Self(CONTROL_PLANE.into())
     }

@@ -1,9 +1,9 @@
-//! Reads JSON without copying its text: objects are read once for each change of a fleet.
+//! Parses JSON without copying its text, because every change of an object is parsed once.
 
 use serde::Deserialize;
 use std::borrow::Cow;
 
-/// Text of JSON, borrowed if it has no escapes.
+/// Text borrowed from the JSON unless it has escapes.
 #[derive(Deserialize, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[serde(transparent)]
 pub struct Str<'a>(#[serde(borrow)] Cow<'a, str>);
@@ -40,8 +40,8 @@ impl std::fmt::Display for Str<'_> {
     }
 }
 
-/// Declares structs that read what they name of a JSON object, in camel case, and leave out the rest. `Deserialize` and
-/// [`null_as_default`] have to be in scope.
+/// Declares structs that deserialize their fields in camel case from a JSON object and ignore the rest.
+/// `Deserialize` and [`null_as_default`] have to be in scope.
 #[macro_export]
 macro_rules! views {
     ($( $(#[$doc:meta])* $name:ident { $( $(#[$meta:meta])* $field:ident : $ty:ty ),* $(,)? } )+) => { $(
@@ -55,7 +55,7 @@ macro_rules! views {
     )+ };
 }
 
-/// Reads `null` as the default value: servers and CRDs write it for absent fields.
+/// Deserializes `null` as the default value: servers and CRDs write it for absent fields.
 pub fn null_as_default<'de, D: serde::Deserializer<'de>, T: Deserialize<'de> + Default>(d: D) -> Result<T, D::Error> {
     Ok(Option::<T>::deserialize(d)?.unwrap_or_default())
 }

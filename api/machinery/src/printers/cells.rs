@@ -1,20 +1,20 @@
-//! Table cells, and ages as kubectl prints them.
+//! Table cells, and kubectl's age format.
 
 use jiff::SignedDuration;
 use serde::{Deserialize, Serialize};
 
-/// One cell. Times stay times, so that an age can be shown when it is read.
+/// A table cell. Times are stored, so that ages are computed when they are displayed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Cell {
     Flag(bool),
     Number(i64),
     Text(String),
-    /// Shown as the time since, Unix seconds.
+    /// Displayed as the time since, Unix seconds.
     Since {
         since: i64,
     },
-    /// A number with the time since something happened: `3 (5m ago)`.
+    /// A number with the time since an event: `3 (5m ago)`.
     Ago {
         count: i64,
         ago: i64,
@@ -27,12 +27,12 @@ impl Cell {
         Self::Text(text.into())
     }
 
-    /// A time shown as age; unknown when missing.
+    /// A time displayed as age; unknown if missing.
     pub fn since(seconds: Option<i64>) -> Self {
         seconds.map_or_else(|| Self::text("<unknown>"), |since| Self::Since { since })
     }
 
-    /// As a Table row shows it at `now` (Unix seconds).
+    /// The cell as displayed in a Table row at `now` (Unix seconds).
     pub fn render(&self, now: i64) -> serde_json::Value {
         match self {
             Self::Flag(flag) => (*flag).into(),
@@ -75,7 +75,7 @@ impl From<String> for Cell {
     }
 }
 
-/// kubectl's short age: at most two units, fewer when the first is large.
+/// kubectl's short age: at most two units, only one if it is large.
 pub fn human_duration(seconds: i64) -> String {
     let duration = SignedDuration::from_secs(seconds);
     let (seconds, minutes, hours) = (duration.as_secs(), duration.as_mins(), duration.as_hours());

@@ -1,9 +1,9 @@
-//! Everything an object says in sentences: its conditions, its containers, the clusters it was applied to; what an Event
-//! tells.
+//! Human-readable messages of an object: of its conditions, its containers and the clusters it was applied to; and
+//! the message of an Event.
 //!
-//! Told place by place, so that whoever reads an object's JSON for something else hears them on the way.
+//! Extracted by position, so that a parser of the object's JSON can collect them in the same pass.
 
-/// A place in an object's JSON, as far as it is on the way to a message.
+/// Position in an object's JSON, relative to messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
     step: Step,
@@ -27,17 +27,17 @@ enum Step {
     Elsewhere,
 }
 
-/// Whose message it is, of which of them, and of which of its states: the order they are told in.
+/// Sort key of a message: its origin, the index of the origin, and the state.
 type Rank = (u8, u32, u8);
 
 impl Place {
-    /// Where an object of a kind begins.
+    /// The root of an object of this kind.
     pub fn of(group: &str, kind: &str) -> Self {
         let event = matches!((group, kind), ("" | "events.k8s.io", "Event"));
         Self { step: if event { Step::Event } else { Step::Object }, rank: (0, 0, 0) }
     }
 
-    /// A field of the object here.
+    /// A field of the object at this position.
     pub fn field(self, name: &str) -> Self {
         let (of, nth, state) = self.rank;
         let (step, rank) = match (self.step, name) {
@@ -62,7 +62,7 @@ impl Place {
         Self { step, rank }
     }
 
-    /// An item of the list here.
+    /// An item of the list at this position.
     pub fn item(self, nth: usize) -> Self {
         let step = match self.step {
             Step::Conditions => Step::Condition,
@@ -73,18 +73,18 @@ impl Place {
         Self { step, rank: (self.rank.0, u32::try_from(nth).unwrap_or(u32::MAX), self.rank.2) }
     }
 
-    /// Whether nothing here or below is a message.
+    /// True if neither this position nor any below it is a message.
     pub fn is_elsewhere(self) -> bool {
         self.step == Step::Elsewhere
     }
 }
 
-/// Messages as they are met, in any order.
+/// Collected messages in any order.
 #[derive(Debug, Default)]
 pub struct Messages(Vec<(Rank, String)>);
 
 impl Messages {
-    /// A text stands at a place.
+    /// Adds a text at a position.
     pub fn hear(&mut self, place: Place, text: &str) {
         let text = text.trim();
         if place.step == Step::Message && !text.is_empty() {
@@ -92,7 +92,7 @@ impl Messages {
         }
     }
 
-    /// Each once, in the order of their places.
+    /// The distinct messages in order of their positions.
     pub fn told(self) -> Vec<String> {
         let Self(mut all) = self;
         all.sort_by_key(|(rank, _)| *rank);
@@ -139,7 +139,7 @@ mod tests {
     #[case::of_another_shape("Pod", json!({"status": "none"}), &[])]
     #[case::in_part_of_another_shape("Pod", json!({"status": {"message": "a", "conditions": {"message": "no"}}}), &["a"])]
     #[case::of_the_spec("Pod", json!({"spec": {"message": "no", "status": {"message": "no"}}}), &[])]
-    fn every_message_is_told(#[case] kind: &str, #[case] object: Value, #[case] expected: &[&str]) {
+    fn all_messages_are_collected(#[case] kind: &str, #[case] object: Value, #[case] expected: &[&str]) {
         let mut messages = Messages::default();
         walk(&object, Place::of("", kind), &mut messages);
         assert_eq!(messages.told(), expected);

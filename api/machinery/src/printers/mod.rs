@@ -1,8 +1,8 @@
-//! What kubectl would print of an object, without asking a server: status words, counts, table cells.
+//! Status words, counts and table cells of objects as kubectl prints them, without a request to a server.
 //!
-//! Owns the extraction rules for built-in kinds; any other kind gets what its `status.phase` and `status.conditions`
-//! say. Used where objects are cached (once, on ingest) and where tables are served. Pods, which are most objects of a
-//! fleet, are read from borrowed JSON without a tree.
+//! Contains the extraction rules for built-in kinds; other kinds use `status.phase` and `status.conditions`.
+//! Applied when objects are cached (once, at ingest) and when tables are served. Pods, the most frequent objects,
+//! are parsed from borrowed JSON without a tree.
 
 pub mod borrowed;
 mod cells;
@@ -21,12 +21,12 @@ use std::borrow::Cow;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// Something a view can be read from, more than once: JSON bytes or a parsed value.
+/// A source from which a view can be read repeatedly: JSON bytes or a parsed value.
 pub trait Source<'a>: Copy {
-    /// None when the JSON has another shape.
+    /// None if the JSON has another structure.
     fn read<T: Deserialize<'a>>(self) -> Option<T>;
 
-    /// The whole of it; null when it is no JSON.
+    /// The whole value; null if it is not valid JSON.
     fn tree(self) -> Cow<'a, Value>;
 }
 
@@ -50,11 +50,11 @@ impl<'a> Source<'a> for &'a Value {
     }
 }
 
-/// What is worth knowing of an object beside its metadata. Empty fields mean the kind has no such thing.
+/// Properties of an object in addition to its metadata. Empty fields do not apply to the kind.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Printed {
-    /// The word in kubectl's STATUS column, or the closest thing the kind has.
+    /// The value of kubectl's STATUS column, or the closest equivalent of the kind.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -68,7 +68,7 @@ pub struct Printed {
     /// Ready containers of a pod, ready replicas of a workload.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ready: Option<i64>,
-    /// Wanted containers or replicas.
+    /// Desired containers or replicas.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub desired: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -81,46 +81,46 @@ pub struct Printed {
     pub node: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ips: Vec<String>,
-    /// CPU requested, in thousandths of a core.
+    /// Requested CPU in millicores.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_request: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_limit: Option<i64>,
-    /// Memory requested, in bytes.
+    /// Requested memory in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_request: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_limit: Option<i64>,
-    /// What an Event is about.
+    /// The object of an Event.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub about: Option<About>,
-    /// What else it has to do with.
+    /// The related object of an Event.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub related: Option<About>,
     /// Type of an Event, a Service or a Secret.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub type_: Option<String>,
-    /// How often an Event was seen.
+    /// Number of occurrences of an Event.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub count: Option<i64>,
-    /// When an Event was last seen, Unix seconds.
+    /// Last occurrence of an Event, Unix seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_seen: Option<i64>,
     /// Message of an Event, or of the condition or container that explains the status.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// Names of the objects the object refers to, as `configmap/name`: of its own namespace or cluster-scoped.
+    /// References of the object, as `configmap/name`: in the same namespace or cluster-scoped.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub uses: Vec<String>,
-    /// Values field selectors may ask for, beside metadata.name and metadata.namespace.
+    /// Values for field selectors, in addition to metadata.name and metadata.namespace.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub fields: Vec<(String, String)>,
-    /// Cells of [`columns::columns`], in order.
+    /// Cells in the order of [`columns::columns`].
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub cells: Vec<Cell>,
 }
 
-/// The object an Event is about.
+/// The object of an Event.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct About {
     pub kind: String,
@@ -131,9 +131,9 @@ pub struct About {
     pub uid: String,
 }
 
-/// Prints one object of a kind. An object of another shape than its kind promises prints as little as it can.
+/// Prints one object. For an object of an unexpected form, only the available fields are printed.
 pub fn print<'a>(group: &str, kind: &str, source: impl Source<'a>) -> Printed {
-    // Most objects of a fleet are pods: nothing is made of them but what is printed.
+    // Most objects are pods, so only their printed fields are parsed.
     if let Some(pod) = ((group, kind) == ("", "Pod")).then(|| source.read::<view::Pod<'a>>()).flatten() {
         return in_order(pod::print(pod));
     }
@@ -144,7 +144,7 @@ pub fn print<'a>(group: &str, kind: &str, source: impl Source<'a>) -> Printed {
     in_order(printed)
 }
 
-/// All but cells and what [`references`] adds.
+/// Everything except cells and the results of [`references`].
 fn viewed<'a>(group: &str, kind: &str, source: impl Source<'a>) -> Printed {
     let printed = match (group, kind) {
         ("" | "events.k8s.io", "Event") => source.read::<view::Event<'a>>().map(view::Event::print),

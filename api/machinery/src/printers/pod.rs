@@ -1,4 +1,4 @@
-//! The STATUS word of a pod: the most telling container state wins over the phase. Rules as kubectl shows them.
+//! STATUS of a pod by kubectl's rules: the most significant container state has precedence over the phase.
 
 use super::view::{Condition, Container, ContainerState, ContainerStatus, Pod, ResourceSpec};
 use super::{Cell, Printed};
@@ -54,14 +54,14 @@ fn readiness_gates(pod: &Pod<'_>) -> Cell {
     Cell::text(format!("{passed}/{}", gates.len()))
 }
 
-/// The computed part of a pod's row.
+/// Computed values of a pod's row.
 struct Row {
     /// `Running`, `CrashLoopBackOff`, `Init:1/2`, `Terminating`, …
     status: String,
     ready: i64,
     containers: i64,
     restarts: i64,
-    /// When a container last ended before being restarted, Unix seconds.
+    /// Last end of a container before its restart, Unix seconds.
     last_restart: Option<i64>,
 }
 
@@ -83,7 +83,7 @@ fn waiting_for<'s>(state: &'s ContainerState<'_>) -> Option<&'s str> {
     state.waiting.as_ref()?.reason.as_deref().filter(|reason| !reason.is_empty())
 }
 
-/// Why the pod is still initialising; `None` when every init container is through (or a running sidecar).
+/// State of the initialization; `None` once every init container has completed (or is a running sidecar).
 fn initialising(pod: &Pod<'_>, ready: &mut i64, all: &mut Restarts, sidecars: &mut Restarts) -> Option<String> {
     let total = pod.spec.init_containers.len();
     for (nth, status) in pod.status.init_container_statuses.iter().enumerate() {
@@ -111,7 +111,7 @@ fn initialising(pod: &Pod<'_>, ready: &mut i64, all: &mut Restarts, sidecars: &m
 }
 
 impl Row {
-    /// As kubectl does: init containers first, then the last container with something to say, then deletion.
+    /// In kubectl's order: init containers, then the last container with a reason, then deletion.
     fn of(pod: &Pod<'_>) -> Self {
         let phase = pod.status.phase.as_deref().unwrap_or_default();
         let own_reason = pod.status.reason.as_deref().filter(|reason| !reason.is_empty());
@@ -182,7 +182,7 @@ fn reasons_and_codes(pod: &Pod<'_>, printed: &mut Printed) {
     printed.exit_codes.dedup();
 }
 
-/// Init containers run one by one, so they count with their maximum; sidecars run beside the rest.
+/// Init containers run sequentially, so their maximum counts; sidecars run concurrently with the other containers.
 fn requests(pod: &Pod<'_>, printed: &mut Printed) {
     type Pick = for<'x> fn(&'x ResourceSpec<'_>) -> Option<i64>;
     let sum = |pick: Pick| {

@@ -1,4 +1,4 @@
-//! What objects beside pods and their templates refer to.
+//! References of objects other than pods and pod templates.
 
 use super::Source;
 use super::borrowed::{Str, null_as_default};
@@ -27,7 +27,7 @@ views! {
     Endpoint { target_ref: Option<Target<'a>> }
 }
 
-/// As `kind/name`, lower-case kinds. Only objects of the same namespace and cluster-scoped ones can be named so.
+/// As `kind/name` in lower case. Only objects in the same namespace and cluster-scoped ones.
 #[derive(Default)]
 struct Uses(Vec<String>);
 
@@ -51,7 +51,7 @@ impl Uses {
     }
 }
 
-/// What an object of a kind that is not printed elsewhere refers to.
+/// References of an object whose kind has no other printer.
 pub(super) fn uses<'a>(group: &str, kind: &str, source: impl Source<'a>) -> Vec<String> {
     let mut uses = Uses::default();
     match (group, kind) {

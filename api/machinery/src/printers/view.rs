@@ -1,4 +1,4 @@
-//! Borrowed shapes of the kinds we print. Only what is printed is read; everything is optional.
+//! Borrowed structures with the printed fields of supported kinds; all fields are optional.
 
 use super::borrowed::{Str, null_as_default};
 use super::{About, Printed, unix_seconds};
@@ -147,12 +147,12 @@ views! {
     CronJobSpec { suspend: bool, job_template: JobTemplate<'a> }
     JobTemplate { spec: JobSpec<'a> }
     Secret { #[serde(rename = "type")] type_: Text<'a> }
-    /// Any kind at all: what conditions and phase say.
+    /// Any kind: conditions and phase.
     Any { metadata: Metadata<'a>, status: AnyStatus<'a> }
     AnyStatus { phase: Text<'a>, conditions: Vec<Condition<'a>> }
 }
 
-/// A quantity written as text or as a number.
+/// A quantity written as a string or a number.
 #[derive(Deserialize)]
 #[serde(untagged)]
 pub(super) enum Amount<'a> {
@@ -169,7 +169,7 @@ impl Amount<'_> {
     }
 }
 
-/// A quantity as a plain number: `1500m` is 1.5, `2Gi` is 2147483648. Good for comparing, not for arithmetic.
+/// A quantity as a number: `1500m` is 1.5, `2Gi` is 2147483648. Suitable for comparisons, not for arithmetic.
 pub(crate) fn quantity(text: &str) -> Option<f64> {
     const SUFFIXES: [(&str, f64); 15] = [
         ("Ki", 1024.0),
@@ -216,7 +216,7 @@ impl Metadata<'_> {
 }
 
 impl Terminated<'_> {
-    /// Reason, else signal or exit code.
+    /// Reason, otherwise signal or exit code.
     pub(super) fn word(&self) -> String {
         match self.reason.as_deref() {
             Some(reason) if !reason.is_empty() => reason.to_owned(),
@@ -384,7 +384,7 @@ impl Secret<'_> {
 }
 
 impl Any<'_> {
-    /// Phase, else the Ready condition, else the first condition that says something went wrong.
+    /// Phase, otherwise the Ready condition, otherwise the first condition that reports a problem.
     pub(super) fn print(self) -> Printed {
         let status = &self.status;
         let phase = status.phase.as_deref().filter(|phase| !phase.is_empty());

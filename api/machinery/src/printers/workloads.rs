@@ -1,4 +1,4 @@
-//! Rows of workloads: wanted and ready replicas, what runs in them, how a job went.
+//! Rows of workloads: desired and ready replicas, images, and the state of jobs.
 
 use super::Printed;
 use super::view::{CronJob, Job, Workload, conditions};

@@ -1,7 +1,7 @@
-//! Kubernetes' RBAC: which bindings name a user, what their roles allow, and why.
+//! Kubernetes' RBAC: evaluates the bindings of a user, the rules of their roles, and the reasons of decisions.
 //!
-//! Pure. A front end keeps an [`Rbac`] per cluster and tells it of the four RBAC kinds' objects; the API server asks it
-//! about requests, the cache about what a caller may read in a member. Decisions and their reasons follow
+//! Pure. An [`Rbac`] per cluster is updated with the objects of the four RBAC kinds; the API server authorizes
+//! requests with it, the cache determines what a caller may read in a member. Decisions and reasons follow
 //! kube-apiserver's RBAC authorizer.
 
 mod reading;
@@ -22,8 +22,8 @@ use crate::user::UserInfo;
 pub struct Rbac {
     /// By namespace and name; the namespace of ClusterRoles is empty.
     roles: HashMap<(String, String), Arc<[PolicyRule]>>,
-    /// By namespace (empty for ClusterRoleBindings) and name: the order in which kube-apiserver walks them, which decides
-    /// the reason that is given.
+    /// By namespace (empty for ClusterRoleBindings) and name. kube-apiserver visits them in this order, which
+    /// determines the reason of a decision.
     bindings: BTreeMap<String, BTreeMap<String, Binding>>,
 }
 
@@ -48,14 +48,14 @@ struct Subject {
     namespace: String,
 }
 
-/// A Role or ClusterRole as stored.
+/// A stored Role or ClusterRole.
 #[derive(Debug, Deserialize)]
 pub struct Role {
     #[serde(default)]
     rules: Option<Vec<PolicyRule>>,
 }
 
-/// A RoleBinding or ClusterRoleBinding as stored.
+/// A stored RoleBinding or ClusterRoleBinding.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RoleBinding {
@@ -65,30 +65,30 @@ pub struct RoleBinding {
     subjects: Option<Vec<Subject>>,
 }
 
-/// Where a binding is.
+/// Location of a binding.
 #[derive(Clone, Copy)]
 struct At<'a> {
     namespace: &'a str,
     name: &'a str,
 }
 
-/// What RBAC says of an action. There is no deny: what no rule allows is refused.
+/// Decision about an action. RBAC has no deny rules: an action without an allowing rule is denied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
     Allowed {
         reason: String,
     },
-    /// `reason` names roles that bindings refer to and that do not exist.
+    /// `reason` names missing roles that are referenced by bindings.
     NoOpinion {
         reason: String,
     },
 }
 
-/// Sees one binding that names the user, with its role's rules or why there are none; false stops the walk.
+/// Visits a binding of the user, with the rules of its role or the error; returns false to stop.
 type See<'v> = dyn FnMut(At<'_>, &Binding, &Subject, Result<&Arc<[PolicyRule]>, String>) -> bool + 'v;
 
 impl Rbac {
-    /// Takes in a role; the namespace of a ClusterRole is empty.
+    /// Adds or replaces a role; the namespace of a ClusterRole is empty.
     pub fn put_role(&mut self, namespace: &str, name: &str, role: Role) {
         let rules = role.rules.unwrap_or_default().into();
         self.roles.insert((namespace.to_owned(), name.to_owned()), rules);
@@ -98,7 +98,7 @@ impl Rbac {
         self.roles.remove(&(namespace.to_owned(), name.to_owned()));
     }
 
-    /// Takes in a binding; the namespace of a ClusterRoleBinding is empty.
+    /// Adds or replaces a binding; the namespace of a ClusterRoleBinding is empty.
     pub fn put_binding(&mut self, namespace: &str, name: &str, binding: RoleBinding) {
         let binding = Binding { role: binding.role_ref, subjects: binding.subjects.unwrap_or_default() };
         self.bindings.entry(namespace.to_owned()).or_default().insert(name.to_owned(), binding);
@@ -110,7 +110,7 @@ impl Rbac {
         }
     }
 
-    /// Decides one action.
+    /// Authorizes one action.
     pub fn authorize(&self, user: &UserInfo, action: &Action) -> Decision {
         let mut missing = Vec::new();
         let mut allowed = None;
@@ -132,7 +132,7 @@ impl Rbac {
         }
     }
 
-    /// All rules a user has in a namespace (empty: only cluster-wide ones), and what could not be resolved.
+    /// All rules of a user in a namespace (empty: only cluster-wide ones), and the errors.
     pub fn rules_for(&self, user: &UserInfo, namespace: &str) -> (Vec<PolicyRule>, Vec<String>) {
         let mut found = Vec::new();
         let mut missing = Vec::new();
@@ -146,7 +146,7 @@ impl Rbac {
         (found, missing)
     }
 
-    /// The rules of the role a binding in `namespace` refers to.
+    /// The rules of the role that a binding in `namespace` references.
     pub fn role_rules(&self, role: &RoleRef, namespace: &str) -> Result<&Arc<[PolicyRule]>, String> {
         let namespace = if role.kind == "ClusterRole" { "" } else { namespace };
         let found = self.roles.get(&(namespace.to_owned(), role.name.clone()));
@@ -156,7 +156,7 @@ impl Rbac {
         })
     }
 
-    /// Walks the bindings that name `user`; `see` returns false to stop.
+    /// Visits the bindings whose subjects include the user; `see` returns false to stop.
     fn visit(&self, user: &UserInfo, namespace: &str, see: &mut See<'_>) {
         let scopes = if namespace.is_empty() { &[""][..] } else { &["", namespace] };
         for scope in scopes {

@@ -1,4 +1,4 @@
-//! What a user may read of a cluster: the rules they have, and which objects of a resource those show.
+//! Objects of a cluster that a user may read, derived from the user's rules.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::{PolicyRule, Rbac};
 use crate::user::UserInfo;
 
-/// Verbs that show an object to a reader who knows its name, and verbs that show all objects.
+/// Verbs that allow reading an object with a known name, and verbs that allow reading all objects.
 const NAMED: &[&str] = &["get", "list"];
 const LISTED: &[&str] = &["list"];
 
@@ -31,37 +31,37 @@ impl Reading {
     }
 }
 
-/// Rules a user has, everywhere or in a namespace.
+/// Rules of a user, cluster-wide or in a namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Grant {
     namespace: Option<String>,
     rules: Arc<[PolicyRule]>,
 }
 
-/// What may be read of a resource in a namespace.
+/// Readable objects of a resource in a namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Readable {
     All,
-    /// Only these names.
+    /// Only objects with these names.
     Named(BTreeSet<String>),
     Nothing,
 }
 
-/// What may be read of a resource in all namespaces.
+/// Readable objects of a resource in all namespaces.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Extent {
-    /// Of cluster-scoped objects, and in namespaces that are not named.
+    /// For cluster-scoped objects, and for namespaces without a separate entry.
     everywhere: Readable,
     namespaces: BTreeMap<String, Readable>,
 }
 
 impl Extent {
-    /// The same everywhere.
+    /// The same in all namespaces.
     pub fn of_all(everywhere: Readable) -> Self {
         Self { everywhere, namespaces: BTreeMap::new() }
     }
 
-    /// By the grants of a user; in each namespace as [`Readable::of`] says.
+    /// From the grants of a user; in each namespace as in [`Readable::of`].
     pub fn of(grants: &[Grant], reading: Reading, group: &str, resource: &str) -> Self {
         let everywhere = Readable::of(grants, reading, group, resource, "");
         if everywhere == Readable::All {
@@ -72,7 +72,8 @@ impl Extent {
         Self { everywhere, namespaces: own.into_iter().map(of).collect() }
     }
 
-    /// The limit of what a user with these grants may read, found without the rest: for those who ask about many resources.
+    /// Only [`Extent::limit`] for a user with these grants, without computing the rest; for queries about many
+    /// resources.
     pub fn limit_of(grants: &[Grant], reading: Reading, group: &str, resource: &str) -> Option<BTreeSet<String>> {
         let shows = |rule: &PolicyRule| {
             rule.reads(reading.verbs(), group, resource)
@@ -81,7 +82,7 @@ impl Extent {
         let mut limit = BTreeSet::new();
         for grant in grants.iter().filter(|grant| grant.rules.iter().any(shows)) {
             match &grant.namespace {
-                // To get a Namespace is a request in it, but it is in none.
+                // A get of a Namespace is a request in it, although the object has no namespace.
                 Some(_) if (group, resource) == ("", "namespaces") => return None,
                 Some(namespace) => {
                     limit.insert(namespace.clone());
@@ -92,33 +93,33 @@ impl Extent {
         Some(limit)
     }
 
-    /// All of some namespaces.
+    /// All objects in some namespaces.
     pub fn of_namespaces(namespaces: impl IntoIterator<Item = String>) -> Self {
         let namespaces = namespaces.into_iter().map(|namespace| (namespace, Readable::All)).collect();
         Self { everywhere: Readable::Nothing, namespaces }
     }
 
-    /// Whether there is nothing that may not be read.
+    /// True if every object may be read.
     pub fn is_everything(&self) -> bool {
         self.everywhere == Readable::All && self.namespaces.values().all(|readable| *readable == Readable::All)
     }
 
-    /// Whether an object may be read; the namespace of a cluster-scoped one is empty.
+    /// True if an object may be read; the namespace of a cluster-scoped one is empty.
     pub fn allows(&self, namespace: &str, name: &str) -> bool {
         self.namespaces.get(namespace).unwrap_or(&self.everywhere).holds(name)
     }
 
-    /// Objects that may be read: cluster-scoped ones, and those of namespaces without a limit of their own.
+    /// Readable cluster-scoped objects, and objects in namespaces without a separate entry.
     pub fn everywhere(&self) -> &Readable {
         &self.everywhere
     }
 
-    /// Objects that may be read in namespaces with a limit of their own.
+    /// Readable objects in namespaces with a separate entry.
     pub fn namespaces(&self) -> impl Iterator<Item = (&str, &Readable)> {
         self.namespaces.iter().map(|(namespace, readable)| (namespace.as_str(), readable))
     }
 
-    /// Outside of these nothing may be read; none: there is no such limit.
+    /// The only namespaces in which objects may be read; None if there is no such limit.
     pub fn limit(&self) -> Option<BTreeSet<String>> {
         let some = self.namespaces.iter().filter(|(_, readable)| **readable != Readable::Nothing);
         (self.everywhere == Readable::Nothing).then(|| some.map(|(namespace, _)| namespace.clone()).collect())
@@ -126,7 +127,7 @@ impl Extent {
 }
 
 impl Rbac {
-    /// Everything a user has been granted. Roles that do not exist grant nothing.
+    /// All grants of a user. Missing roles grant nothing.
     pub fn grants(&self, user: &UserInfo) -> Vec<Grant> {
         let mut grants = Vec::new();
         for (namespace, bindings) in &self.bindings {
@@ -152,9 +153,9 @@ impl Readable {
         for grant in grants {
             let rules = grant.rules.iter();
             match grant.namespace.as_deref() {
-                // A RoleBinding's rules hold in its namespace only, and never for cluster-scoped objects,
+                // The rules of a RoleBinding apply in its namespace, and not to cluster-scoped objects,
                 Some(own) if own != namespace => {
-                    // but to get a Namespace is a request in it.
+                    // except that a get of a Namespace is a request in it.
                     if (group, resource, namespace) == ("", "namespaces", "")
                         && rules.clone().any(|rule| rule.reads(&["get"], group, resource) && rule.names(own))
                     {
@@ -163,7 +164,7 @@ impl Readable {
                 }
                 _ => {
                     for rule in rules.filter(|rule| rule.reads(NAMED, group, resource)) {
-                        // A list of everything is a request without a name, which a rule may name.
+                        // A list of everything is a request without a name, which a rule may contain.
                         let unnamed = if rule.resource_names.is_empty() { reading.verbs() } else { LISTED };
                         if rule.names("") && rule.reads(unnamed, group, resource) {
                             return Self::All;
@@ -203,7 +204,7 @@ impl Readable {
 }
 
 impl Grant {
-    /// True if the grant gives a right to objects of any resource.
+    /// True if the grant allows reading objects of any resource.
     pub fn is_about_objects(&self) -> bool {
         self.rules.iter().any(PolicyRule::is_about_objects)
     }

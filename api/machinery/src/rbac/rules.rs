@@ -1,4 +1,4 @@
-//! RBAC's rule: what it matches, what it covers.
+//! RBAC rules: matching and coverage.
 
 use serde::{Deserialize, Serialize};
 
@@ -22,7 +22,7 @@ fn nullable<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<Str
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// What a request wants.
+/// Attributes of a request.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Action {
     Resource {
@@ -49,7 +49,7 @@ fn holds(list: &[String], wanted: &str) -> bool {
 }
 
 impl PolicyRule {
-    /// True when this rule alone allows `action` (namespaces are the binding's business).
+    /// True if this rule allows `action`; the caller checks the namespace of the binding.
     pub fn allows(&self, action: &Action) -> bool {
         match action {
             Action::Resource { verb, group, resource, subresource, name, .. } => {
@@ -62,7 +62,7 @@ impl PolicyRule {
         }
     }
 
-    /// Whether objects of the resource can be seen with one of the verbs, by name or all of them.
+    /// True if the rule allows reading objects of the resource with one of the verbs, by name or all of them.
     pub(super) fn reads(&self, verbs: &[&str], group: &str, resource: &str) -> bool {
         verbs.iter().any(|verb| holds(&self.verbs, verb))
             && holds(&self.api_groups, group)
@@ -81,7 +81,7 @@ impl PolicyRule {
         !self.verbs.is_empty() && !self.resources.is_empty() && !self.api_groups.iter().all(reviews)
     }
 
-    /// Whether a name is covered; empty is that of requests without one.
+    /// True if a name is covered; the empty name is that of requests without one.
     pub(super) fn names(&self, name: &str) -> bool {
         self.resource_names.is_empty() || self.resource_names.iter().any(|own| own == name)
     }
@@ -106,7 +106,8 @@ impl PolicyRule {
         })
     }
 
-    /// Splits into rules with one verb, one group and resource or path, and one name each; what escalation checks compare.
+    /// Splits into rules with one verb, one group and resource or path, and one name each, as escalation checks
+    /// compare them.
     pub fn atoms(&self) -> Vec<PolicyRule> {
         let mut atoms = Vec::new();
         for verb in &self.verbs {
@@ -134,7 +135,7 @@ impl PolicyRule {
         atoms
     }
 
-    /// True when everything `atom` (see [`PolicyRule::atoms`]) allows, this rule allows too.
+    /// True if this rule allows everything that `atom` (see [`PolicyRule::atoms`]) allows.
     pub fn covers(&self, atom: &PolicyRule) -> bool {
         let all = |wanted: &[String], have: &[String]| wanted.iter().all(|w| holds(have, w));
         if !all(&atom.verbs, &self.verbs) {
@@ -157,7 +158,7 @@ impl PolicyRule {
         all(&atom.api_groups, &self.api_groups) && resources && names
     }
 
-    /// The rule in the short form that escalation refusals print.
+    /// The short form of the rule in escalation errors.
     pub fn compact(&self) -> String {
         let mut parts = Vec::new();
         for (title, list) in [

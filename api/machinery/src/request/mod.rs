@@ -19,5 +19,5 @@ pub use line::{has_valid_host, is_known_method};
 pub use path::{PathError, RequestPath, is_path_segment, path_segment};
 pub use query::{Query, percent_encoded, query_string};
 
-/// Bytes of the largest request body that kube-apiserver takes.
+/// Maximum size in bytes of request bodies, as in kube-apiserver.
 pub const MAX_REQUEST_BODY: usize = 3 << 20;

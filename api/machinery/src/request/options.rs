@@ -1,4 +1,4 @@
-//! The options of a request, parsed from its query and body, with apiserver's words for what is wrong.
+//! Options of a request, parsed from its query and body, with the API server's messages.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::selector::{FieldRequirement, FieldSelector, Selector, SelectorError};
 use crate::status::{ApiError, ApiResult};
 use serde_json::{Value, json};
 
-/// How unknown and duplicate fields are treated.
+/// Handling of unknown and duplicate fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum FieldValidation {
     Ignore,
@@ -19,7 +19,7 @@ pub enum FieldValidation {
 }
 
 impl FieldValidation {
-    /// Drops the findings, turns them into warnings, or fails with the error that `refuse` makes of them.
+    /// Drops the findings, returns them as warnings, or fails with the error that `refuse` creates.
     pub fn judge(
         self,
         mut findings: Vec<String>,
@@ -36,7 +36,7 @@ impl FieldValidation {
     }
 }
 
-/// Options of create, update, patch.
+/// Options of create, update and patch.
 #[derive(Debug, Clone, Default)]
 pub struct WriteOptions {
     pub dry_run: bool,
@@ -101,7 +101,7 @@ impl WriteOptions {
     }
 }
 
-/// As Go tells printable characters: of all spaces only the common one.
+/// Go's definition of printable characters: the only printable space is U+0020.
 fn printable(c: char) -> bool {
     c == ' ' || !(c.is_control() || c.is_whitespace() || matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{feff}'))
 }
@@ -176,7 +176,7 @@ impl ListOptions {
         Ok(options)
     }
 
-    /// No selector leaves anything out.
+    /// An empty selector excludes nothing.
     pub fn selects_everything(&self) -> bool {
         self.labels.is_empty() && self.fields.is_empty()
     }

@@ -5,16 +5,16 @@ use std::fmt;
 
 use crate::selector::SelectorError;
 
-/// A test of one field.
+/// A requirement on a field.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FieldRequirement {
     pub field: String,
-    /// Whether the field has to have the value; otherwise it must not.
+    /// True if the field must have the value; otherwise it must not.
     pub equals: bool,
     pub value: String,
 }
 
-/// Requirements on fields, all of which have to hold.
+/// Requirements on fields, all of which must be satisfied.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FieldSelector {
     requirements: Vec<FieldRequirement>,
@@ -24,7 +24,7 @@ impl FieldSelector {
     pub fn parse(text: &str) -> Result<Self, SelectorError> {
         let mut requirements = Vec::new();
         let mut terms = split_terms(text);
-        // API servers report the first mistake in this order.
+        // API servers report the first error in this order.
         terms.sort_unstable();
         for term in terms.into_iter().filter(|term| !term.is_empty()) {
             let not_understood = || SelectorError::Field { selector: text.to_owned(), term: term.to_owned() };
@@ -39,19 +39,19 @@ impl FieldSelector {
         &self.requirements
     }
 
-    /// Whether everything matches.
+    /// True if everything matches.
     pub fn is_empty(&self) -> bool {
         self.requirements.is_empty()
     }
 
-    /// Matches fields looked up by path. A field that is not there is empty.
+    /// Matches fields by path. A missing field is empty.
     pub fn matches_with<'v>(&self, lookup: impl Fn(&str) -> Option<std::borrow::Cow<'v, str>>) -> bool {
         self.requirements.iter().all(|requirement| {
             (lookup(&requirement.field).unwrap_or_default() == requirement.value) == requirement.equals
         })
     }
 
-    /// The value a field has to have, if there is just one.
+    /// The value that a field must have, if there is exactly one.
     pub fn required_value(&self, field: &str) -> Option<&str> {
         let requirement =
             self.requirements.iter().find(|requirement| requirement.field == field && requirement.equals)?;

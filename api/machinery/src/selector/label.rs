@@ -1,4 +1,4 @@
-//! Label selectors as lists of requirements, all of which have to hold.
+//! Label selectors as lists of requirements, all of which must be satisfied.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// How a label is compared.
+/// Operator of a requirement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operator {
     In,
@@ -76,7 +76,7 @@ impl Operator {
     }
 }
 
-/// A test of one label.
+/// A requirement on a label.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Requirement {
     key: String,
@@ -85,7 +85,7 @@ pub struct Requirement {
 }
 
 impl Requirement {
-    /// Checks key, values and their number.
+    /// Validates key, values and their number.
     pub fn new(key: &str, operator: Operator, values: BTreeSet<String>) -> Result<Self, SelectorError> {
         let mut errors = Vec::new();
         if let problems @ [_, ..] = format::qualified_name(key).as_slice() {
@@ -184,7 +184,7 @@ pub fn label_selector_matches(selector: &LabelSelector, labels: &BTreeMap<String
         })
 }
 
-/// Requirements on labels, all of which have to hold. Without requirements everything matches, except for
+/// Requirements on labels, all of which must be satisfied. Without requirements everything matches, except for
 /// [`Selector::nothing`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Selector {
@@ -193,7 +193,7 @@ pub struct Selector {
 }
 
 impl Selector {
-    /// From requirements, which are put in the order of their keys.
+    /// From requirements, which are sorted by key.
     pub fn new(mut requirements: Vec<Requirement>) -> Self {
         requirements.sort_by(|left, right| left.key.cmp(&right.key));
         Self { requirements, nothing: false }
@@ -263,12 +263,12 @@ impl Selector {
         self.matches_with(|key| labels.get(key).map(String::as_str))
     }
 
-    /// Matches `metadata.labels` of an object that is not typed.
+    /// Matches `metadata.labels` of an untyped object.
     pub fn matches_json(&self, labels: Option<&Value>) -> bool {
         self.matches_with(|key| labels?.get(key)?.as_str())
     }
 
-    /// Matches labels kept in some other form, looked up by key.
+    /// Matches labels in another representation, by key.
     pub fn matches_with<'v>(&self, lookup: impl Fn(&str) -> Option<&'v str>) -> bool {
         !self.nothing && self.requirements.iter().all(|requirement| requirement.matches(lookup(&requirement.key)))
     }

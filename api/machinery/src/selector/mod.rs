@@ -11,7 +11,7 @@ pub use label::{Operator, Requirement, Selector, expression_matches, label_selec
 
 use crate::field::FieldError;
 
-/// Why a selector can not be used. The words are those of API servers, which pass them on to users.
+/// Reason why a selector is invalid. The messages are those of API servers.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SelectorError {
     #[error("unable to parse requirement: {0}")]

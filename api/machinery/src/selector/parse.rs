@@ -62,12 +62,12 @@ struct Parser<'t> {
 }
 
 impl<'t> Parser<'t> {
-    /// The next token where an operator may stand.
+    /// The next token where an operator is expected.
     fn operator_ahead(&self) -> (Token, &'t str) {
         self.tokens.get(self.position).copied().unwrap_or((Token::End, ""))
     }
 
-    /// The next token where a key or value stands: `in` and `notin` are words like any other there.
+    /// The next token where a key or value is expected: there, `in` and `notin` are ordinary words.
     fn ahead(&self) -> (Token, &'t str) {
         match self.operator_ahead() {
             (Token::Operator(Operator::In | Operator::NotIn), word) => (Token::Identifier, word),
@@ -131,7 +131,7 @@ impl<'t> Parser<'t> {
             return Err(SelectorError::Syntax(format!("found '{word}' expected: '('")));
         }
         match self.ahead() {
-            // As kube-apiserver answers, `()` holds the empty value.
+            // As in kube-apiserver, `()` contains the empty value.
             (Token::Identifier | Token::Comma | Token::Close, _) => {}
             (_, word) => {
                 return Err(SelectorError::Syntax(format!("found '{word}', expected: ',', ')' or identifier")));
@@ -145,7 +145,7 @@ impl<'t> Parser<'t> {
                     values.insert(word.to_owned());
                     expects_value = false;
                 }
-                // A comma with nothing before it, or nothing after it, stands for the empty value.
+                // A missing value before or after a comma is the empty value.
                 (Token::Comma, _) => {
                     if expects_value {
                         values.insert(String::new());

@@ -1,4 +1,4 @@
-//! Properties of selectors: their meaning is that of Kubernetes, and no text breaks them.
+//! Property tests of selectors: they match like Kubernetes, and any text is handled.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::{FieldSelector, Selector};
 
-/// A requirement with its meaning.
+/// A requirement with its expected meaning.
 #[derive(Debug, Clone)]
 enum Requirement {
     In(String, BTreeSet<String>),
@@ -22,7 +22,7 @@ fn labels() -> impl Strategy<Value = BTreeMap<String, String>> {
     prop::collection::btree_map("[ab]", "[xy1]{0,2}", 0..3)
 }
 
-/// Selectors with what they mean.
+/// Selectors with their expected meaning.
 fn requirement() -> impl Strategy<Value = (String, Requirement)> {
     let (key, value) = ("[ab]", "[xy1]{1,2}");
     let values = || prop::collection::btree_set("[xy1]{1,2}", 1..3);

@@ -1,4 +1,4 @@
-//! One CustomResourceDefinition: its names, versions and columns.
+//! A CustomResourceDefinition: names, versions and columns.
 
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
@@ -6,12 +6,12 @@ use serde_json::{Map, Value, json};
 use super::structural;
 use crate::{Kind, Scope};
 
-/// Where the API server has objects converted.
+/// Conversion webhook.
 #[derive(Clone, Debug)]
 pub struct Webhook {
     /// Base URL; the path `/convert` is added.
     pub url: String,
-    /// The CA that signed the webhook's certificate: PEM in base64.
+    /// CA of the webhook's certificate: PEM in base64.
     pub ca_bundle: String,
 }
 
@@ -21,7 +21,7 @@ pub(super) struct Column {
     pub name: &'static str,
     pub path: &'static str,
     pub of: &'static str,
-    /// What a table says about it; empty leaves that to the API server.
+    /// Description in tables; empty: the API server's default.
     pub description: &'static str,
 }
 
@@ -52,7 +52,7 @@ pub(super) struct Version {
 
 impl Version {
     pub fn of<K: Kind>() -> Self {
-        // What is always written is what is required.
+        // Fields that are always written are required.
         let mut generator = SchemaSettings::draft2019_09().for_serialize().into_generator();
         let fields = K::field_schemas(&mut generator);
         let definitions = generator.take_definitions(true);
@@ -80,7 +80,7 @@ impl Version {
         self
     }
 
-    /// With nothing required anywhere: of kinds whose server leaves that to its description.
+    /// Without required fields, for kinds whose server validates them itself.
     pub fn lenient(mut self) -> Self {
         self.fields.values_mut().for_each(structural::require_nothing);
         self
@@ -127,7 +127,7 @@ impl Version {
     }
 }
 
-/// A kind in all its versions. The first is the stored one.
+/// A kind with all versions. The first one is the storage version.
 pub(super) struct Definition {
     stored: Version,
     others: Vec<Version>,

@@ -1,9 +1,9 @@
-//! What the Go types of Kubernetes carry as markers and their published schema leaves out: which lists and maps
-//! server-side apply replaces as a whole or merges by key, and the limits of conditions.
+//! Markers of Kubernetes' Go types that the published schemas lack: lists and maps that server-side apply treats as
+//! atomic or merges by key, and the limits of conditions.
 
 use serde_json::{Value, json};
 
-/// Lists replaced as a whole, by type and field.
+/// Atomic lists, by type and field.
 const ATOMIC_LISTS: [(&str, &[&str]); 14] = [
     (".meta.v1.LabelSelector", &["matchExpressions"]),
     (".meta.v1.LabelSelectorRequirement", &["values"]),
@@ -24,7 +24,7 @@ const ATOMIC_LISTS: [(&str, &[&str]); 14] = [
 /// Lists merged by the `type` of their items.
 const LISTS_BY_TYPE: [&str; 2] = [".core.v1.ServiceStatus", ".autoscaling.v2.HorizontalPodAutoscalerStatus"];
 
-/// Structures replaced as a whole.
+/// Atomic structures.
 const ATOMIC_MAPS: [&str; 5] = [
     ".meta.v1.LabelSelector",
     ".core.v1.NodeSelector",
@@ -38,7 +38,7 @@ const CONDITION_TYPE: &str = concat!(
     r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$"
 );
 
-/// Adds what a type of Kubernetes, known by the end of its name, is marked with.
+/// Adds the markers of a Kubernetes type, identified by the end of its name.
 pub(super) fn refine(name: &str, schema: &mut Value) {
     for (_, fields) in ATOMIC_LISTS.iter().filter(|(end, _)| name.ends_with(end)) {
         for field in *fields {

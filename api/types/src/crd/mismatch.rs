@@ -1,12 +1,12 @@
-//! What Go's decoder says when a field holds the wrong type of value. Users see these words when admission can not
-//! decode their object, so ours have to say the same.
+//! Messages of Go's decoder for fields of a wrong type. Users see them when admission cannot decode their object,
+//! so the wording must be equal.
 
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value};
 
 use crate::Kind;
 
-/// The first field, in the order of the document, that does not fit the kind's types.
+/// The first field in document order that does not match the kind's types.
 pub fn mismatch<K: Kind>(object: &Value) -> Option<String> {
     let mut generator = SchemaSettings::draft2019_09().for_serialize().into_generator();
     let fields = K::field_schemas(&mut generator);
@@ -67,7 +67,7 @@ impl Search {
         }
     }
 
-    /// The schema behind references and unions with null, and the name it goes by.
+    /// Resolves references and unions with null; returns the schema and its name.
     fn resolve<'s>(&'s self, schema: &'s Value) -> Option<(&'s Value, Option<&'s str>)> {
         if let Some(reference) = schema.get("$ref").and_then(Value::as_str) {
             let name = reference.rsplit('/').next()?;

@@ -1,8 +1,8 @@
-//! The CustomResourceDefinitions of every kind that lives in the control plane's own storage: Karmada's, the
-//! multi-cluster services API, and the internal group behind the aggregated APIs.
+//! CustomResourceDefinitions of all kinds that are stored in the control plane: Karmada's, the multi-cluster
+//! services API, and the internal group of the aggregated APIs.
 //!
-//! Schemas come from the types, so a field can not be in one and missing in the other; `structural` turns what schemars
-//! says into the structural form API servers ask for. Installed by the server at start and by `crowsnest init`.
+//! Schemas are derived from the types, so they have the same fields; `structural` converts schemars' output to the
+//! structural schemas that API servers require. Installed by the server at startup and by `crowsnest init`.
 
 mod definition;
 mod markers;
@@ -134,14 +134,14 @@ fn others() -> Vec<Definition> {
 fn internals() -> Vec<Definition> {
     vec![
         Definition::of(Version::of::<storage::StoredCluster>().requires(&["spec"]).status()).uncategorised(),
-        // Karmada's server says what a registry needs, and takes it without.
+        // Karmada's server documents required fields of a registry but accepts objects without them.
         Definition::of(Version::of::<storage::StoredResourceRegistry>().lenient().status()).uncategorised(),
         Definition::of(Version::of::<storage::StoredSearch>().requires(&["spec"])).uncategorised(),
     ]
 }
 
-/// All CustomResourceDefinitions, ready to be applied. With a webhook, the bindings' versions are converted by it;
-/// without one only the stored version of the bindings is served.
+/// All CustomResourceDefinitions. With a webhook, it converts the versions of bindings; without one, only their
+/// storage version is served.
 pub fn crds(conversion: Option<&Webhook>) -> Vec<Value> {
     [policies(), works(), interpreters(), autoscalers(), services(), others(), internals()]
         .into_iter()
@@ -150,8 +150,8 @@ pub fn crds(conversion: Option<&Webhook>) -> Vec<Value> {
         .collect()
 }
 
-/// The structural schema of one kind's top level, as a definition would hold it. The aggregated API describes its
-/// kinds with it.
+/// The structural schema of a kind's top level, as in a definition. The aggregated API uses it to describe its
+/// kinds.
 pub fn schema<K: crate::Kind>(required: &'static [&'static str]) -> Value {
     Version::of::<K>().requires(required).schema()
 }
@@ -160,7 +160,7 @@ pub fn schema<K: crate::Kind>(required: &'static [&'static str]) -> Value {
 mod tests {
     use super::*;
 
-    /// One line per field, so that a review sees what changed.
+    /// One line per field, so that a review shows what changed.
     fn outline(path: &str, schema: &Value, required: bool, lines: &mut Vec<String>) {
         let mut notes = Vec::new();
         for (key, value) in schema.as_object().into_iter().flatten() {

@@ -1,12 +1,12 @@
-//! Turns what schemars says of a type into a structural schema: no references, no unions with null, defaults only where
-//! the API has them, and Kubernetes' own extensions where clients rely on them.
+//! Converts schemars' schema of a type to a structural schema: without references and unions with null, with
+//! defaults only where the API has them, and with Kubernetes' extensions that clients rely on.
 
 use serde_json::{Map, Value, json};
 
-/// Quantities and the like as API servers check them.
+/// Validation pattern of quantities.
 const QUANTITY_PATTERN: &str = r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$";
 
-/// Keys schemars writes that mean nothing in a structural schema.
+/// Keys of schemars' output that have no meaning in a structural schema.
 const DROPPED: [&str; 5] = ["default", "title", "$schema", "nullable", "examples"];
 
 /// A schema with its references resolved.
@@ -25,7 +25,7 @@ pub(super) fn form(schema: Value, definitions: &Map<String, Value>) -> Value {
             }
             None => json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true }),
         });
-        // What is said beside the reference is said about the field, so it wins over what is said about the type.
+        // Keys beside a reference describe the field and take precedence over the description of the type.
         if let (Some(target), Value::Object(beside)) =
             (target.as_object_mut(), form(Value::Object(schema), definitions))
         {
@@ -46,7 +46,7 @@ pub(super) fn form(schema: Value, definitions: &Map<String, Value>) -> Value {
     if let Some(Value::Object(properties)) = schema.remove("properties") {
         let (properties, optional) = fields(properties, definitions);
         require(&mut schema, &optional);
-        // Go writes a struct's fields, not the struct's unions; a flattened schema is closed in no way.
+        // Removed, because the schema of a flattened structure must not be closed.
         schema.remove("unevaluatedProperties");
         schema.insert("properties".into(), Value::Object(properties));
     }
@@ -87,7 +87,7 @@ fn require(schema: &mut Map<String, Value>, optional: &[String]) {
     }
 }
 
-/// Takes `required` out of a structural schema, all the way down.
+/// Removes `required` from a structural schema recursively.
 pub(super) fn require_nothing(schema: &mut Value) {
     let Some(schema) = schema.as_object_mut() else { return };
     schema.remove("required");
@@ -99,7 +99,7 @@ pub(super) fn require_nothing(schema: &mut Value) {
     }
 }
 
-/// Sorts what is required, all the way down: an API server tells what is missing in that order.
+/// Sorts `required` recursively: an API server reports missing fields in that order.
 pub(super) fn sort_required(schema: &mut Value) {
     let Some(schema) = schema.as_object_mut() else { return };
     if let Some(Value::Array(required)) = schema.get_mut("required") {
@@ -116,7 +116,7 @@ pub(super) fn sort_required(schema: &mut Value) {
     }
 }
 
-/// An optional field is a union with null to schemars; to an API server it is a field that may be absent.
+/// schemars represents an optional field as a union with null; API servers expect it to be absent.
 fn without_null(schema: &mut Map<String, Value>) {
     if let Some(Value::Array(types)) = schema.get_mut("type") {
         types.retain(|word| word != "null");
@@ -142,7 +142,7 @@ fn without_null(schema: &mut Map<String, Value>) {
     }
 }
 
-/// Types whose description in Kubernetes says more than their Rust form.
+/// Types whose Kubernetes schema contains more than their Rust form.
 fn special(name: &str) -> Option<Value> {
     let int_or_string = json!({
         "anyOf": [{ "type": "integer" }, { "type": "string" }],

@@ -1,10 +1,10 @@
-//! Bytes as Karmada's Go programs write them: proto3 by protoc-gen-go, Kubernetes' own types by gogo.
+//! Encodings of Karmada's Go programs: proto3 by protoc-gen-go, Kubernetes types by gogo.
 
 use super::*;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-/// `|` separates fields for the reader; the rest is hexadecimal, texts in quotes.
+/// `|` separates fields for readability; the rest is hexadecimal, with strings in quotes.
 fn bytes(written: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     for (nth, part) in written.split('"').enumerate() {
@@ -91,28 +91,28 @@ fn an_empty_quantity_is_nothing(#[case] wire: &str) {
         resource_request_bytes: BTreeMap::from([("cpu".to_owned(), bytes(r#"0a 04 "much""#))]),
         ..ReplicaRequirements::default()
     },
-    "the request of cpu is no quantity: \"much\""
+    "the request of cpu is not a quantity: \"much\""
 )]
 #[case::no_quantity(
     ReplicaRequirements {
         resource_request_bytes: BTreeMap::from([("cpu".to_owned(), b"invalid".to_vec())]),
         ..ReplicaRequirements::default()
     },
-    "resourceRequestBytes cannot be read"
+    "cannot decode resourceRequestBytes"
 )]
 #[case::affinity(
     ReplicaRequirements {
         node_claim: Some(NodeClaim { node_affinity_bytes: b"invalid".to_vec(), ..NodeClaim::default() }),
         ..ReplicaRequirements::default()
     },
-    "nodeAffinityBytes cannot be read"
+    "cannot decode nodeAffinityBytes"
 )]
 #[case::tolerations(
     ReplicaRequirements {
         node_claim: Some(NodeClaim { tolerations_bytes: vec![b"invalid".to_vec()], ..NodeClaim::default() }),
         ..ReplicaRequirements::default()
     },
-    "tolerationsBytes cannot be read"
+    "cannot decode tolerationsBytes"
 )]
 fn what_cannot_be_read_is_said(#[case] wire: ReplicaRequirements, #[case] expected: &str) {
     assert_eq!(work::ReplicaRequirements::try_from(&wire).unwrap_err().to_string(), expected);
@@ -151,7 +151,7 @@ fn requests_and_answers_are_as_on_karmadas_wire() {
 
     assert_eq!(MaxAvailableReplicasResponse { max_replicas: 300 }.encode_to_vec(), bytes("08 ac 02"));
     assert_eq!(MaxAvailableComponentSetsResponse { max_sets: 1 }.encode_to_vec(), bytes("08 01"));
-    // Nobody fits: proto3 writes no zero.
+    // The zero value is not encoded in proto3.
     assert_eq!(MaxAvailableReplicasResponse { max_replicas: 0 }.encode_to_vec(), bytes(""));
     // A negative number takes ten bytes.
     let unknown = MaxAvailableReplicasResponse::decode(bytes("08 ff ff ff ff ff ff ff ff ff 01").as_slice()).unwrap();

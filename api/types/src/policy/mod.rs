@@ -1,5 +1,5 @@
-//! policy.karmada.io/v1alpha1: what goes where (propagation), how it differs there (override), how much of it may be
-//! used (quota) and which clusters get tainted. Written by users; read by the planner, the scheduler and admission.
+//! policy.karmada.io/v1alpha1: propagation policies, override policies, federated quotas and cluster taint
+//! policies. Written by users; read by the planner, the scheduler and admission.
 
 mod overriding;
 mod placement;

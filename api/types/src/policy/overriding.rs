@@ -1,4 +1,4 @@
-//! OverridePolicy and ClusterOverridePolicy: how an object differs from its template in some clusters.
+//! OverridePolicy and ClusterOverridePolicy: changes of an object for some of its clusters.
 
 use std::collections::BTreeMap;
 
@@ -7,154 +7,160 @@ use crate::policy::{ClusterAffinity, ResourceSelector};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::JSON;
 
 kind! {
-    /// Changes objects of its own namespace on their way to a member.
+    /// OverridePolicy overrides fields of resources in its namespace when they are propagated to member clusters.
     OverridePolicy, Namespaced, "policy.karmada.io", "v1alpha1", "overridepolicies" {
         spec: OverrideSpec,
     }
 }
 
 kind! {
-    /// Changes objects of any namespace, or cluster-scoped ones, on their way to a member.
+    /// ClusterOverridePolicy overrides fields of resources in any namespace, or of cluster-scoped resources, when
+    /// they are propagated to member clusters.
     ClusterOverridePolicy, Cluster, "policy.karmada.io", "v1alpha1", "clusteroverridepolicies" {
         spec: OverrideSpec,
     }
 }
 
 shape! {
-    /// Which objects change, where and how.
+    /// OverrideSpec defines which resources are overridden, for which clusters, and how.
     pub struct OverrideSpec {
-        /// The objects; none means all.
+        /// ResourceSelectors restricts the resources that this policy applies to. If empty, it applies to all
+        /// resources.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         pub resource_selectors: Vec<ResourceSelector>,
-        /// The changes, made in order.
+        /// OverrideRules are the overrides per cluster, applied in order.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         pub override_rules: Vec<RuleWithCluster>,
-        /// Deprecated in favour of `override_rules`, and not together with them.
+        /// TargetCluster restricts the clusters that the overriders apply to. Deprecated: use overrideRules
+        /// instead. It must not be set together with overrideRules.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub target_cluster: Option<ClusterAffinity>,
-        /// Deprecated in favour of `override_rules`, and not together with them.
+        /// Overriders are the overrides to apply. Deprecated: use overrideRules instead. It must not be set
+        /// together with overrideRules.
         #[schemars(extend("x-optional" = true))]
         pub overriders: Overriders,
     }
 
-    /// Changes for some clusters.
+    /// RuleWithCluster defines overrides for a set of clusters.
     pub struct RuleWithCluster {
-        /// The clusters; absent means all.
+        /// TargetCluster restricts the clusters that the overriders apply to. If unset, they apply to all clusters.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub target_cluster: Option<ClusterAffinity>,
-        /// The changes.
+        /// Overriders are the overrides to apply.
         pub overriders: Overriders,
     }
 
-    /// Changes of an object, by sort. The sorts are applied in a fixed order, the items of one sort as listed.
+    /// Overriders are the overrides of an object, grouped by type. The types are applied in a fixed order, the
+    /// items of one type in the order of the list.
     pub struct Overriders {
-        /// Changes at JSON pointers.
+        /// Plaintext overrides fields by JSON pointer.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         pub plaintext: Vec<PlaintextOverrider>,
-        /// Changes of image references.
+        /// ImageOverrider overrides image references.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         pub image_overrider: Vec<ImageOverrider>,
-        /// Changes of container commands.
+        /// CommandOverrider overrides the commands of containers.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         pub command_overrider: Vec<CommandArgsOverrider>,
-        /// Changes of container arguments.
+        /// ArgsOverrider overrides the arguments of containers.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         pub args_overrider: Vec<CommandArgsOverrider>,
-        /// Changes of labels.
+        /// LabelsOverrider overrides labels.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         pub labels_overrider: Vec<LabelAnnotationOverrider>,
-        /// Changes of annotations.
+        /// AnnotationsOverrider overrides annotations.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         pub annotations_overrider: Vec<LabelAnnotationOverrider>,
-        /// Changes inside a string field that holds JSON or YAML.
+        /// FieldOverrider overrides parts of a string field that contains JSON or YAML.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         pub field_overrider: Vec<FieldOverrider>,
     }
 
-    /// A change of labels or annotations.
+    /// LabelAnnotationOverrider overrides labels or annotations.
     pub struct LabelAnnotationOverrider {
         #[schemars(extend("enum" = ["add", "remove", "replace"]))]
         pub operator: OverriderOperator,
-        /// Keys and values; removal looks at the keys only.
+        /// Value contains the keys and values to set. The operator remove only uses the keys.
         pub value: BTreeMap<String, String>,
     }
 
-    /// A change of one part of an image reference.
+    /// ImageOverrider overrides one component of an image reference.
     pub struct ImageOverrider {
-        /// Where the image is. Absent means wherever the kind is known to have images.
+        /// Predicate selects the image by path. If unset, all images of the kinds with known image fields are
+        /// overridden.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub predicate: Option<ImagePredicate>,
-        /// The part that changes.
+        /// Component is the component of the image reference to override.
         pub component: ImageComponent,
         #[schemars(extend("enum" = ["add", "remove", "replace"]))]
         pub operator: OverriderOperator,
-        /// The new part, or what is appended.
+        /// Value is the new value, or the value to append. It must be empty if the operator is remove.
         #[serde(skip_serializing_if = "String::is_empty")]
         pub value: String,
     }
 
-    /// Where an image is.
+    /// ImagePredicate selects an image field.
     pub struct ImagePredicate {
-        /// JSON pointer to the field.
+        /// Path is the JSON pointer to the field.
         pub path: String,
     }
 
-    /// A change of a container's command or arguments.
+    /// CommandArgsOverrider overrides the command or the arguments of a container.
     pub struct CommandArgsOverrider {
         pub container_name: String,
         #[schemars(extend("enum" = ["add", "remove"]))]
         pub operator: OverriderOperator,
-        /// The items appended, or taken out.
+        /// Value contains the items to append or to remove.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         pub value: Vec<String>,
     }
 
-    /// A change at a JSON pointer.
+    /// PlaintextOverrider overrides a field.
     pub struct PlaintextOverrider {
-        /// JSON pointer to the field.
+        /// Path is the JSON pointer to the field.
         pub path: String,
         #[schemars(extend("enum" = ["add", "remove", "replace"]))]
         pub operator: OverriderOperator,
-        /// The new value. Not with `remove`. Always written, as null when there is none.
+        /// Value is the new value of the field. It must be null if the operator is remove.
         #[schemars(extend("x-optional" = true))]
         pub value: Option<JSON>,
     }
 
-    /// Changes inside one string field.
+    /// FieldOverrider overrides parts of the document in a string field.
     pub struct FieldOverrider {
-        /// JSON pointer to the string field.
+        /// FieldPath is the JSON pointer to the string field.
         pub field_path: String,
-        /// Changes when the string holds JSON.
+        /// JSON contains the changes of a JSON document.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         pub json: Vec<FieldPatchOperation>,
-        /// Changes when the string holds YAML.
+        /// YAML contains the changes of a YAML document.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         pub yaml: Vec<FieldPatchOperation>,
     }
 
-    /// One change of the document inside a string field.
+    /// FieldPatchOperation is one change of the document in a string field.
     pub struct FieldPatchOperation {
-        /// JSON pointer within the document.
+        /// SubPath is the JSON pointer within the document.
         pub sub_path: String,
         #[schemars(extend("enum" = ["add", "remove", "replace"]))]
         pub operator: OverriderOperator,
-        /// The new value. Not with `remove`. Always written, as null when there is none.
+        /// Value is the new value. It must be null if the operator is remove.
         #[schemars(extend("x-optional" = true))]
         pub value: Option<JSON>,
     }
 }
 
 word! { open
-    /// What is done to a value.
+    /// OverriderOperator is the operation of an override.
     OverriderOperator { Add = "add", Remove = "remove", Replace = "replace" }
 }
 
 word! { closed
-    /// A part of an image reference.
+    /// ImageComponent is a component of an image reference.
     ImageComponent {
         Registry = "Registry",
         Repository = "Repository",
-        /// Tag or digest.
+        /// The tag or digest.
         Tag = "Tag",
     }
 }

@@ -1,168 +1,175 @@
-//! Placement: which clusters, in which groups, with how many replicas each. Part of policies and bindings, and kept as
-//! JSON in the `policy.karmada.io/applied-placement` annotation.
+//! Placement: the selection of clusters, their groups, and the division of replicas. Part of policies and bindings;
+//! stored as JSON in the annotation `policy.karmada.io/applied-placement`.
 
 use crate::object::{is_default, shape, word};
 use k8s_openapi::api::core::v1::{NodeSelectorRequirement, Toleration};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 shape! {
-    /// Which clusters a template goes to.
+    /// Placement defines how clusters are selected for a resource.
     pub struct Placement {
-        /// The clusters to choose from. Not together with `cluster_affinities`; neither means all.
+        /// ClusterAffinity restricts the clusters to select from. It must not be set together with
+        /// clusterAffinities. If neither is set, any cluster can be selected.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub cluster_affinity: Option<ClusterAffinity>,
-        /// Groups of clusters tried one after another; exactly one is used at a time.
+        /// ClusterAffinities are groups of clusters that are tried in order; only one group is used at a time.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         pub cluster_affinities: Vec<ClusterAffinityTerm>,
-        /// Cluster taints that do not matter.
+        /// ClusterTolerations are the tolerations for cluster taints.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         pub cluster_tolerations: Vec<Toleration>,
-        /// How the chosen clusters spread over regions, zones, providers.
+        /// SpreadConstraints define how the selected clusters are spread over regions, zones, providers or label
+        /// values.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         pub spread_constraints: Vec<SpreadConstraint>,
-        /// How replicas are dealt out. Absent means every cluster gets all of them.
+        /// ReplicaScheduling defines how replicas are assigned to the selected clusters. If unset, every cluster
+        /// gets all replicas.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub replica_scheduling: Option<ReplicaSchedulingStrategy>,
-        /// Which workloads want to be together, or apart.
+        /// WorkloadAffinity defines which workloads are scheduled together or apart.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub workload_affinity: Option<WorkloadAffinity>,
     }
 
-    /// A filter over clusters; all parts have to match.
+    /// ClusterAffinity is a filter that selects clusters. A cluster must match all parts.
     pub struct ClusterAffinity {
-        /// Labels of the clusters.
+        /// LabelSelector selects clusters by label.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub label_selector: Option<LabelSelector>,
-        /// Provider, region or zone of the clusters.
+        /// FieldSelector selects clusters by provider, region or zone.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub field_selector: Option<FieldSelector>,
-        /// Names of the clusters; empty means any.
+        /// ClusterNames are the names of the selected clusters. If empty, clusters of any name are selected.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         pub cluster_names: Vec<String>,
-        /// Clusters never chosen, whatever the rest says.
+        /// Exclude contains the names of clusters that are never selected.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         pub exclude: Vec<String>,
     }
 
-    /// A filter over the fields `provider`, `region` and `zone` of clusters.
+    /// FieldSelector selects clusters by the fields provider, region and zone.
     pub struct FieldSelector {
-        /// Requirements, all of which have to hold.
+        /// MatchExpressions are the requirements on fields. A cluster must satisfy all of them.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         pub match_expressions: Vec<NodeSelectorRequirement>,
     }
 
-    /// A named group of clusters.
+    /// ClusterAffinityTerm is a named group of clusters.
     pub struct ClusterAffinityTerm {
-        /// Name of the group.
+        /// AffinityName is the name of the group.
         #[schemars(length(min = 1, max = 32))]
         pub affinity_name: String,
         #[serde(flatten)]
         pub affinity: ClusterAffinity,
-        /// Further groups that are added, in order, when the group itself has not enough room.
+        /// OverflowAffinities are further groups that are added in order if the group has insufficient capacity.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         pub overflow_affinities: Vec<OverflowClusterAffinity>,
     }
 
-    /// A named group of clusters that takes what another group has no room for.
+    /// OverflowClusterAffinity is a named group of clusters that is used when another group has insufficient
+    /// capacity.
     pub struct OverflowClusterAffinity {
-        /// Name of the group.
+        /// AffinityName is the name of the group.
         #[schemars(length(min = 1, max = 32))]
         pub affinity_name: String,
         #[serde(flatten)]
         pub affinity: ClusterAffinity,
     }
 
-    /// How many groups of clusters are used.
+    /// SpreadConstraint limits the number of groups of clusters that are selected.
     pub struct SpreadConstraint {
-        /// The cluster field that makes the groups. Not together with `spread_by_label`.
+        /// SpreadByField is the cluster field that defines the groups. It must not be set together with
+        /// spreadByLabel.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub spread_by_field: Option<SpreadFieldValue>,
-        /// The cluster label that makes the groups.
+        /// SpreadByLabel is the cluster label whose values define the groups.
         #[serde(skip_serializing_if = "String::is_empty")]
         pub spread_by_label: String,
-        /// At most so many groups; 0 means no limit.
+        /// MaxGroups is the maximum number of groups to select; 0 means no limit.
         #[serde(skip_serializing_if = "is_default")]
         #[schemars(schema_with = "crate::object::plain_integer")]
         pub max_groups: i64,
-        /// At least so many groups.
+        /// MinGroups is the minimum number of groups to select.
         #[serde(skip_serializing_if = "is_default")]
         #[schemars(schema_with = "crate::object::plain_integer")]
         pub min_groups: i64,
     }
 
-    /// How replicas are dealt out to clusters.
+    /// ReplicaSchedulingStrategy defines how replicas are assigned to clusters.
     pub struct ReplicaSchedulingStrategy {
-        /// Whether clusters get all replicas each, or a share.
+        /// ReplicaSchedulingType determines whether every cluster gets all replicas, or the replicas are divided
+        /// among the clusters.
         #[serde(skip_serializing_if = "Option::is_none")]
         #[schemars(extend("x-default" = "Divided"))]
         pub replica_scheduling_type: Option<ReplicaSchedulingType>,
-        /// How shares are made. Only with `Divided`.
+        /// ReplicaDivisionPreference determines how replicas are divided if replicaSchedulingType is Divided.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub replica_division_preference: Option<ReplicaDivisionPreference>,
-        /// The weights. Only with `Weighted`; absent means equal weights.
+        /// WeightPreference contains the weights of clusters if replicaDivisionPreference is Weighted. If unset,
+        /// all clusters have equal weights.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub weight_preference: Option<ClusterPreferences>,
     }
 
-    /// Weights of clusters.
+    /// ClusterPreferences contains the weights of clusters.
     pub struct ClusterPreferences {
-        /// Fixed weights.
+        /// StaticWeightList contains static weights.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         pub static_weight_list: Vec<StaticClusterWeight>,
-        /// Weights computed from the clusters; beats the fixed ones.
+        /// DynamicWeight computes weights from the clusters. If set, staticWeightList is ignored.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub dynamic_weight: Option<DynamicWeightFactor>,
     }
 
-    /// The weight of the clusters a filter matches.
+    /// StaticClusterWeight is the weight of the selected clusters.
     pub struct StaticClusterWeight {
         pub target_cluster: ClusterAffinity,
         #[schemars(range(min = 1))]
         pub weight: i64,
     }
 
-    /// Which workloads want to be together, or apart.
+    /// WorkloadAffinity defines which workloads are scheduled together or apart.
     pub struct WorkloadAffinity {
-        /// Workloads with equal values of a label go to the same clusters.
+        /// Affinity schedules workloads with the same value of a label to the same clusters.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub affinity: Option<WorkloadAffinityTerm>,
-        /// Workloads with equal values of a label go to different clusters.
+        /// AntiAffinity schedules workloads with the same value of a label to different clusters.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub anti_affinity: Option<WorkloadAntiAffinityTerm>,
     }
 
-    /// The label that makes groups of workloads to keep together.
+    /// WorkloadAffinityTerm defines groups of workloads that are scheduled together.
     pub struct WorkloadAffinityTerm {
         pub group_by_label_key: String,
     }
 
-    /// The label that makes groups of workloads to keep apart.
+    /// WorkloadAntiAffinityTerm defines groups of workloads that are scheduled apart.
     pub struct WorkloadAntiAffinityTerm {
         pub group_by_label_key: String,
     }
 }
 
 word! { closed
-    /// A field of clusters that makes groups.
+    /// SpreadFieldValue is a cluster field that defines groups.
     SpreadFieldValue { Cluster = "cluster", Region = "region", Zone = "zone", Provider = "provider" }
 }
 
 word! { closed
-    /// Whether clusters get all replicas each, or a share.
+    /// ReplicaSchedulingType determines whether every cluster gets all replicas, or they are divided.
     ReplicaSchedulingType { Duplicated = "Duplicated", Divided = "Divided" }
 }
 
 word! { closed
-    /// How shares of replicas are made.
+    /// ReplicaDivisionPreference determines how replicas are divided.
     ReplicaDivisionPreference {
-        /// As few clusters as have room.
+        /// Uses as few clusters as possible.
         Aggregated = "Aggregated",
-        /// By weight.
+        /// Divides replicas by weight.
         Weighted = "Weighted",
     }
 }
 
 word! { closed
-    /// What weights are computed from.
+    /// DynamicWeightFactor is a property of clusters from which weights are computed.
     DynamicWeightFactor { AvailableReplicas = "AvailableReplicas" }
 }

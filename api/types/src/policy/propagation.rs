@@ -5,201 +5,211 @@ use crate::policy::Placement;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 kind! {
-    /// Selects resource templates of its own namespace and says where they go.
+    /// PropagationPolicy propagates the selected resources of its namespace to member clusters.
     PropagationPolicy, Namespaced, "policy.karmada.io", "v1alpha1", "propagationpolicies" {
         spec: PropagationSpec,
     }
 }
 
 kind! {
-    /// Selects resource templates of any namespace, or cluster-scoped ones, and says where they go.
+    /// ClusterPropagationPolicy propagates the selected resources of any namespace, or cluster-scoped resources, to
+    /// member clusters.
     ClusterPropagationPolicy, Cluster, "policy.karmada.io", "v1alpha1", "clusterpropagationpolicies" {
         spec: PropagationSpec,
     }
 }
 
 shape! {
-    /// What to propagate, where to, and how it behaves on the way.
+    /// PropagationSpec defines which resources are propagated, to which clusters, and how.
     pub struct PropagationSpec {
-        /// The templates this policy takes; an object matching any selector is taken.
+        /// ResourceSelectors select the resources to propagate. A resource must match at least one of them.
         #[schemars(length(min = 1))]
         pub resource_selectors: Vec<ResourceSelector>,
-        /// Deprecated and without effect.
+        /// Association is deprecated and has no effect. Use propagateDeps instead.
         #[serde(skip_serializing_if = "is_default")]
         pub association: bool,
-        /// Whether objects a template refers to (ConfigMaps, Secrets, …) travel with it.
+        /// PropagateDeps defines whether objects that a resource references, such as ConfigMaps and Secrets, are
+        /// propagated with it.
         #[serde(skip_serializing_if = "is_default")]
         pub propagate_deps: bool,
-        /// Where the templates go.
+        /// Placement defines how clusters are selected.
         #[schemars(extend("x-optional" = true))]
         pub placement: Placement,
-        /// The policy with the highest number wins when several match a template with equal closeness.
+        /// Priority decides between policies that match a resource equally specifically: the policy with the
+        /// highest number is applied.
         #[serde(skip_serializing_if = "Option::is_none")]
         #[schemars(extend("x-default" = 0))]
         pub priority: Option<i32>,
-        /// Whether this policy may take templates from policies of lower priority.
+        /// Preemption defines whether this policy may take over resources from policies with lower priority.
         #[serde(skip_serializing_if = "Option::is_none")]
         #[schemars(extend("x-default" = "Never"))]
         pub preemption: Option<PreemptionBehavior>,
-        /// Override policies that have to exist before a template is propagated.
+        /// DependentOverrides are the names of override policies that must exist before a resource is propagated.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         pub dependent_overrides: Vec<String>,
-        /// The scheduler that takes care of the bindings of this policy. It can not be changed later.
+        /// SchedulerName is the name of the scheduler for the bindings of this policy. It is immutable.
         #[serde(skip_serializing_if = "String::is_empty")]
         #[schemars(extend("x-default" = "default-scheduler"))]
         pub scheduler_name: String,
-        /// When and how a workload leaves a cluster in trouble.
+        /// Failover defines when and how workloads are migrated from a failed cluster.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub failover: Option<FailoverBehavior>,
-        /// What happens when a member already has an object of the same name that we do not manage.
+        /// ConflictResolution defines how to proceed if an object of the same name, which is not managed by
+        /// Karmada, already exists in a member cluster.
         #[serde(skip_serializing_if = "Option::is_none")]
         #[schemars(extend("x-default" = "Abort"))]
         pub conflict_resolution: Option<ConflictResolution>,
-        /// When a change of this policy reaches templates already propagated. Empty means at once.
+        /// ActivationPreference defines when a change of this policy takes effect on propagated resources. If
+        /// empty, it takes effect immediately.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub activation_preference: Option<ActivationPreference>,
-        /// Which parts of propagation are held back.
+        /// Suspension suspends parts of the propagation.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub suspension: Option<Suspension>,
-        /// Whether member objects stay when their template is deleted.
+        /// PreserveResourcesOnDeletion defines whether objects in member clusters are kept when their resource
+        /// template is deleted.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub preserve_resources_on_deletion: Option<bool>,
-        /// Where the scheduling priority of the templates comes from.
+        /// SchedulePriority defines the source of the scheduling priority.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub schedule_priority: Option<SchedulePriority>,
     }
 
-    /// Picks objects of one kind. The name beats the label selector; neither means all objects of the kind.
+    /// ResourceSelector selects resources of one kind. If a name is set, the label selector is ignored. If neither
+    /// is set, all resources of the kind are selected.
     pub struct ResourceSelector {
-        /// API version of the kind, taken literally.
+        /// APIVersion is the API version of the resources.
         pub api_version: String,
-        /// The kind, taken literally.
+        /// Kind is the kind of the resources.
         pub kind: String,
-        /// Namespace of the objects. Empty means the policy's namespace, or any namespace in a cluster-wide policy.
+        /// Namespace is the namespace of the resources. If empty, it is the namespace of the policy, or any
+        /// namespace in a cluster-scoped policy.
         #[serde(skip_serializing_if = "String::is_empty")]
         pub namespace: String,
-        /// Name of the one object.
+        /// Name is the name of the resource.
         #[serde(skip_serializing_if = "String::is_empty")]
         pub name: String,
-        /// Labels the objects carry. Not looked at when a name is given.
+        /// LabelSelector selects resources by label. It is ignored if a name is set.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub label_selector: Option<LabelSelector>,
     }
 
-    /// Holds back the delivery to member clusters.
+    /// Suspension suspends the dispatching to member clusters.
     pub struct Suspension {
-        /// Holds back delivery to all clusters.
+        /// Dispatching suspends the dispatching to all clusters.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub dispatching: Option<bool>,
-        /// Holds back delivery to some clusters. Not together with `dispatching`.
+        /// DispatchingOnClusters suspends the dispatching to some clusters. It must not be set together with
+        /// dispatching.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub dispatching_on_clusters: Option<SuspendClusters>,
     }
 
-    /// The clusters delivery is held back for.
+    /// SuspendClusters lists the clusters for which dispatching is suspended.
     pub struct SuspendClusters {
         #[serde(skip_serializing_if = "Vec::is_empty")]
         pub cluster_names: Vec<String>,
     }
 
-    /// When and how a workload leaves a cluster.
+    /// FailoverBehavior defines when and how workloads are migrated.
     pub struct FailoverBehavior {
-        /// What to do when the workload itself is unhealthy. Absent means nothing.
+        /// Application defines the migration of unhealthy workloads. If unset, they are not migrated.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub application: Option<ApplicationFailoverBehavior>,
-        /// What to do when the cluster fails.
+        /// Cluster defines the migration from failed clusters.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub cluster: Option<ClusterFailoverBehavior>,
     }
 
-    /// Moving an unhealthy workload.
+    /// ApplicationFailoverBehavior defines the migration of unhealthy workloads.
     pub struct ApplicationFailoverBehavior {
-        /// When the move begins.
+        /// DecisionConditions define when a workload is migrated.
         pub decision_conditions: DecisionConditions,
-        /// What becomes of the copy in the cluster left behind.
+        /// PurgeMode defines how the workload is removed from the original cluster.
         #[serde(skip_serializing_if = "Option::is_none")]
         #[schemars(extend("enum" = ["Directly", "Gracefully", "Never"], "x-default" = "Gracefully"))]
         pub purge_mode: Option<PurgeMode>,
-        /// How long, in seconds, the old copy is kept at most while the new one comes up. Only with `Gracefully`.
+        /// GracePeriodSeconds is the maximum time in seconds for which the original workload is kept until the new
+        /// one is healthy. It is only used if purgeMode is Gracefully.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub grace_period_seconds: Option<i32>,
-        /// Status values of the old copy handed to the new one.
+        /// StatePreservation defines which status values of the original workload are passed to the new one.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub state_preservation: Option<StatePreservation>,
     }
 
-    /// Moving workloads away from a failed cluster.
+    /// ClusterFailoverBehavior defines the migration of workloads from a failed cluster.
     pub struct ClusterFailoverBehavior {
-        /// What becomes of the copy in the cluster left behind.
+        /// PurgeMode defines how the workload is removed from the original cluster.
         #[serde(skip_serializing_if = "Option::is_none")]
         #[schemars(extend("enum" = ["Directly", "Gracefully"], "x-default" = "Gracefully"))]
         pub purge_mode: Option<PurgeMode>,
-        /// Status values of the old copy handed to the new one.
+        /// StatePreservation defines which status values of the original workload are passed to the new one.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub state_preservation: Option<StatePreservation>,
     }
 
-    /// What has to hold before a workload is moved.
+    /// DecisionConditions define when a workload is migrated.
     pub struct DecisionConditions {
-        /// How long, in seconds, the workload may be unhealthy.
+        /// TolerationSeconds is the time in seconds for which the workload may be unhealthy before it is migrated.
         #[serde(skip_serializing_if = "Option::is_none")]
         #[schemars(extend("x-default" = 300))]
         pub toleration_seconds: Option<i32>,
     }
 
-    /// Which status values survive a move.
+    /// StatePreservation defines which status values are preserved during a migration.
     pub struct StatePreservation {
         pub rules: Vec<StatePreservationRule>,
     }
 
-    /// One status value, handed on as a label.
+    /// StatePreservationRule passes a status value to the new workload as a label.
     pub struct StatePreservationRule {
-        /// Key of the label the new copy gets.
+        /// AliasLabelName is the key of the label that is added to the new workload.
         pub alias_label_name: String,
-        /// Where the value is found within the old copy's status.
+        /// JSONPath is the path of the value within the status of the original workload.
         pub json_path: String,
     }
 
-    /// Where the scheduling priority of a template comes from.
+    /// SchedulePriority defines the source of the scheduling priority.
     pub struct SchedulePriority {
-        /// Which sort of priority class is meant.
+        /// PriorityClassSource is the type of the priority class.
         pub priority_class_source: PriorityClassSource,
-        /// Name of the priority class.
+        /// PriorityClassName is the name of the priority class.
         pub priority_class_name: String,
     }
 }
 
 word! { open
-    /// What becomes of the copy in the cluster a workload leaves.
+    /// PurgeMode defines how a workload is removed from the original cluster.
     PurgeMode {
-        /// Removed at once.
+        /// Remove it immediately.
         Directly = "Directly",
-        /// Removed when the replacement is healthy, or after the grace period.
+        /// Remove it when the new workload is healthy, or after the grace period.
         Gracefully = "Gracefully",
-        /// Kept until somebody removes it.
+        /// Keep it until it is removed manually.
         Never = "Never",
     }
 }
 
 word! { closed
-    /// Whether a policy may take templates from another.
+    /// PreemptionBehavior defines whether a policy may take over resources from others.
     PreemptionBehavior { Always = "Always", Never = "Never" }
 }
 
 word! { closed
-    /// What happens to a member object of the same name that we do not manage.
+    /// ConflictResolution defines how to proceed with an existing object that is not managed by Karmada.
     ConflictResolution { Abort = "Abort", Overwrite = "Overwrite" }
 }
 
 word! { closed
-    /// When a changed policy takes effect.
+    /// ActivationPreference defines when a changed policy takes effect.
     ActivationPreference {
-        /// Only together with a change of the template.
+        /// Only together with a change of the resource template.
         Lazy = "Lazy",
     }
 }
 
 word! { closed
-    /// Which sort of priority class is meant.
+    /// PriorityClassSource is the type of a priority class.
     PriorityClassSource { KubePriorityClass = "KubePriorityClass" }
 }

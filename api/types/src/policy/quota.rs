@@ -1,15 +1,16 @@
-//! FederatedResourceQuota: how much a namespace may use across all clusters.
+//! FederatedResourceQuota: resource limits of a namespace across all clusters.
 
 use std::collections::BTreeMap;
 
 use crate::object::{kind, shape};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-/// Amounts by resource name.
+/// Quantities by resource name.
 pub type ResourceList = BTreeMap<String, Quantity>;
 
 kind! {
-    /// Limits what a namespace uses in all clusters together, and optionally in each.
+    /// FederatedResourceQuota limits the resource usage of a namespace across all clusters, and optionally per
+    /// cluster.
     FederatedResourceQuota, Namespaced, "policy.karmada.io", "v1alpha1", "federatedresourcequotas" {
         spec: FederatedResourceQuotaSpec,
         status(skip): FederatedResourceQuotaStatus,
@@ -17,35 +18,35 @@ kind! {
 }
 
 shape! {
-    /// The limits.
+    /// FederatedResourceQuotaSpec defines the limits.
     pub struct FederatedResourceQuotaSpec {
-        /// The limit over all clusters.
+        /// Overall is the limit across all clusters.
         pub overall: ResourceList,
-        /// Limits for single clusters, laid down there as ResourceQuota.
+        /// StaticAssignments are the limits of single clusters, enforced there by a ResourceQuota.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         pub static_assignments: Vec<StaticClusterAssignment>,
     }
 
-    /// The limit in one cluster.
+    /// StaticClusterAssignment is the limit in one cluster.
     pub struct StaticClusterAssignment {
         pub cluster_name: String,
         pub hard: ResourceList,
     }
 
-    /// Limits and use as last seen.
+    /// FederatedResourceQuotaStatus contains the observed limits and usage.
     pub struct FederatedResourceQuotaStatus {
-        /// The limit over all clusters the rest of this status was computed with.
+        /// Overall is the limit across all clusters from which this status was computed.
         #[serde(skip_serializing_if = "BTreeMap::is_empty")]
         pub overall: ResourceList,
-        /// What all clusters use together.
+        /// OverallUsed is the usage in all clusters.
         #[serde(skip_serializing_if = "BTreeMap::is_empty")]
         pub overall_used: ResourceList,
-        /// Limit and use per cluster.
+        /// AggregatedStatus contains the limit and usage per cluster.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         pub aggregated_status: Vec<ClusterQuotaStatus>,
     }
 
-    /// Limit and use in one cluster.
+    /// ClusterQuotaStatus contains the limit and usage in one cluster.
     pub struct ClusterQuotaStatus {
         pub cluster_name: String,
         #[serde(skip_serializing_if = "BTreeMap::is_empty")]

@@ -1,41 +1,43 @@
-//! ClusterTaintPolicy: taints that come and go with cluster conditions.
+//! ClusterTaintPolicy: taints that depend on cluster conditions.
 
 use crate::object::{kind, shape, word};
 use crate::policy::ClusterAffinity;
 
 kind! {
-    /// Adds taints to clusters while conditions hold, and removes them again.
+    /// ClusterTaintPolicy adds taints to clusters and removes them, depending on cluster conditions.
     ClusterTaintPolicy, Cluster, "policy.karmada.io", "v1alpha1", "clustertaintpolicies" {
         spec: ClusterTaintPolicySpec,
     }
 }
 
 shape! {
-    /// Which clusters get which taints, and when.
+    /// ClusterTaintPolicySpec defines the clusters, the conditions and the taints.
     pub struct ClusterTaintPolicySpec {
-        /// The clusters; absent means all.
+        /// TargetClusters selects the clusters. If unset, the policy applies to all clusters.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub target_clusters: Option<ClusterAffinity>,
-        /// The taints are added when all of these match. None means never.
+        /// AddOnConditions are the conditions that must all match for the taints to be added. If empty, they are
+        /// never added.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         pub add_on_conditions: Vec<MatchCondition>,
-        /// The taints are removed when all of these match. None means never.
+        /// RemoveOnConditions are the conditions that must all match for the taints to be removed. If empty, they
+        /// are never removed.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         pub remove_on_conditions: Vec<MatchCondition>,
-        /// The taints.
+        /// Taints are the taints to add or remove.
         #[schemars(length(min = 1))]
         pub taints: Vec<Taint>,
     }
 
-    /// A test of one cluster condition. A condition the cluster does not have never matches.
+    /// MatchCondition matches a cluster condition. It never matches if the cluster does not have the condition.
     pub struct MatchCondition {
         pub condition_type: String,
         pub operator: MatchConditionOperator,
-        /// The statuses compared with: `True`, `False`, `Unknown`.
+        /// StatusValues are the statuses to compare with: True, False or Unknown.
         pub status_values: Vec<String>,
     }
 
-    /// A taint without the time it was added.
+    /// Taint is a taint without the time at which it was added.
     pub struct Taint {
         pub key: String,
         pub effect: String,
@@ -45,6 +47,6 @@ shape! {
 }
 
 word! { open
-    /// How a condition's status is compared.
+    /// MatchConditionOperator is the comparison of a condition's status.
     MatchConditionOperator { In = "In", NotIn = "NotIn" }
 }

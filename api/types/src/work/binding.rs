@@ -1,4 +1,4 @@
-//! work.karmada.io/v1alpha2: ResourceBinding and ClusterResourceBinding, one per propagated template.
+//! work.karmada.io/v1alpha2: ResourceBinding and ClusterResourceBinding, one per propagated resource template.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
 
 kind! {
-    /// Ties a namespaced template to the clusters it goes to.
+    /// ResourceBinding represents the scheduling of a namespaced resource template to clusters.
     ResourceBinding, Namespaced, "work.karmada.io", "v1alpha2", "resourcebindings" {
         spec: ResourceBindingSpec,
         status(skip): ResourceBindingStatus,
@@ -18,7 +18,7 @@ kind! {
 }
 
 kind! {
-    /// Ties a cluster-scoped template to the clusters it goes to.
+    /// ClusterResourceBinding represents the scheduling of a cluster-scoped resource template to clusters.
     ClusterResourceBinding, Cluster, "work.karmada.io", "v1alpha2", "clusterresourcebindings" {
         spec: ResourceBindingSpec,
         status(skip): ResourceBindingStatus,
@@ -26,83 +26,86 @@ kind! {
 }
 
 shape! {
-    /// The template, what it needs, what its policy asks for, and the clusters it got.
+    /// ResourceBindingSpec contains the resource template, its requirements, the rules of its policy, and the
+    /// selected clusters.
     pub struct ResourceBindingSpec {
-        /// The template.
+        /// Resource references the resource template.
         pub resource: ObjectReference,
-        /// Whether objects the template refers to travel with it.
+        /// PropagateDeps defines whether objects that the template references are propagated with it.
         #[serde(skip_serializing_if = "is_default")]
         pub propagate_deps: bool,
-        /// What one replica needs. Only of workloads with a single pod template.
+        /// ReplicaRequirements are the requirements of one replica, for workloads with a single pod template.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub replica_requirements: Option<ReplicaRequirements>,
-        /// How many replicas the template asks for.
+        /// Replicas is the number of replicas of the template.
         #[serde(skip_serializing_if = "is_default")]
         pub replicas: i32,
-        /// What the parts of a workload with several pod templates need.
+        /// Components are the requirements of a workload with several pod templates.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         pub components: Vec<Component>,
-        /// The clusters chosen by the scheduler.
+        /// Clusters are the clusters selected by the scheduler.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         pub clusters: Vec<TargetCluster>,
-        /// Where the template may go, taken from the policy.
+        /// Placement defines how clusters are selected; it is copied from the policy.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub placement: Option<Placement>,
-        /// Copies that are being taken out of clusters.
+        /// GracefulEvictionTasks are the pending evictions from clusters.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         pub graceful_eviction_tasks: Vec<GracefulEvictionTask>,
-        /// Bindings that need this template wherever they go.
+        /// RequiredBy lists the bindings that depend on this template.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         pub required_by: Vec<BindingSnapshot>,
-        /// The scheduler that takes care of this binding.
+        /// SchedulerName is the name of the scheduler for this binding.
         #[serde(skip_serializing_if = "String::is_empty")]
         pub scheduler_name: String,
-        /// When and how the workload leaves a cluster in trouble.
+        /// Failover defines when and how the workload is migrated from a failed cluster.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub failover: Option<FailoverBehavior>,
-        /// What happens when a member already has an object of the same name that we do not manage.
+        /// ConflictResolution defines how to proceed if an object of the same name, which is not managed by
+        /// Karmada, already exists in a member cluster.
         #[serde(skip_serializing_if = "Option::is_none")]
         #[schemars(extend("x-default" = "Abort"))]
         pub conflict_resolution: Option<ConflictResolution>,
-        /// Asks for scheduling anew when later than the last time it was done.
+        /// RescheduleTriggeredAt requests rescheduling if it is later than the last scheduling.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub reschedule_triggered_at: Option<Time>,
-        /// Which parts of propagation are held back.
+        /// Suspension suspends parts of the propagation.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub suspension: Option<Suspension>,
-        /// Whether member objects stay when the template is deleted.
+        /// PreserveResourcesOnDeletion defines whether objects in member clusters are kept when the template is
+        /// deleted.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub preserve_resources_on_deletion: Option<bool>,
-        /// The place of this binding in the scheduling queue.
+        /// SchedulePriority is the priority of the binding in the scheduling queue.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub schedule_priority: Option<SchedulePriority>,
-        /// The groups of workloads this one wants to be with, or away from.
+        /// WorkloadAffinityGroups are the groups for workload affinity and anti-affinity.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub workload_affinity_groups: Option<WorkloadAffinityGroups>,
     }
 
-    /// An object of the control plane, such as the template of a binding.
+    /// ObjectReference references an object in the control plane, such as the resource template of a binding.
     #[derive(Eq, PartialOrd, Ord)]
     pub struct ObjectReference {
         pub api_version: String,
         pub kind: String,
-        /// Empty for cluster-scoped templates.
+        /// Namespace is empty for cluster-scoped templates.
         #[serde(skip_serializing_if = "String::is_empty")]
         pub namespace: String,
         pub name: String,
         #[serde(skip_serializing_if = "String::is_empty")]
         pub uid: String,
-        /// The resourceVersion the binding was last derived from.
+        /// ResourceVersion is the resourceVersion from which the binding was derived.
         #[serde(skip_serializing_if = "String::is_empty")]
         pub resource_version: String,
     }
 
-    /// What one replica needs.
+    /// ReplicaRequirements are the requirements of one replica.
     pub struct ReplicaRequirements {
-        /// Which nodes it can use.
+        /// NodeClaim restricts the nodes of the replica.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub node_claim: Option<NodeClaim>,
-        /// How much of each resource it requests.
+        /// ResourceRequest contains the requested resources.
         #[serde(skip_serializing_if = "BTreeMap::is_empty")]
         pub resource_request: ResourceList,
         #[serde(skip_serializing_if = "String::is_empty")]
@@ -111,17 +114,17 @@ shape! {
         pub priority_class_name: String,
     }
 
-    /// One part of a workload with several pod templates.
+    /// Component is a part of a workload with several pod templates.
     pub struct Component {
         #[schemars(length(max = 32))]
         pub name: String,
         pub replicas: i32,
-        /// What one replica of this part needs.
+        /// ReplicaRequirements are the requirements of one replica of the component.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub replica_requirements: Option<ComponentReplicaRequirements>,
     }
 
-    /// What one replica of a component needs.
+    /// ComponentReplicaRequirements are the requirements of one replica of a component.
     pub struct ComponentReplicaRequirements {
         #[serde(skip_serializing_if = "Option::is_none")]
         pub node_claim: Option<NodeClaim>,
@@ -131,7 +134,7 @@ shape! {
         pub priority_class_name: String,
     }
 
-    /// Which nodes a replica can use.
+    /// NodeClaim restricts the nodes of a replica.
     pub struct NodeClaim {
         #[serde(skip_serializing_if = "Option::is_none")]
         pub hard_node_affinity: Option<NodeSelector>,
@@ -141,60 +144,60 @@ shape! {
         pub tolerations: Vec<Toleration>,
     }
 
-    /// A cluster chosen and its share.
+    /// TargetCluster is a selected cluster with its assigned replicas.
     pub struct TargetCluster {
         pub name: String,
         #[serde(skip_serializing_if = "is_default")]
         pub replicas: i32,
-        /// The shares of the components.
+        /// Components are the assigned replicas of the components.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         pub components: Vec<TargetComponent>,
     }
 
-    /// A component's share in a cluster.
+    /// TargetComponent is the number of replicas of a component that are assigned to a cluster.
     pub struct TargetComponent {
         pub name: String,
         pub replicas: i32,
     }
 
-    /// The removal of one cluster's copy.
+    /// GracefulEvictionTask is the eviction of the workload from one cluster.
     pub struct GracefulEvictionTask {
-        /// The cluster left.
+        /// FromCluster is the name of the cluster.
         pub from_cluster: String,
-        /// What becomes of the copy there.
+        /// PurgeMode defines how the workload is removed from the cluster.
         #[serde(skip_serializing_if = "Option::is_none")]
         #[schemars(extend("enum" = ["Directly", "Gracefully", "Never"]))]
         pub purge_mode: Option<PurgeMode>,
-        /// How many replicas it had.
+        /// Replicas is the number of replicas that were assigned to the cluster.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub replicas: Option<i32>,
-        /// Why, in one word.
+        /// Reason is a brief machine-readable reason for the eviction.
         #[schemars(length(min = 1, max = 32), regex(pattern = r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"))]
         pub reason: String,
-        /// Why, in a sentence.
+        /// Message is a human-readable message about the eviction.
         #[serde(skip_serializing_if = "String::is_empty")]
         #[schemars(length(max = 1024))]
         pub message: String,
-        /// Who asked for it.
+        /// Producer is the controller that created the task.
         pub producer: String,
-        /// How long, in seconds, the copy may stay at most.
+        /// GracePeriodSeconds is the maximum time in seconds for which the workload is kept in the cluster.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub grace_period_seconds: Option<i32>,
-        /// Whether the copy stays until somebody confirms the removal.
+        /// SuppressDeletion keeps the workload in the cluster until its removal is confirmed.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub suppress_deletion: Option<bool>,
-        /// Labels the replacement gets.
+        /// PreservedLabelState contains labels that are added to the new workload.
         #[serde(skip_serializing_if = "BTreeMap::is_empty")]
         pub preserved_label_state: BTreeMap<String, String>,
-        /// When the task was made.
+        /// CreationTimestamp is the time at which the task was created.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub creation_timestamp: Option<Time>,
-        /// The clusters the workload was in before it moved.
+        /// ClustersBeforeFailover are the clusters of the workload before its migration.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         pub clusters_before_failover: Vec<String>,
     }
 
-    /// Another binding and the clusters it had when last looked at.
+    /// BindingSnapshot references another binding with its selected clusters at the time of the snapshot.
     pub struct BindingSnapshot {
         #[serde(skip_serializing_if = "String::is_empty")]
         pub namespace: String,
@@ -203,24 +206,24 @@ shape! {
         pub clusters: Vec<TargetCluster>,
     }
 
-    /// Which parts of propagation are held back.
+    /// Suspension suspends parts of the propagation.
     pub struct Suspension {
         #[serde(flatten)]
         pub policy: policy::Suspension,
-        /// Holds back scheduling. Set on the binding itself only.
+        /// Scheduling suspends the scheduling. It can only be set on the binding itself.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub scheduling: Option<bool>,
     }
 
-    /// The place in the scheduling queue.
+    /// SchedulePriority is the priority in the scheduling queue.
     pub struct SchedulePriority {
-        /// Higher goes first.
+        /// Priority is the priority value; bindings with higher values are scheduled first.
         #[serde(skip_serializing_if = "is_default")]
         #[schemars(extend("x-default" = 0))]
         pub priority: i32,
     }
 
-    /// Groups of workloads, as `<label key>=<label value>`.
+    /// WorkloadAffinityGroups are groups of workloads, in the form "label key=label value".
     pub struct WorkloadAffinityGroups {
         #[serde(skip_serializing_if = "String::is_empty")]
         pub affinity_group: String,
@@ -228,35 +231,35 @@ shape! {
         pub anti_affinity_group: String,
     }
 
-    /// What became of the binding.
+    /// ResourceBindingStatus is the status of the binding.
     pub struct ResourceBindingStatus {
-        /// The generation the scheduler has dealt with.
+        /// SchedulerObservedGeneration is the generation that the scheduler has observed.
         #[serde(skip_serializing_if = "is_default")]
         pub scheduler_observed_generation: i64,
-        /// The group of clusters in use, by name.
+        /// SchedulerObservedAffinityName is the name of the affinity group in use.
         #[serde(skip_serializing_if = "String::is_empty", rename = "schedulerObservingAffinityName")]
         pub scheduler_observed_affinity_name: String,
         #[serde(skip_serializing_if = "Option::is_none")]
         pub last_scheduled_time: Option<Time>,
-        /// `Scheduled`, `FullyApplied`.
+        /// Conditions are the conditions of the binding: Scheduled and FullyApplied.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         pub conditions: Vec<Condition>,
-        /// Status per cluster.
+        /// AggregatedStatus is the status per cluster.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         pub aggregated_status: Vec<AggregatedStatusItem>,
     }
 
-    /// Status in one cluster.
+    /// AggregatedStatusItem is the status in one cluster.
     pub struct AggregatedStatusItem {
         pub cluster_name: String,
-        /// The reflected part of the member object's status.
+        /// Status is the reflected status of the object in the member cluster.
         #[serde(skip_serializing_if = "Option::is_none")]
         #[schemars(extend("x-raw" = true))]
         pub status: Option<RawExtension>,
-        /// Whether the object was applied.
+        /// Applied is true if the object was applied to the cluster.
         #[serde(skip_serializing_if = "is_default")]
         pub applied: bool,
-        /// Why it was not.
+        /// AppliedMessage is the error if the object was not applied.
         #[serde(skip_serializing_if = "String::is_empty")]
         pub applied_message: String,
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -265,17 +268,17 @@ shape! {
 }
 
 impl ResourceBindingSpec {
-    /// Whether the template is a workload: it asks for replicas or says what pods need.
+    /// True if the template is a workload: it has replicas or pod requirements.
     pub fn is_workload(&self) -> bool {
         self.replicas > 0 || self.replica_requirements.is_some() || !self.components.is_empty()
     }
 
-    /// Whether a cluster is among those chosen.
+    /// True if a cluster is selected.
     pub fn targets(&self, cluster: &str) -> bool {
         self.clusters.iter().any(|target| target.name == cluster)
     }
 
-    /// Whether the copy in a cluster is being taken out.
+    /// True if the workload is being evicted from a cluster.
     pub fn evicts(&self, cluster: &str) -> bool {
         self.graceful_eviction_tasks.iter().any(|task| task.from_cluster == cluster)
     }

@@ -1,5 +1,5 @@
-//! work.karmada.io: bindings (v1alpha2, and v1alpha1 for old clients) and works (v1alpha1). Written by the control
-//! loops and the scheduler; read by everybody who wants to know where an object is.
+//! work.karmada.io: bindings (v1alpha2, and v1alpha1 for old clients) and Works (v1alpha1). Written by the
+//! controllers and the scheduler.
 
 mod binding;
 mod reference;
@@ -14,6 +14,6 @@ use crate::object::word;
 pub const GROUP: &str = "work.karmada.io";
 
 word! { closed
-    /// Health of a member object, as interpreted.
+    /// ResourceHealth is the interpreted health of an object in a member cluster.
     ResourceHealth { Healthy = "Healthy", Unhealthy = "Unhealthy", Unknown = "Unknown" }
 }

@@ -19,7 +19,7 @@ impl ObjectReference {
         Self::named(api_version, kind, unstructured::namespace(object), unstructured::name(object))
     }
 
-    /// A reference to a cluster of which only the name is known.
+    /// A reference to a cluster by its name only.
     pub fn cluster(name: &str) -> Self {
         Self::named("cluster.karmada.io/v1alpha1", "Cluster", "", name)
     }
@@ -29,7 +29,7 @@ impl ObjectReference {
         Self { uid: cluster.metadata.uid.clone().unwrap_or_default(), ..Self::cluster(name) }
     }
 
-    /// A reference to the object in any version.
+    /// A reference without resourceVersion.
     #[must_use]
     pub fn without_version(&self) -> Self {
         Self { resource_version: String::new(), ..self.clone() }

@@ -1,4 +1,4 @@
-//! work.karmada.io/v1alpha1: Work, and the old form of the bindings, which is served by conversion only.
+//! work.karmada.io/v1alpha1: Work, and the old version of the bindings, which is served only by conversion.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
 
 kind! {
-    /// What is to exist in one member cluster, kept in that cluster's execution namespace.
+    /// Work contains the objects to apply to one member cluster. It is in the execution namespace of that cluster.
     Work, Namespaced, "work.karmada.io", "v1alpha1", "works" {
         spec: WorkSpec,
         status(skip): WorkStatus,
@@ -17,7 +17,7 @@ kind! {
 }
 
 kind! {
-    /// The old form of a binding of a namespaced template.
+    /// ResourceBinding is the old version of the binding of a namespaced resource template.
     ResourceBinding, Namespaced, "work.karmada.io", "v1alpha1", "resourcebindings" {
         spec: ResourceBindingSpec,
         status(skip): ResourceBindingStatus,
@@ -25,51 +25,52 @@ kind! {
 }
 
 kind! {
-    /// The old form of a binding of a cluster-scoped template.
+    /// ClusterResourceBinding is the old version of the binding of a cluster-scoped resource template.
     ClusterResourceBinding, Cluster, "work.karmada.io", "v1alpha1", "clusterresourcebindings" {
         spec: ResourceBindingSpec,
         status(skip): ResourceBindingStatus,
     }
 }
 
-/// A member object in full.
+/// A complete object for a member cluster.
 pub type Manifest = RawExtension;
 
 shape! {
-    /// What is to exist in the member.
+    /// WorkSpec contains the objects to apply to the member cluster.
     pub struct WorkSpec {
-        /// The objects.
+        /// Workload contains the objects.
         #[schemars(extend("x-optional" = true))]
         pub workload: WorkloadTemplate,
-        /// Holds back delivery to the member.
+        /// SuspendDispatching suspends the dispatching to the member cluster.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub suspend_dispatching: Option<bool>,
-        /// Whether the member objects stay when this work is deleted.
+        /// PreserveResourcesOnDeletion defines whether the objects in the member cluster are kept when this Work is
+        /// deleted.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub preserve_resources_on_deletion: Option<bool>,
     }
 
-    /// The objects of a work.
+    /// WorkloadTemplate contains the objects of a Work.
     pub struct WorkloadTemplate {
         #[serde(skip_serializing_if = "Vec::is_empty")]
         #[schemars(extend("x-items-raw" = true))]
         pub manifests: Vec<Manifest>,
     }
 
-    /// What became of the objects in the member.
+    /// WorkStatus is the status of the objects in the member cluster.
     pub struct WorkStatus {
-        /// `Applied`, `Dispatching`.
+        /// Conditions are the conditions of the Work: Applied and Dispatching.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         pub conditions: Vec<Condition>,
-        /// Status per object.
+        /// ManifestStatuses is the status per object.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         pub manifest_statuses: Vec<ManifestStatus>,
     }
 
-    /// Status of one object in the member.
+    /// ManifestStatus is the status of one object in the member cluster.
     pub struct ManifestStatus {
         pub identifier: ResourceIdentifier,
-        /// The reflected part of the member object's status.
+        /// Status is the reflected status of the object in the member cluster.
         #[serde(skip_serializing_if = "Option::is_none")]
         #[schemars(extend("x-raw" = true))]
         pub status: Option<RawExtension>,
@@ -77,30 +78,30 @@ shape! {
         pub health: Option<ResourceHealth>,
     }
 
-    /// Which object of the work is meant.
+    /// ResourceIdentifier identifies an object of the Work.
     pub struct ResourceIdentifier {
-        /// Index in the list of manifests.
+        /// Ordinal is the index in the list of manifests.
         #[schemars(schema_with = "crate::object::plain_integer")]
         pub ordinal: i64,
         #[serde(skip_serializing_if = "String::is_empty")]
         pub group: String,
         pub version: String,
         pub kind: String,
-        /// Always empty; kept because the schema requires it.
+        /// Resource is the resource type; it is always empty, but the schema requires it.
         pub resource: String,
         #[serde(skip_serializing_if = "String::is_empty")]
         pub namespace: String,
         pub name: String,
     }
 
-    /// Template and result of scheduling, in the old form.
+    /// ResourceBindingSpec contains the resource template and the selected clusters, in the old version.
     pub struct ResourceBindingSpec {
         pub resource: ObjectReference,
         #[serde(skip_serializing_if = "Vec::is_empty")]
         pub clusters: Vec<TargetCluster>,
     }
 
-    /// The template, in the old form.
+    /// ObjectReference references the resource template, in the old version.
     pub struct ObjectReference {
         pub api_version: String,
         pub kind: String,
@@ -109,21 +110,21 @@ shape! {
         pub name: String,
         #[serde(skip_serializing_if = "String::is_empty")]
         pub resource_version: String,
-        /// What one replica needs.
+        /// ReplicaResourceRequirements are the requirements of one replica.
         #[serde(skip_serializing_if = "BTreeMap::is_empty", rename = "resourcePerReplicas")]
         pub replica_resource_requirements: ResourceList,
         #[serde(skip_serializing_if = "is_default")]
         pub replicas: i32,
     }
 
-    /// A cluster chosen, in the old form.
+    /// TargetCluster is a selected cluster, in the old version.
     pub struct TargetCluster {
         pub name: String,
         #[serde(skip_serializing_if = "is_default")]
         pub replicas: i32,
     }
 
-    /// Status of a binding, in the old form.
+    /// ResourceBindingStatus is the status of a binding, in the old version.
     pub struct ResourceBindingStatus {
         #[serde(skip_serializing_if = "Vec::is_empty")]
         pub conditions: Vec<Condition>,
@@ -131,7 +132,7 @@ shape! {
         pub aggregated_status: Vec<AggregatedStatusItem>,
     }
 
-    /// Status in one cluster, in the old form.
+    /// AggregatedStatusItem is the status in one cluster, in the old version.
     pub struct AggregatedStatusItem {
         pub cluster_name: String,
         #[serde(skip_serializing_if = "Option::is_none")]

@@ -1,9 +1,9 @@
-//! Asks a cluster what a caller may list in it, where the cache does not hold the rules that say so.
+//! Sends SelfSubjectAccessReviews to clusters whose RBAC objects are not in the cache, to determine what a caller
+//! may list there.
 //!
-//! Owns the answers to SelfSubjectAccessReviews, by caller and cluster, for [`KEPT`]. Written by one task for each pair,
-//! started by the first search that needs it; read by that search and by those that come while the answers are kept.
-//! What was not answered is not allowed. Names that a rule is limited to are not asked for: whoever may read only some
-//! objects of a namespace sees none of them here.
+//! Owns the results by caller and cluster for [`KEPT`]. One task per pair sends the reviews, started by the first
+//! search that needs it; later searches use its results. Unanswered reviews count as denied. Rules limited to
+//! resource names are not reviewed: a caller who may read only some objects of a namespace sees none of them here.
 
 use super::{CallerRights, known};
 use crate::Searcher;
@@ -25,30 +25,30 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, watch};
 
-/// What a caller loses in such a cluster is hidden after this time, at most.
+/// Lifetime of results, the maximum delay until a revoked permission takes effect.
 pub(super) const KEPT: Duration = Duration::from_secs(10);
-/// A search waits no longer for a cluster's answers; they are gathered on for the next one.
+/// Maximum time that a search waits for a cluster's results; later results serve the next search.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Asking one cluster for one caller ends, answered or not.
+/// Time limit for the reviews of one caller in one cluster.
 const LONGEST: Duration = Duration::from_secs(5);
-/// Pairs of caller and cluster whose answers are kept.
+/// Maximum number of cached pairs of caller and cluster.
 const MOST_KEPT: u64 = 1000;
-/// Questions about one caller in one cluster.
+/// Maximum number of reviews for a caller in a cluster.
 const MOST_QUESTIONS: usize = 1000;
 const MOST_NAMESPACES: usize = 200;
-/// Questions in flight to one cluster, for all callers.
+/// Maximum number of concurrent reviews in a cluster, for all callers.
 const AT_ONCE: usize = 8;
 
 const ALL: &str = "*";
 const PATH: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 
-/// The answers of all clusters.
+/// Results of all clusters.
 pub(crate) struct Reviews {
     asked: moka::sync::Cache<(UserInfo, ClusterName, String), Arc<Asked>>,
     turns: Mutex<HashMap<ClusterName, Arc<Semaphore>>>,
 }
 
-/// Objects that are allowed or refused together; without a namespace those of all namespaces.
+/// Objects that are allowed or denied together; without a namespace, those of all namespaces.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Scope {
     namespace: String,
@@ -56,19 +56,19 @@ struct Scope {
     resource: String,
 }
 
-/// What one caller may list in one cluster, as far as was answered.
+/// The known results for one caller in one cluster.
 #[derive(Debug, Clone)]
 pub(super) struct Reviewed {
     allowed: Arc<HashSet<Scope>>,
-    /// What an answer that relies on this misses.
+    /// Reason why results are missing.
     missing: Option<String>,
 }
 
-/// One caller's questions to one cluster.
+/// Reviews of one caller in one cluster.
 struct Asked {
     began: Instant,
     allowed: Mutex<Arc<HashSet<Scope>>>,
-    /// Sent by the task that requests the reviews; closed when that task has ended.
+    /// Sent by the task that sends the reviews; closed when that task has ended.
     progress: watch::Receiver<Progress>,
 }
 
@@ -76,7 +76,7 @@ struct Asked {
 enum Progress {
     Asking,
     Done,
-    /// Some questions were not asked or not answered, and why.
+    /// Some reviews were not sent or not answered, with the reason.
     Short(String),
 }
 
@@ -88,15 +88,15 @@ impl Default for Reviews {
 }
 
 impl Searcher {
-    /// What one caller may read. Clusters whose rules are not in the cache are asked first, for a part of the time until
-    /// the deadline.
+    /// Permissions of a caller. For clusters without cached RBAC objects, reviews are sent first, for a part of the
+    /// time until the deadline.
     pub(crate) async fn rights_of(&self, caller: &UserInfo, deadline: Instant) -> CallerRights {
         let mut rights = self.inner.rights.of(caller);
         if rights.is_unlimited() {
             return rights;
         }
         let unknown = |cluster: &ClusterName| !known(&self.inner.states, cluster);
-        // A member whose rules do not apply to the caller is not sent reviews.
+        // Members whose rules do not apply to the caller are not sent reviews.
         let members = self.inner.fleet.members().into_iter();
         let members = members.filter(|member| unknown(member.name()) && rights.counts_in(member.name())).map(Some);
         let control_plane = unknown(&ClusterName::control_plane()).then_some(None);
@@ -112,9 +112,9 @@ impl Searcher {
 }
 
 impl Reviews {
-    /// The questions about a caller that are kept, or new ones.
+    /// The cached reviews of a caller, or new ones.
     fn asked(&self, searcher: &Searcher, caller: &UserInfo, place: &Place) -> Arc<Asked> {
-        // A cluster that left and came again is another one.
+        // A cluster that left and joined again has another uid.
         let uid = place.member.as_ref().map(|member| member.uid().to_owned()).unwrap_or_default();
         self.asked.get_with((caller.clone(), place.cluster.clone(), uid), || {
             let (told, progress) = watch::channel(Progress::Asking);
@@ -125,8 +125,10 @@ impl Reviews {
                 let ended = tokio::time::timeout(LONGEST, questions.ask(&searcher, &caller, &place, &turns)).await;
                 let progress = match ended {
                     Ok(Ok(progress)) => progress,
-                    Ok(Err(error)) => Progress::Short(format!("asking it failed: {}", error.chain())),
-                    Err(_) => Progress::Short(format!("it did not answer within {} s", LONGEST.as_secs())),
+                    Ok(Err(error)) => Progress::Short(format!("access reviews failed: {}", error.chain())),
+                    Err(_) => {
+                        Progress::Short(format!("it did not answer access reviews within {} s", LONGEST.as_secs()))
+                    }
                 };
                 told.send_replace(progress);
             });
@@ -142,23 +144,23 @@ impl Reviews {
 }
 
 impl Asked {
-    /// What is answered once all is, or in time.
+    /// The complete results, or those available at the deadline.
     async fn answered(&self, until: Instant) -> Reviewed {
         let mut progress = self.progress.clone();
         let until = until.min(self.began + PATIENCE);
         let ended = progress.wait_for(|progress| *progress != Progress::Asking);
-        // In time or not: `progress` says it.
+        // In either case, `progress` has the state.
         let has_failed = matches!(tokio::time::timeout_at(until.into(), ended).await, Ok(Err(_)));
         let missing = match &*self.progress.borrow() {
             Progress::Done => None,
-            Progress::Asking if has_failed => Some("asking it who may read what failed".to_owned()),
-            Progress::Asking => Some("it has not answered yet who may read what".to_owned()),
+            Progress::Asking if has_failed => Some("access reviews failed".to_owned()),
+            Progress::Asking => Some("access reviews are in progress".to_owned()),
             Progress::Short(why) => Some(why.clone()),
         };
         Reviewed { allowed: Arc::clone(&self.allowed.lock()), missing }
     }
 
-    /// Asks from the general to the particular, what there are objects of.
+    /// Sends reviews from general to specific scopes, for resources with objects.
     async fn ask(
         &self,
         searcher: &Searcher,
@@ -188,7 +190,7 @@ impl Asked {
         let asked = first(&open, left, MOST_NAMESPACES);
         cut |= asked.len() < open.len();
         questions.ask(asked.iter().cloned()).await?;
-        let why = || format!("it was asked {MOST_QUESTIONS} questions about {MOST_NAMESPACES} namespaces at most");
+        let why = || format!("access reviews are limited to {MOST_QUESTIONS} in {MOST_NAMESPACES} namespaces");
         Ok(if cut { Progress::Short(why()) } else { Progress::Done })
     }
 
@@ -198,7 +200,7 @@ impl Asked {
 }
 
 impl Reviewed {
-    /// Whether objects of a resource in a namespace (empty for cluster-scoped ones) may be listed.
+    /// True if objects of a resource in a namespace (empty for cluster-scoped ones) may be listed.
     pub(super) fn allows(&self, group: &str, resource: &str, namespace: &str) -> bool {
         let mut scopes = [Scope::everywhere(ALL, ALL), Scope::everywhere(group, resource)].into_iter();
         scopes.any(|scope| self.allowed.contains(&scope))
@@ -209,7 +211,7 @@ impl Reviewed {
         !self.allowed.is_empty()
     }
 
-    /// What of a resource may be listed.
+    /// The objects of a resource that may be listed.
     pub(super) fn extent(&self, group: &str, resource: &str) -> Extent {
         if self.allows(group, resource, "") {
             return Extent::of_all(Readable::All);
@@ -218,14 +220,14 @@ impl Reviewed {
         Extent::of_namespaces(own.map(|scope| scope.namespace.clone()))
     }
 
-    /// Another one when something else is allowed.
+    /// Digest that changes with the allowed scopes.
     pub(super) fn number(&self) -> u64 {
         let of = |scope: &Scope| {
             let mut hasher = DefaultHasher::new();
             scope.hash(&mut hasher);
             hasher.finish()
         };
-        // They come in no order.
+        // The set is unordered.
         self.allowed.iter().map(of).fold(self.allowed.len() as u64, u64::wrapping_add)
     }
 
@@ -254,14 +256,14 @@ impl Scope {
     }
 }
 
-/// So many, of so many namespaces at most; they are in the order of these.
+/// The first `most` scopes in at most `namespaces` namespaces; `scopes` are sorted by namespace.
 fn first(scopes: &[Scope], most: usize, namespaces: usize) -> &[Scope] {
     let together = scopes.chunk_by(|a, b| a.namespace == b.namespace);
     let fitting: usize = together.take(namespaces).map(<[Scope]>::len).sum();
     scopes.get(..fitting.min(most)).unwrap_or_default()
 }
 
-/// Whom to ask.
+/// The target of reviews.
 #[derive(Clone)]
 struct Place {
     cluster: ClusterName,
@@ -275,7 +277,8 @@ impl Place {
         Self { cluster, member }
     }
 
-    /// With the token of who may impersonate callers; the control plane's client may.
+    /// Client and credentials for reviews as a caller. In a member, the impersonator's token is used; the control
+    /// plane's client may impersonate.
     fn reach(&self, searcher: &Searcher) -> Result<(Client, Option<&Token>, Claims), Error> {
         match &self.member {
             None => Ok((searcher.inner.fleet.control_plane(), None, Claims::UserAndGroups)),
@@ -284,7 +287,7 @@ impl Place {
     }
 }
 
-/// Asks one cluster as one caller.
+/// Sends reviews for one caller to one cluster.
 struct Questions<'a> {
     searcher: &'a Searcher,
     caller: &'a UserInfo,
@@ -339,11 +342,11 @@ mod tests {
 
     #[rstest]
     #[case::all(10, 3, 5)]
-    #[case::so_many_questions(3, 3, 3)]
-    #[case::so_many_namespaces(10, 2, 4)]
+    #[case::limited_reviews(3, 3, 3)]
+    #[case::limited_namespaces(10, 2, 4)]
     #[case::none(0, 3, 0)]
     #[case::no_namespaces(10, 0, 0)]
-    fn questions_are_bounded(#[case] most: usize, #[case] namespaces: usize, #[case] expected: usize) {
+    fn reviews_are_limited(#[case] most: usize, #[case] namespaces: usize, #[case] expected: usize) {
         let scopes = [("c", "pods"), ("a", "services"), ("b", "pods"), ("b", "services"), ("a", "pods")];
         let scopes: BTreeSet<Scope> = scopes.map(|(namespace, resource)| Scope::new("", resource, namespace)).into();
         let scopes: Vec<Scope> = scopes.into_iter().collect();
@@ -351,7 +354,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_review_whose_task_died_is_not_waited_for() {
+    async fn reviews_of_a_failed_task_are_not_waited_for() {
         let (told, progress) = watch::channel(Progress::Asking);
         let asked = Asked { began: Instant::now(), allowed: Mutex::default(), progress };
         let task = tokio::spawn(async move {
@@ -360,7 +363,7 @@ mod tests {
         });
         assert!(task.await.is_err());
         let reviewed = asked.answered(Instant::now() + LONGEST).await;
-        assert_eq!(reviewed.missing(), Some("asking it who may read what failed"));
+        assert_eq!(reviewed.missing(), Some("access reviews failed"));
     }
 
     #[rstest]

@@ -1,4 +1,4 @@
-//! Decisions whether a caller may read objects, by cluster, resource and namespace (invariant I9).
+//! Authorization decisions by cluster, resource and namespace (invariant I9).
 
 use crate::authorization::CallerRights;
 use crate::document::columns::SCOPE_SEPARATOR;

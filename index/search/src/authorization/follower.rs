@@ -7,7 +7,7 @@ use crowsnest_store::{CollectionKey, Error, OUTAGE_RETRY, Object, Record, Scan, 
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
-/// Records of a page.
+/// Number of records per page.
 const PAGE: usize = 500;
 
 /// The task that follows the RBAC objects of all clusters.
@@ -16,7 +16,7 @@ pub(crate) struct RulesFollower {
     pub store: Arc<dyn Store>,
     pub tail: Arc<Tail>,
     pub states: Arc<States>,
-    /// An outage of the store only makes the rules late.
+    /// True if the follower retries after an outage of the store; the rules are then applied late.
     pub outlives_outages: bool,
 }
 
@@ -56,7 +56,7 @@ impl RulesFollower {
                     return Ok(());
                 }
                 Err(error) if self.outlives_outages && error.is_outage() => {
-                    tracing::debug!(error = error.chain(), "the access rules cannot be read");
+                    tracing::debug!(error = error.chain(), "cannot read RBAC objects; retrying");
                 }
                 other => return other,
             }

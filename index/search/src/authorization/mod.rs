@@ -1,8 +1,9 @@
-//! Who may see what in each cluster, decided from the cluster's own RBAC objects in the cache (invariant I9).
+//! Authorization of reads in each cluster, evaluated from the cluster's own RBAC objects in the cache (invariant
+//! I9).
 //!
-//! Written by one task that follows Roles, ClusterRoles and their bindings; read by every search. A cluster whose rules
-//! are not all in the cache is sent access reviews ([`access_reviews`]); objects that it does not allow are shown to the
-//! group `system:masters` alone.
+//! Updated by one task that follows Roles, ClusterRoles and their bindings; read by every search. A cluster whose
+//! RBAC objects are not completely cached is sent access reviews ([`access_reviews`]); objects that it does not
+//! allow are visible only to the group `system:masters`.
 
 pub(crate) mod access_reviews;
 pub(crate) mod decision;
@@ -36,26 +37,27 @@ use tokio::sync::watch;
 const GROUP: &str = "rbac.authorization.k8s.io";
 const RESOURCES: [&str; 4] = ["roles", "clusterroles", "rolebindings", "clusterrolebindings"];
 
-/// The resources rights are decided from.
+/// The resources from which permissions are evaluated.
 pub fn rbac_resources() -> [Gvr; 4] {
     RESOURCES.map(|resource| Gvr::new(GROUP, "v1", resource))
 }
 
-/// Rules that decisions for one caller rely on. A cache keeps it with a decision, to check later whether that still holds.
+/// The rules on which decisions for a caller are based. A cache stores it with a decision to check later whether it
+/// is still valid.
 #[derive(Debug, Clone)]
 pub struct DecisionBasis {
     rights: Weak<Rights>,
     stamps: Arc<Basis>,
 }
 
-/// The rules of all clusters.
+/// The RBAC rules of all clusters.
 #[derive(Default)]
 pub struct Rights {
     clusters: RwLock<BTreeMap<ClusterName, Ruled>>,
-    /// Another one whenever a rule changes.
+    /// Incremented whenever a rule changes.
     number: watch::Sender<u64>,
     standings: Standings,
-    /// The newest change that was taken in.
+    /// The newest change that was applied.
     obeyed: watch::Sender<Seq>,
     metrics: Arc<Metrics>,
 }
@@ -71,7 +73,8 @@ impl Rights {
         Self { metrics, ..Self::default() }
     }
 
-    /// What one caller may read, evaluated cluster by cluster on demand. Members add the groups of everybody themselves.
+    /// Permissions of a caller, evaluated per cluster on demand. Adds the groups that API servers add to every
+    /// user.
     pub fn of(self: &Arc<Self>, caller: &UserInfo) -> CallerRights {
         let caller = Arc::new(caller.clone().completed());
         let standing = self.standing(&caller);
@@ -87,7 +90,7 @@ impl Rights {
         }
     }
 
-    /// What the rules of now are to a caller.
+    /// The current standing of a caller.
     fn standing(&self, caller: &Arc<UserInfo>) -> Arc<Standing> {
         if caller.is_master() {
             return Arc::default();
@@ -97,12 +100,12 @@ impl Rights {
             return known;
         }
         let clusters = self.clusters.read();
-        // A rule changes while the clusters are written only.
+        // Rules change only under the write lock of `clusters`.
         let number = *self.number.borrow();
         self.standings.renewed(caller, number, &clusters)
     }
 
-    /// Takes one RBAC object in, or out.
+    /// Applies a change of an RBAC object.
     pub fn apply(&self, record: &Record, body: &[u8], happened: Happened) {
         let resource = &*record.key.resource().resource;
         let namespace = &*record.key.namespace;
@@ -110,7 +113,7 @@ impl Rights {
         let mut clusters = self.clusters.write();
         let Ruled { rbac, number: own } = clusters.entry(record.key.cluster().clone()).or_default();
         let unread =
-            |error| tracing::warn!(namespace, name, %error, "a {resource} object cannot be read and grants nothing");
+            |error| tracing::warn!(namespace, name, %error, "a {resource} object is invalid and grants nothing");
         match resource {
             "roles" | "clusterroles" => match read(body, happened).map_err(unread) {
                 Ok(Some(role)) => rbac.put_role(namespace, name, role),
@@ -128,12 +131,12 @@ impl Rights {
         });
     }
 
-    /// Another number whenever a rule changes.
+    /// Notified whenever a rule changes.
     pub fn changed(&self) -> watch::Receiver<u64> {
         self.number.subscribe()
     }
 
-    /// The newest change whose rules searches obey.
+    /// The newest change whose rules are applied.
     pub fn obeyed(&self) -> watch::Receiver<Seq> {
         self.obeyed.subscribe()
     }
@@ -156,32 +159,32 @@ impl Rights {
         *clusters = fresh.clusters.into_inner();
         self.number.send_modify(|number| {
             *number += 1;
-            // Theirs were given by another count.
+            // Restart the numbers, because those of `fresh` belong to another counter.
             clusters.values_mut().for_each(|ruled| ruled.number = *number);
         });
     }
 }
 
-/// One caller's rights, remembered while a search runs.
+/// Permissions of a caller, cached for the duration of a search.
 #[derive(Debug)]
 pub struct CallerRights {
     rights: Arc<Rights>,
-    /// What the rules were to the caller when this was made.
+    /// The caller's standing at creation.
     standing: Arc<Standing>,
-    /// The same with what clusters that decide themselves said.
+    /// The basis of the standing, with the results of access reviews.
     basis: Arc<Basis>,
     caller: Arc<UserInfo>,
     grants: HashMap<ClusterName, Vec<Grant>>,
-    /// Some of the grants are of newer rules.
+    /// Some grants are from newer rules.
     outdated: bool,
-    /// Of clusters that decide themselves.
+    /// Results of access reviews, for clusters without cached RBAC objects.
     reviewed: HashMap<ClusterName, Reviewed>,
-    /// By scope.
+    /// Decisions by scope.
     decided: HashMap<Arc<str>, Decided>,
 }
 
 impl CallerRights {
-    /// May read everything everywhere.
+    /// True if the caller may read everything.
     pub fn is_unlimited(&self) -> bool {
         self.caller.is_master()
     }
@@ -202,7 +205,7 @@ impl CallerRights {
         same_rules.then(|| self.basis.changed(&basis.stamps))
     }
 
-    /// What was decided of a scope before, or is now.
+    /// The cached decision for a scope, or a new one.
     pub fn decided(&mut self, scope: &Arc<str>, decide: impl FnOnce(&mut Self, &str) -> Decided) -> Decided {
         if let Some(decided) = self.decided.get(scope) {
             return decided.clone();
@@ -213,7 +216,7 @@ impl CallerRights {
         decided
     }
 
-    /// These clusters decide themselves.
+    /// Adds the results of access reviews.
     fn review(&mut self, reviewed: HashMap<ClusterName, Reviewed>) {
         if !reviewed.is_empty() {
             let stamps = reviewed.iter().map(|(cluster, said)| (cluster.clone(), Stamp::Reviewed(said.number())));
@@ -222,14 +225,14 @@ impl CallerRights {
         self.reviewed = reviewed;
     }
 
-    /// Clusters whose rules, where they are in the cache, grant something else than they did before.
+    /// Clusters whose cached rules grant something different than before.
     pub fn changed_since(&self, before: &Self) -> BTreeSet<ClusterName> {
         let mut changed = self.standing.basis.changed(&before.standing.basis);
         changed.retain(|cluster| !before.reviewed.contains_key(cluster));
         changed
     }
 
-    /// What is not known of the rights in a cluster, and hidden therefore.
+    /// Reason why permissions in a cluster are unknown and therefore denied.
     pub fn missing(&self, cluster: &ClusterName) -> Option<&str> {
         self.reviewed.get(cluster)?.missing()
     }
@@ -302,13 +305,13 @@ impl CallerRights {
     }
 }
 
-/// Whether all rules of a cluster are in the cache.
+/// True if all RBAC objects of a cluster are in the cache.
 fn known(states: &States, cluster: &ClusterName) -> bool {
     let complete = |gvr| states.get(&CollectionKey::new(cluster.clone(), gvr)).is_some_and(|state| state.complete);
     rbac_resources().into_iter().all(complete)
 }
 
-/// None: it is gone.
+/// None for a deleted object.
 fn read<T: DeserializeOwned>(body: &[u8], happened: Happened) -> Result<Option<T>, serde_json::Error> {
     if happened == Happened::Deleted { Ok(None) } else { serde_json::from_slice(body).map(Some) }
 }
@@ -319,9 +322,9 @@ mod tests {
     use crowsnest_store::fixtures::stored;
     use serde_json::json;
 
-    /// A rule that changes while somebody asks is nothing to remember anything by.
+    /// A decision during a change of rules must not be cached.
     #[test]
-    fn verdicts_of_newer_rules_are_not_remembered() {
+    fn decisions_of_newer_rules_are_not_cached() {
         let rights = Arc::new(Rights::default());
         let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "rules": [],
             "metadata": {"namespace": "shop", "name": "reader"}});
@@ -338,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_grants_nothing() {
+    fn invalid_objects_grant_nothing() {
         let rights = Arc::new(Rights::default());
         let object = |kind: &str, rest: serde_json::Value| {
             let mut object = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind,

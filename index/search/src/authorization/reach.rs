@@ -97,6 +97,6 @@ mod tests {
         });
         assert_eq!(said, expected);
         let own = ClusterName::control_plane();
-        assert!(reach.counts_in(&own) && reach.names(&own), "the control plane's rules are about its own accounts");
+        assert!(reach.counts_in(&own) && reach.names(&own), "the control plane's rules apply to its own accounts");
     }
 }

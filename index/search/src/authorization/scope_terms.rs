@@ -162,7 +162,7 @@ mod tests {
     #[case::an_object("shop", json!([""]), json!(["pods"]), json!(["a", "b"]), &["m1|/pods|shop|a", "m1|/pods|shop|b"])]
     #[case::a_name_in_every_namespace("", json!([""]), json!(["pods"]), json!(["a"]), &["m1|/pods||a"])]
     #[case::nothing("shop", json!(["batch"]), json!(["jobs"]), json!([]), &[])]
-    fn the_most_general_term_stands_for_the_others(
+    fn the_most_general_term_replaces_the_others(
         #[case] namespace: &str,
         #[case] groups: Value,
         #[case] resources: Value,
@@ -199,7 +199,7 @@ mod tests {
     proptest! {
         /// For all rules, an object holds one of the caller's terms exactly if the caller may list it.
         #[test]
-        fn terms_say_what_verdicts_say(rules in prop::collection::vec(rule(), 0..6)) {
+        fn terms_equal_decisions(rules in prop::collection::vec(rule(), 0..6)) {
             let rights = Arc::new(Rights::default());
             for (nth, (cluster, namespace, rule)) in rules.iter().enumerate() {
                 grant(&rights, cluster, namespace, &format!("r{nth}"), rule);

@@ -1,8 +1,8 @@
-//! What the rules of all clusters are to one caller, in so few bytes that everybody's is kept: a stamp for each cluster, which is
-//! another one once the caller is granted something else there.
+//! Validity stamps of authorization decisions: for each caller and cluster, a stamp that changes when the caller's
+//! grants there change. Compact enough to be kept for every caller.
 //!
-//! Renewed by whoever asks after a rule has changed: of the clusters whose rules are still the same nothing is looked at, and
-//! a rule that is about others leaves the stamp, and with it every verdict that was made under it, as it was.
+//! Renewed on demand after a rule has changed: clusters with unchanged rules are skipped, and a rule that concerns
+//! other callers leaves the stamp, and all decisions made under it, valid.
 
 use super::reach::Reach;
 use crowsnest_apimachinery::names::ClusterName;
@@ -13,36 +13,36 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What is kept of a caller and cluster, about.
+/// Estimated bytes per caller and cluster.
 const BYTES_OF_ONE: usize = 160;
 const MOST_BYTES: u64 = 16 << 20;
 const KEPT_FOR: Duration = Duration::from_secs(600);
 
-/// The rules of a cluster.
+/// The RBAC rules of a cluster.
 #[derive(Debug, Default)]
 pub(super) struct Ruled {
     pub rbac: Rbac,
-    /// Of the newest change to any rule that was one to these.
+    /// Number of the last effective change to these rules.
     pub number: u64,
 }
 
-/// Whose verdicts hold as long as it is the same.
+/// Stamp of decisions, which are valid while it is unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stamp {
-    /// What the caller is granted by the rules as they were with this number.
+    /// Grants of the caller by the rules with this number.
     Granted(u64),
-    /// What the cluster said itself.
+    /// Results of access reviews.
     Reviewed(u64),
 }
 
-/// What verdicts are made by: a stamp of each cluster that grants anything to anybody.
+/// Basis of decisions: the stamps of all clusters that grant any permissions.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Basis(BTreeMap<ClusterName, Stamp>);
 
-/// A caller's.
+/// A caller's stamps and reach.
 #[derive(Debug, Default)]
 pub(super) struct Standing {
-    /// Of the newest change to any rule that it knows.
+    /// Number of the newest rule change that is included.
     pub number: u64,
     pub basis: Arc<Basis>,
     pub reach: Reach,
@@ -51,10 +51,10 @@ pub(super) struct Standing {
     clusters: BTreeMap<ClusterName, OfCluster>,
 }
 
-/// What a caller is granted in a cluster.
+/// A caller's grants in a cluster.
 #[derive(Debug, Clone, Copy)]
 struct OfCluster {
-    /// Of the rules it was looked up in.
+    /// Number of the rules from which they were evaluated.
     number: u64,
     stamp: u64,
     digest: Digest,
@@ -62,10 +62,10 @@ struct OfCluster {
     has_rights: bool,
 }
 
-/// Tells grants from others, twice and by keys that nobody else knows: no rule can be made to look like another.
+/// Keyed digests of grants, two of them with secret keys, so that collisions cannot be constructed.
 type Digest = (u64, u64);
 
-/// Everybody's.
+/// The standings of all callers.
 pub(super) struct Standings {
     kept: moka::sync::Cache<Arc<UserInfo>, Arc<Standing>>,
     keys: (RandomState, RandomState),
@@ -86,7 +86,8 @@ impl Standings {
         self.kept.get(caller)
     }
 
-    /// The one by these rules, whose newest change has this number. Whoever asks for the same caller meanwhile waits.
+    /// The standing by these rules, whose newest change has this number. Concurrent calls for a caller are
+    /// serialized.
     pub fn renewed(
         &self,
         caller: &Arc<UserInfo>,
@@ -108,7 +109,7 @@ impl Standings {
 }
 
 impl Standing {
-    /// From the one before.
+    /// Derived from the previous standing.
     fn new(
         caller: &UserInfo,
         before: Option<&Self>,
@@ -135,7 +136,7 @@ impl Standing {
         let clusters: BTreeMap<ClusterName, OfCluster> = clusters.iter().map(of).collect();
         let stamps = clusters.iter().map(|(cluster, of)| (cluster.clone(), Stamp::Granted(of.stamp)));
         let basis = Arc::new(Basis(stamps.collect()));
-        // The one that is compared most often.
+        // Reuses the previous allocation, so that comparisons are usually by pointer.
         let basis = match before {
             Some(before) if before.basis == basis => Arc::clone(&before.basis),
             _ => basis,
@@ -143,7 +144,7 @@ impl Standing {
         Self { number, basis, reach, reach_number, clusters }
     }
 
-    /// Of the cluster's rules that it knows; none where there are none.
+    /// Number of the cluster's rules that it includes; None if the cluster has no rules.
     pub fn number_of(&self, cluster: &ClusterName) -> Option<u64> {
         self.clusters.get(cluster).map(|of| of.number)
     }
@@ -179,7 +180,7 @@ pub(super) fn rules_number(
 }
 
 impl Basis {
-    /// The clusters of which another one says, or may say, something else.
+    /// Clusters whose stamps differ, or are missing in one of both.
     pub fn changed(self: &Arc<Self>, other: &Arc<Self>) -> BTreeSet<ClusterName> {
         if Arc::ptr_eq(self, other) {
             return BTreeSet::new();
@@ -194,7 +195,7 @@ impl Basis {
         differs(self, other).into_iter().chain(differs(other, self)).collect()
     }
 
-    /// With other stamps of some clusters.
+    /// Replaces the stamps of some clusters.
     pub fn with(&self, stamps: impl Iterator<Item = (ClusterName, Stamp)>) -> Self {
         let mut all = self.0.clone();
         all.extend(stamps);
@@ -246,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stamp_is_another_one_when_the_caller_is_granted_something_else() {
+    fn a_stamp_changes_with_the_grants_of_its_caller() {
         let mut fleet = Fleet { standings: Standings::default(), clusters: BTreeMap::new(), number: 0 };
         for cluster in ["member1", "member2"] {
             fleet.view(cluster, "pods");
@@ -263,10 +264,10 @@ mod tests {
         };
         assert_eq!(changed(&fleet), "");
         fleet.bind("member1", "bob", "bob");
-        assert_eq!(changed(&fleet), "", "that is somebody else");
+        assert_eq!(changed(&fleet), "", "another user's binding");
         fleet.view("member2", "services");
         assert_eq!(changed(&fleet), "member2");
-        // There and back again before anybody asked.
+        // Changed and restored before the next read.
         fleet.change("member1", |rbac| rbac.remove_binding("shop", "ann"));
         fleet.bind("member1", "ann", "ann");
         assert_eq!(changed(&fleet), "");
@@ -278,7 +279,7 @@ mod tests {
         fleet.number += 1;
         assert_eq!(changed(&fleet), "member2");
         fleet.bind("member3", "bob", "bob");
-        assert_eq!(changed(&fleet), "member3", "what it grants was not known");
+        assert_eq!(changed(&fleet), "member3", "its grants were unknown");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What to try when nothing was found: names that are close, and the query without one of its terms.
+//! Suggestions when nothing was found: similar names, and the query without one of its terms.
 
 use crate::collect::TopHitsRequest;
 use crate::document::columns::Word;
@@ -12,18 +12,19 @@ use std::time::{Duration, Instant};
 
 const NEAR_WITHIN: Duration = Duration::from_millis(200);
 const WIDER_WITHIN: Duration = Duration::from_millis(300);
-/// Terms that are left out one after another, and queries that are told.
+/// Maximum number of terms tried, and of queries returned.
 const MOST_LEFT_OUT: usize = 8;
 const MOST_TOLD: usize = 3;
 
-/// A query that finds something.
+/// A relaxed query with hits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Wider {
     pub query: String,
     pub total: u64,
 }
 
-/// The query without one of its terms, where that finds something; those that find least come first, they are closest.
+/// The query without one of its terms, if it then has hits. Queries with the fewest hits come first, because they
+/// are the closest.
 pub async fn wider(sources: &Sources, query: &Query, world: &World) -> Result<Vec<Wider>, Error> {
     let Expr::And(parts) = &query.filter else { return Ok(Vec::new()) };
     let within = sources.until(Instant::now() + WIDER_WITHIN);
@@ -45,7 +46,7 @@ pub async fn wider(sources: &Sources, query: &Query, world: &World) -> Result<Ve
     Ok(found)
 }
 
-/// Names near the bare words of a query that found nothing.
+/// Names similar to the bare words of a query without hits.
 pub async fn near_names(sources: &Sources, query: &Query) -> Result<Vec<String>, Error> {
     let mut words = Vec::new();
     query.filter.terms(&mut |term| {

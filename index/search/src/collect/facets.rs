@@ -1,8 +1,8 @@
-//! What is counted over the hits: columns of the text index, what is known of the hits' clusters, and values of one label.
+//! Facet counts: columns of the text index, properties of the hits' clusters, and values of a label.
 //!
-//! A cluster's region, zones and provider are no object's own: counts by cluster are summed when an answer is given, so a
-//! cluster that moved counts at once. Values of a label are read from the terms that labels are searched by, and from what
-//! objects were where a query asks for that.
+//! Region, zones and provider belong to clusters: counts by cluster are summed when the answer is created, so
+//! changed properties apply immediately. Values of a label are read from its terms, and from previous versions if
+//! the query includes them.
 
 use crate::FacetCounts;
 use crate::collect::terms::{Before, TermCounts, TermsRequest, terms};
@@ -15,24 +15,24 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::sync::Arc;
 
-/// Values shown of one facet.
+/// Maximum number of values per facet.
 const VALUES: usize = 30;
-/// Groups that are told.
+/// Maximum number of groups.
 const GROUPS: usize = 1000;
 
-/// A field whose values are counted.
+/// A countable field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Counted {
     Column(Facet),
     Region,
     Zone,
     Provider,
-    /// Values of the label of this key.
+    /// Values of the label with this key.
     Label(String),
 }
 
 impl Counted {
-    /// By its name in the query language, or `label:KEY`; None of what cannot be counted.
+    /// By field name in the query language, or `label:KEY`; None if it cannot be counted.
     pub fn named(field: &str) -> Option<Self> {
         match field {
             "region" => return Some(Self::Region),
@@ -48,12 +48,12 @@ impl Counted {
         }
     }
 
-    /// Names are as many as objects.
+    /// Names are excluded, because there are as many as objects.
     fn columns() -> impl Iterator<Item = Facet> {
         Facet::ALL.iter().copied().filter(|facet| !matches!(facet, Facet::Scope | Facet::Name))
     }
 
-    /// Everything that can be, for those who named something else.
+    /// All countable fields, for error messages.
     pub fn names() -> String {
         let columns: Vec<&str> = Self::columns().map(Facet::field).collect();
         format!("{}, region, zone, provider, label:KEY", columns.join(", "))
@@ -69,14 +69,14 @@ impl Counted {
         }
     }
 
-    /// The terms that are its values, as an engine counts them.
+    /// The terms that an engine counts for it.
     fn term(&self) -> Option<TermsRequest> {
         let Self::Label(key) = self else { return None };
         let prefix = format!("{}={key}=", Word::Label.name());
         Some(TermsRequest { word: Word::Exact, prefix, part: String::new(), most: None })
     }
 
-    /// What the engine counts for it.
+    /// The column that an engine counts for it.
     fn column(&self) -> Option<Facet> {
         match self {
             Self::Column(facet) => Some(*facet),
@@ -86,19 +86,19 @@ impl Counted {
     }
 }
 
-/// What an answer counts: facets, and the groups its hits are in.
+/// Fields to count: facets, and the group of the hits.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Counting {
     pub facets: Vec<Counted>,
     pub group: Option<Counted>,
 }
 
-/// What was counted.
+/// Counts of a search.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Counts {
     pub facets: Vec<FacetCounts>,
     pub groups: Option<FacetCounts>,
-    /// What is to be said of them.
+    /// Remark about the counts.
     pub notice: Option<String>,
 }
 
@@ -107,7 +107,7 @@ impl Counting {
         self.facets.iter().chain(&self.group)
     }
 
-    /// What the engine has to count.
+    /// The columns that the engine has to count.
     pub fn columns(&self) -> Vec<Facet> {
         let mut columns: Vec<Facet> = self.all().filter_map(Counted::column).collect();
         columns.sort_unstable();
@@ -115,12 +115,12 @@ impl Counting {
         columns
     }
 
-    /// What has to be counted of what was.
+    /// The terms to count in previous versions.
     pub fn terms(&self) -> Vec<TermsRequest> {
         self.all().filter_map(Counted::term).collect()
     }
 
-    /// The counts of an answer for which these columns and terms were gathered.
+    /// The counts, given the results for these columns and terms.
     pub async fn counts(&self, sources: &Sources, world: &World, found: &Found) -> Result<Counts, Error> {
         let columns = self.columns();
         let mut counts = Counts::default();
@@ -135,7 +135,7 @@ impl Counting {
                     let cut;
                     (summed, cut) = labels(sources, &found.now, before.next(), &wanted).await?;
                     if cut {
-                        counts.notice = Some(format!("not every value of {} was counted", counted.field()));
+                        counts.notice = Some(format!("not all values of {} were counted", counted.field()));
                     }
                     &summed
                 }
@@ -154,7 +154,7 @@ impl Counting {
     }
 }
 
-/// Counts of a column by cluster as those of what the clusters have. A cluster in several zones counts in each.
+/// Sums counts by cluster for a property of clusters. A cluster in several zones counts in each of them.
 fn summed(counted: &Counted, world: &World, column: &[(Arc<str>, u64)]) -> Vec<(Arc<str>, u64)> {
     let by_cluster: HashMap<&str, u64> = column.iter().map(|(cluster, count)| (&**cluster, *count)).collect();
     let mut sums = HashMap::new();
@@ -174,7 +174,7 @@ fn summed(counted: &Counted, world: &World, column: &[(Arc<str>, u64)]) -> Vec<(
     sums.into_iter().collect()
 }
 
-/// Values of a label, with their case; whether some are left out.
+/// Values of a label in their original case, and whether some are missing.
 async fn labels(
     sources: &Sources,
     now: &Match,
@@ -194,7 +194,7 @@ fn most_frequent(field: String, counts: &[(Arc<str>, u64)], most: usize) -> Face
     FacetCounts { field, values, more }
 }
 
-/// The smallest ones, in order. Of very many, few are looked at twice.
+/// The smallest items, in order. Uses a bounded heap.
 pub(crate) fn first<T: Ord>(all: impl Iterator<Item = T>, most: usize) -> Vec<T> {
     let mut kept = BinaryHeap::with_capacity(most + 1);
     for value in all {
@@ -223,7 +223,7 @@ mod tests {
     #[case("label:", None)]
     #[case("name", None)]
     #[case("policy", None)]
-    fn what_is_counted_has_a_name(#[case] name: &str, #[case] expected: Option<Counted>) {
+    fn countable_fields_have_names(#[case] name: &str, #[case] expected: Option<Counted>) {
         let counted = Counted::named(name);
         assert_eq!(counted, expected);
         assert!(counted.is_none_or(|counted| counted.field() == name));

@@ -16,13 +16,13 @@ use std::sync::Arc;
 pub struct TopHitsRequest {
     /// At most [`crate::plan::sort::MOST_COLUMNS`].
     pub sort: Vec<Sort>,
-    /// The last hit that was shown before.
+    /// The last hit of the previous page.
     pub after: Option<Place>,
-    /// Hits to keep.
+    /// Maximum number of hits to return.
     pub keep: usize,
     /// Columns whose values are counted. Those of [`Facet::Cluster`] are also summed by region, zone and provider.
     pub facets: Vec<Facet>,
-    /// For orders by properties of clusters.
+    /// Used to sort by properties of clusters.
     pub world: Arc<World>,
 }
 
@@ -72,7 +72,7 @@ impl TopHitsRequest {
     }
 }
 
-/// Values that are in both are there once.
+/// Adds counts; equal values are merged.
 fn add(into: &mut Vec<(Arc<str>, u64)>, from: Vec<(Arc<str>, u64)>) {
     if into.is_empty() || from.is_empty() {
         into.extend(from);

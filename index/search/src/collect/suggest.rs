@@ -1,5 +1,5 @@
-//! What may be written next: fields, and values with how many objects have them, within the rest of the query and the
-//! caller's rights.
+//! Completion of queries: fields, and values with the number of objects that have them, within the rest of the
+//! query and the caller's permissions.
 
 use crate::Searcher;
 use crate::collect::TopHitsRequest;
@@ -20,33 +20,33 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Suggestions told at most.
+/// Maximum number of suggestions.
 pub const MOST: usize = 50;
 const WITHIN: Duration = Duration::from_millis(500);
 const AGES: [&str; 6] = ["<5m", "<15m", "<1h", "<1d", "<7d", ">30d"];
 
-/// Somebody is writing a query.
+/// A query being written.
 #[derive(Debug, Clone)]
 pub struct SuggestRequest {
     pub query: String,
-    /// Bytes of it before the cursor; more than there are is its end.
+    /// Byte offset of the cursor; values beyond the end count as the end.
     pub cursor: usize,
     pub caller: UserInfo,
     pub limit: usize,
 }
 
-/// What may stand where the cursor is.
+/// Suggestions for the cursor position.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Suggestions {
-    /// Bytes of the query that a suggestion replaces.
+    /// Byte range of the query that a suggestion replaces.
     pub start: usize,
     pub end: usize,
-    /// The field whose values these are; None: fields.
+    /// The field of the values; None: the suggestions are fields.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub field: Option<String>,
     pub items: Vec<Suggestion>,
-    /// Smallest and largest number there is.
+    /// Minimum and maximum of the field.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub range: Option<(i64, i64)>,
 }
@@ -54,10 +54,10 @@ pub struct Suggestions {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Suggestion {
     pub text: String,
-    /// What the field holds.
+    /// Description of the field.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub about: Option<String>,
-    /// Objects that have the value.
+    /// Number of objects with the value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub count: Option<u64>,
 }
@@ -72,7 +72,7 @@ impl Suggestion {
     }
 }
 
-/// Most values are in lower case as they stand.
+/// Lower-case form; borrowed if the value is already lower-case.
 fn lowered(value: &str) -> Cow<'_, str> {
     match value.bytes().any(|byte| byte.is_ascii_uppercase() || !byte.is_ascii()) {
         true => Cow::Owned(value.to_lowercase()),
@@ -80,7 +80,7 @@ fn lowered(value: &str) -> Cow<'_, str> {
     }
 }
 
-/// The token a cursor stands in.
+/// The token at the cursor.
 #[derive(Debug, PartialEq)]
 struct Token<'q> {
     start: usize,
@@ -89,7 +89,7 @@ struct Token<'q> {
     typed: &'q str,
 }
 
-/// Tokens end at blanks outside quotes; signs before one are no part of it.
+/// Tokens end at blanks outside quotes; leading signs are excluded.
 fn token(query: &str, cursor: usize) -> Token<'_> {
     let mut cursor = cursor.min(query.len());
     while !query.is_char_boundary(cursor) {
@@ -125,14 +125,14 @@ fn fields(typed: &str) -> Vec<Suggestion> {
     });
     let has = "has.event(".starts_with(&typed).then(|| Suggestion {
         text: "has.event(".to_owned(),
-        about: Some("about which there is an event".to_owned()),
+        about: Some("objects with a matching event".to_owned()),
         count: None,
     });
     named.chain(has).collect()
 }
 
 impl Searcher {
-    /// What may be written at a place of a query.
+    /// Suggestions at the cursor of a query.
     pub async fn suggest(&self, request: &SuggestRequest) -> Result<Suggestions, Error> {
         let token = token(&request.query, request.cursor);
         let field = token.typed.split_once(':').and_then(|(name, value)| Some((lookup(name)?, value)));
@@ -141,7 +141,7 @@ impl Searcher {
             items.truncate(request.limit.min(MOST));
             return Ok(Suggestions { start: token.start, end: token.end, field: None, items, range: None });
         };
-        // Of several values, the one that is being written.
+        // In a list of values, the one being written.
         let value = value.trim_start_matches(['=', '!']);
         let written = value.rsplit([',', '(']).next().unwrap_or_default();
         let start = token.start + token.typed.len() - written.len();
@@ -156,7 +156,7 @@ impl Searcher {
     }
 }
 
-/// Values of a field, of what the rest of a query finds.
+/// Values of a field among the results of the rest of the query.
 pub(crate) struct Values {
     pub sources: Sources,
     pub world: World,
@@ -175,7 +175,7 @@ impl Values {
             ("label" | "ann", _) => (self.labels(field.name, written).await?, None),
             ("is", _) => (self.terms(Word::Is, "", written).await?, None),
             ("region" | "zone" | "provider", _) => (self.clusters(field.name, written), None),
-            // As many as objects: found by their beginning.
+            // There are as many as objects, so they are searched by prefix.
             ("name", _) => (self.terms(Word::Name, written, written).await?, None),
             ("group-by", _) => (plain(FACETS), None),
             ("sort", _) => (self.columns(written), None),
@@ -205,7 +205,7 @@ impl Values {
         let request = TopHitsRequest { facets: vec![facet], ..TopHitsRequest::total() };
         let found = find(&self.sources, self.planned(), request).await?;
         let counts = found.top.facets.into_iter().next().unwrap_or_default();
-        // What begins so comes before what holds it somewhere.
+        // Values that begin with the text come before those that contain it.
         let fitting = counts.iter().filter_map(|(value, count)| {
             let lower = lowered(value);
             lower.contains(written).then(|| (!lower.starts_with(written), Reverse(*count), value))
@@ -223,7 +223,7 @@ impl Values {
         }
     }
 
-    /// Terms of a column that begin with `prefix` and hold what is written, the most frequent first.
+    /// Terms of a column that begin with `prefix` and contain the text, most frequent first.
     async fn terms(&self, word: Word, prefix: &str, written: &str) -> Result<Vec<Suggestion>, Error> {
         let wanted = TermsRequest { word, prefix: prefix.to_owned(), part: written.to_owned(), most: Some(self.limit) };
         let plan = self.planned();
@@ -264,7 +264,7 @@ impl Values {
         named.map(|field| Suggestion::word(format!("{sign}{}", field.name))).collect()
     }
 
-    /// Smallest and largest value.
+    /// Minimum and maximum.
     async fn range(&self, number: Number) -> Result<Option<(i64, i64)>, Error> {
         let mut ends = Vec::new();
         for descending in [false, true] {

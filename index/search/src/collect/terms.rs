@@ -7,10 +7,10 @@ use crate::plan::predicate::Match;
 use crowsnest_store::Error;
 use std::collections::{BTreeSet, HashMap};
 
-/// Terms, each with how many of the documents have it.
+/// Terms with the number of documents that contain each.
 pub(crate) type Counted = Vec<(String, u64)>;
 
-/// How many earlier versions have each term.
+/// Number of earlier versions that contain each term.
 pub(crate) type Before = HashMap<String, u64>;
 
 /// A request for terms of a column.
@@ -18,25 +18,25 @@ pub(crate) type Before = HashMap<String, u64>;
 pub struct TermsRequest {
     /// Terms of [`Word::Exact`] are `column=Value` with their case kept; terms of other columns are lower-case values.
     pub word: Word,
-    /// The beginning of each term.
+    /// Prefix of the terms.
     pub prefix: String,
-    /// A part that each term contains.
+    /// Substring of the terms.
     pub part: String,
     /// Number of the most frequent terms to return; None returns all.
     pub most: Option<usize>,
 }
 
-/// Terms an engine counted.
+/// Terms counted by an engine.
 #[derive(Debug, Default)]
 pub struct TermCounts {
-    /// With `most`: the most frequent first, then by term. Without it in no order.
+    /// With `most`: by frequency, then by term. Otherwise unordered.
     pub counts: Counted,
     /// Some terms were not counted.
     pub incomplete: bool,
 }
 
 impl TermsRequest {
-    /// The terms of one document, as an engine holds them.
+    /// The terms of a document, as in the index of an engine.
     pub fn of(&self, document: &Document) -> BTreeSet<String> {
         let of = |(word, value): &(Word, String)| match self.word {
             Word::Exact => {
@@ -51,7 +51,7 @@ impl TermsRequest {
     }
 }
 
-/// Counts terms of the objects that match now, together with those of earlier versions.
+/// Counts the terms of current objects that match, together with those of earlier versions.
 pub(crate) async fn terms(
     sources: &Sources,
     now: &Match,
@@ -61,7 +61,7 @@ pub(crate) async fn terms(
     let Some(before) = before.filter(|before| !before.is_empty()) else {
         return sources.engine.terms(&sources.context, now, wanted).await;
     };
-    // A term may be frequent by both together only.
+    // A term may be frequent only in the sum of both.
     let all = TermsRequest { most: None, ..wanted.clone() };
     let TermCounts { counts: now, incomplete } = sources.engine.terms(&sources.context, now, &all).await?;
     let mut counts = before.clone();

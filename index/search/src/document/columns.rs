@@ -21,7 +21,7 @@ macro_rules! columns {
 }
 
 columns! {
-    /// Columns that hold whole strings, lower case (but [`Word::Exact`]).
+    /// Columns with whole strings in lower case (except [`Word::Exact`]).
     Word {
         Kind = "kind",
         Group = "group",
@@ -45,33 +45,33 @@ columns! {
         Type = "type",
         /// `kind/name` and `kind/namespace/name`
         About = "about",
-        /// `kind/name` and `kind/namespace/name`: because of what something happened that an event of the journal tells.
+        /// `kind/name` and `kind/namespace/name`: cause of a journal event.
         Cause = "cause",
         /// `kind/name`, in the object's own namespace
         Uses = "uses",
-        /// `name`, and `namespace/name` where it has one; so are the three below it.
+        /// `name`, and `namespace/name` if there is a namespace; also for the next three columns.
         Policy = "policy",
         Binding = "binding",
         Work = "work",
-        /// Of works, as they record it.
+        /// Of works, from their record.
         Override = "override",
         /// Clusters; of bindings and works.
         On = "on",
         Evicting = "evicting",
         Health = "health",
-        /// States `is:` asks for.
+        /// States for `is:`.
         Is = "is",
         /// `key=value`
         Label = "label",
         LabelKey = "label.key",
         Annotation = "ann",
         AnnotationKey = "ann.key",
-        /// Names of the columns the object has something in.
+        /// Names of the columns with values.
         Has = "has",
         /// `namespace/name`, for words with a slash.
         Qualified = "qualified",
-        /// Everything but the name that a bare word is looked up in by substring. Few of these strings are an object's own: a
-        /// substring is searched in every one there is.
+        /// All strings except the name in which bare words are searched by substring. Most of these strings are
+        /// shared by many objects; a substring search visits each distinct string.
         Anything = "anything",
         /// `column=Value` with its case kept, for `:=`.
         Exact = "exact",
@@ -89,7 +89,7 @@ columns! {
         Created = "created",
         Changed = "changed",
         LastSeen = "last",
-        /// Only of what objects were before: the text index holds none.
+        /// Only in old versions; the text index has no values.
         Deleted = "deleted",
         CpuRequest = "cpu.req",
         CpuLimit = "cpu.limit",
@@ -98,7 +98,7 @@ columns! {
     }
 }
 
-/// Columns with facets and sorting: their values are kept as they are, beside the terms.
+/// Columns for facets and sorting, with the original values in addition to the terms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Facet {
     Cluster,
@@ -111,7 +111,7 @@ pub enum Facet {
     Type,
     LabelKey,
     Name,
-    /// `cluster␟group/resource␟namespace`: what rights are decided by.
+    /// `cluster␟group/resource␟namespace`, by which permissions are evaluated.
     Scope,
 }
 
@@ -165,7 +165,7 @@ impl Facet {
     }
 }
 
-/// Columns that hold keys of objects: their own, and of those they point to in their cluster.
+/// Columns with keys of objects: own keys, and keys of referenced objects in the same cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Key {
     /// By uid, and by kind, namespace and name.
@@ -188,27 +188,27 @@ impl Key {
         }
     }
 
-    /// Of the object with a uid.
+    /// Key of the object with a uid.
     pub fn of_uid(cluster: &str, uid: &str) -> u64 {
         key(&[cluster, uid])
     }
 
-    /// Of the object with a name. The kind's case is of no matter.
+    /// Key of the object with a name. The kind is case-insensitive.
     pub fn of_name(cluster: &str, kind: &str, namespace: &str, name: &str) -> u64 {
         key(&[cluster, &kind.to_lowercase(), namespace, name])
     }
 }
 
-/// Small, and the same for ever: the text index keeps it. That two of two million objects share one is less likely than
-/// one in ten million, and a reader's rights are looked at beside it.
+/// Compact and stable, because it is stored in the text index. The probability that two of two million objects
+/// collide is below one in ten million, and permissions are checked separately.
 fn key(parts: &[&str]) -> u64 {
     xxhash_rust::xxh3::xxh3_64(parts.join(&SCOPE_SEPARATOR.to_string()).as_bytes())
 }
 
-/// Separates the parts of [`Facet::Scope`]; in no name.
+/// Separates the parts of [`Facet::Scope`]; does not occur in names.
 pub const SCOPE_SEPARATOR: char = '\u{1f}';
 
-/// What an object has in [`Facet::Scope`].
+/// Value of [`Facet::Scope`] for an object.
 pub fn scope_of(key: &RecordKey) -> String {
     let gvr = key.resource();
     let group_resource = format!("{}/{}", gvr.group, gvr.resource);

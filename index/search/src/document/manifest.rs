@@ -1,59 +1,60 @@
-//! What a manifest says, read in one pass over its JSON: its words, and the sentences among them.
+//! Extracts the words and messages of a manifest in one pass over its JSON.
 
 use crowsnest_apimachinery::printers::{Messages, Place};
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 use std::fmt;
 
-/// Manifest text beyond this is not indexed.
+/// Maximum length in bytes of indexed manifest text.
 const MAX_CONTENT: usize = 256 << 10;
 
-/// What was read of a manifest.
+/// Text extracted from a manifest.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Said {
-    /// Keys and values, one a line.
+    /// Keys and values, one per line.
     pub content: String,
-    /// There are more of them.
+    /// The content was truncated.
     pub cut: bool,
     pub messages: Vec<String>,
 }
 
-/// How much is read of a manifest.
+/// Extent of the extraction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Much {
-    /// The rest is passed over, which is quicker.
+    /// Only messages; the rest is skipped, which is faster.
     Messages,
     All,
 }
 
-/// Of bytes.
+/// Extracts from JSON text.
 pub fn read(body: &[u8], place: Place, much: Much) -> Said {
     let capacity = if much == Much::All { (body.len() / 2).min(MAX_CONTENT) } else { 0 };
     walked(&mut serde_json::Deserializer::from_slice(body), place, much, capacity)
 }
 
-/// Of a tree.
+/// Extracts from a JSON tree.
 pub fn read_tree(tree: &Value, place: Place, much: Much) -> Said {
     walked(tree, place, much, 0)
 }
 
 fn walked<'de>(from: impl Deserializer<'de>, place: Place, much: Much, capacity: usize) -> Said {
-    let mut heard = Heard { content: String::with_capacity(capacity), cut: false, messages: Messages::default(), much };
-    // What was read before a fault is still worth finding.
-    if let Err(error) = (Walk { heard: &mut heard, place }).deserialize(from) {
+    let mut extracted =
+        Extracted { content: String::with_capacity(capacity), cut: false, messages: Messages::default(), much };
+    // Text before a syntax error is still indexed.
+    if let Err(error) = (Walk { extracted: &mut extracted, place }).deserialize(from) {
         tracing::debug!(%error, "a stored body is not JSON");
     }
-    Said { content: heard.content, cut: heard.cut, messages: heard.messages.told() }
+    Said { content: extracted.content, cut: extracted.cut, messages: extracted.messages.told() }
 }
 
-struct Heard {
+struct Extracted {
     content: String,
     cut: bool,
     messages: Messages,
     much: Much,
 }
 
-impl Heard {
+impl Extracted {
     fn push(&mut self, word: &str) {
         if self.much == Much::Messages {
             return;
@@ -66,15 +67,15 @@ impl Heard {
     }
 }
 
-/// Walks JSON without building a tree.
+/// Visits JSON without building a tree.
 struct Walk<'h> {
-    heard: &'h mut Heard,
+    extracted: &'h mut Extracted,
     place: Place,
 }
 
 impl Walk<'_> {
     fn at(&mut self, place: Place) -> Walk<'_> {
-        Walk { heard: self.heard, place }
+        Walk { extracted: self.extracted, place }
     }
 }
 
@@ -82,7 +83,7 @@ impl<'de> DeserializeSeed<'de> for Walk<'_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        match self.heard.much == Much::Messages && self.place.is_elsewhere() {
+        match self.extracted.much == Much::Messages && self.place.is_elsewhere() {
             true => deserializer.deserialize_ignored_any(IgnoredAny).map(drop),
             false => deserializer.deserialize_any(self),
         }
@@ -97,8 +98,8 @@ impl<'de> Visitor<'de> for Walk<'_> {
     }
 
     fn visit_str<E>(self, word: &str) -> Result<(), E> {
-        self.heard.push(word);
-        self.heard.messages.hear(self.place, word);
+        self.extracted.push(word);
+        self.extracted.messages.hear(self.place, word);
         Ok(())
     }
 
@@ -107,17 +108,17 @@ impl<'de> Visitor<'de> for Walk<'_> {
     }
 
     fn visit_i64<E>(self, number: i64) -> Result<(), E> {
-        self.heard.push(&number.to_string());
+        self.extracted.push(&number.to_string());
         Ok(())
     }
 
     fn visit_u64<E>(self, number: u64) -> Result<(), E> {
-        self.heard.push(&number.to_string());
+        self.extracted.push(&number.to_string());
         Ok(())
     }
 
     fn visit_f64<E>(self, number: f64) -> Result<(), E> {
-        self.heard.push(&number.to_string());
+        self.extracted.push(&number.to_string());
         Ok(())
     }
 
@@ -137,16 +138,16 @@ impl<'de> Visitor<'de> for Walk<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<(), A::Error> {
-        while let Some(place) = map.next_key_seed(Key { heard: self.heard, of: self.place })? {
+        while let Some(place) = map.next_key_seed(Key { extracted: self.extracted, of: self.place })? {
             map.next_value_seed(self.at(place))?;
         }
         Ok(())
     }
 }
 
-/// A field's name, which says where its value is.
+/// The name of a field, which determines the place of its value.
 struct Key<'h> {
-    heard: &'h mut Heard,
+    extracted: &'h mut Extracted,
     of: Place,
 }
 
@@ -166,7 +167,7 @@ impl<'de> Visitor<'de> for Key<'_> {
     }
 
     fn visit_str<E>(self, name: &str) -> Result<Place, E> {
-        self.heard.push(name);
+        self.extracted.push(name);
         Ok(self.of.field(name))
     }
 }
@@ -186,9 +187,9 @@ mod tests {
     #[rstest]
     #[case::whole(r#"{"status":{"message":"it failed","reason":"Bad","n":[1,-2,0.5,true,null]}}"#,
         "status message it_failed reason Bad n 1 -2 0.5", &["it failed"])]
-    #[case::broken_off(r#"{"status":{"message":"it failed"},"metadata":{"name":"a","#, "status message it_failed metadata name a", &["it failed"])]
+    #[case::truncated(r#"{"status":{"message":"it failed"},"metadata":{"name":"a","#, "status message it_failed metadata name a", &["it failed"])]
     #[case::none("", "", &[])]
-    fn words_and_sentences_are_read_together(#[case] body: &str, #[case] words: &str, #[case] messages: &[&str]) {
+    fn words_and_messages_are_extracted_together(#[case] body: &str, #[case] words: &str, #[case] messages: &[&str]) {
         let said = read(body.as_bytes(), pod(), Much::All);
         let lines: Vec<String> = said.content.lines().map(|line| line.replace(' ', "_")).collect();
         assert_eq!((lines.join(" "), said.cut), (words.to_owned(), false));
@@ -198,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_is_cut_and_its_sentences_are_read_on() {
+    fn long_content_is_truncated_and_messages_are_still_read() {
         let long = json!({"data": "x".repeat(MAX_CONTENT), "status": {"message": "it failed"}}).to_string();
         let said = read(long.as_bytes(), pod(), Much::All);
         assert_eq!(
@@ -228,9 +229,9 @@ mod tests {
     }
 
     proptest! {
-        /// However much is read of it, and in which form, a manifest says the same.
+        /// Text and tree, with full or partial extraction, yield the same content.
         #[test]
-        fn a_manifest_says_the_same_in_every_form(value in json_value()) {
+        fn text_and_tree_yield_the_same_content(value in json_value()) {
             let text = value.to_string();
             let (bytes, tree) = (read(text.as_bytes(), pod(), Much::All), read_tree(&value, pod(), Much::All));
             let words = |said: &Said| said.content.lines().map(str::to_owned).collect::<BTreeSet<_>>();

@@ -1,5 +1,5 @@
-//! What search knows of one object: made from its record and body, written to an engine, and evaluated directly to say
-//! why a hit matched. The columns of a document and the terms of its text are the same for every engine.
+//! The searchable form of an object: created from its record and body, written to an engine, and evaluated directly
+//! to explain hits. Columns and text terms are the same for every engine.
 
 pub mod columns;
 pub mod manifest;
@@ -18,18 +18,18 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
-/// Annotation values beyond this are no words.
+/// Maximum length of indexed annotation values.
 const MAX_ANNOTATION: usize = 256;
-/// What an object whose manifest is longer than that has.
+/// `has:` value of objects whose manifest text was truncated.
 pub const CUT: &str = "content.cut";
-/// `is:` of what was deleted.
+/// `is:` value of deleted objects.
 pub const DELETED: &str = "deleted";
 
-/// Kinds without a namespace that objects of a namespace refer to.
+/// Cluster-scoped kinds that namespaced objects reference.
 const CLUSTER_SCOPED: [&str; 7] =
     ["clusterrole", "ingressclass", "namespace", "node", "persistentvolume", "priorityclass", "storageclass"];
 
-/// Karmada's annotations that name what an object was propagated by: (word, namespace, name).
+/// Karmada's annotations with the policies and bindings of an object: (word, namespace, name).
 const PROPAGATION: [(Word, &str, &str); 5] = [
     (Word::Policy, "propagationpolicy.karmada.io/namespace", "propagationpolicy.karmada.io/name"),
     (Word::Policy, "", "clusterpropagationpolicy.karmada.io/name"),
@@ -38,29 +38,29 @@ const PROPAGATION: [(Word, &str, &str); 5] = [
     (Word::Work, "work.karmada.io/namespace", "work.karmada.io/name"),
 ];
 
-/// What an event of the journal says of its cause.
+/// The cause in a journal event.
 #[derive(Deserialize)]
 struct Caused {
     #[serde(rename = "ref")]
     because: Option<About>,
 }
 
-/// One object as search sees it.
+/// An object in the form for search.
 #[derive(Debug, Clone, Default)]
 pub struct Document {
     pub id: u64,
-    /// As they are, not lower case.
+    /// In original case.
     pub words: Vec<(Word, String)>,
     pub numbers: Vec<(Number, i64)>,
     pub facets: Vec<(Facet, String)>,
     pub keys: Vec<(Key, u64)>,
-    /// The one that explains the status.
+    /// The message that explains the status.
     message: Option<String>,
-    /// Its group and kind.
+    /// Group and kind.
     shape: (String, String),
-    /// Its JSON.
+    /// The object's JSON.
     body: Bytes,
-    /// What of that is asked for is read once: all of it as a tree, all it says, or its messages alone.
+    /// Parts of the JSON, read at most once on demand: the whole tree, all text, or only messages.
     tree: OnceLock<Value>,
     said: OnceLock<Said>,
     messages: OnceLock<Vec<String>>,
@@ -125,7 +125,7 @@ impl Document {
         Ok(document)
     }
 
-    /// Of what an object was until it changed, or was deleted.
+    /// From a previous or deleted version.
     pub fn of_version(version: &Version) -> Result<Self, Error> {
         let mut document = Self::of(&version.object)?;
         if version.deleted {
@@ -135,7 +135,8 @@ impl Document {
         Ok(document)
     }
 
-    /// Of a binding, work or quota: where its object goes. It is about its template, and about what it makes in members.
+    /// Adds the destinations of a binding, work or quota. Its subjects are its template and the objects created in
+    /// members.
     fn propagation(&mut self, record: &Record, propagation: &Propagation) {
         let named = [
             (Word::On, &propagation.on),
@@ -158,13 +159,13 @@ impl Document {
         }
         let copy = |of: &Copied| (Key::About, Key::of_name(&of.cluster, &of.kind, &of.namespace, &of.name));
         self.keys.extend(propagation.copies.iter().map(copy));
-        // All bindings of a namespace share a key, by which its quotas are about them.
+        // All bindings of a namespace share a key, by which its quotas refer to them.
         let bindings = || Key::of_name(cluster, "resourcebinding", namespace, "");
         self.keys.extend(propagation.limits.then(|| (Key::About, bindings())));
         self.keys.extend((&*record.kind == "ResourceBinding").then(|| (Key::Own, bindings())));
     }
 
-    /// Its own keys, and those of the objects it points to.
+    /// Adds the object's own keys and those of referenced objects.
     fn keys(&mut self, record: &Record, printed: &Printed) -> Result<(), Error> {
         let cluster = record.key.cluster().as_str();
         let (namespace, name) = (&*record.key.namespace, &*record.key.name);
@@ -228,7 +229,7 @@ impl Document {
         let last = name.rsplit('/').next().unwrap_or(name);
         match last.split_once(':') {
             Some((_, tag)) => self.word(Word::ImageTag, tag),
-            // What a runtime pulls when nothing is said.
+            // Default tag of an image reference.
             None if digest.is_none() => self.word(Word::ImageTag, "latest"),
             None => {}
         }
@@ -283,7 +284,7 @@ impl Document {
         self.numbers.extend(printed.exit_codes.iter().map(|code| (Number::Exit, *code)));
     }
 
-    /// What a bare word is looked up in by substring. Addresses and ids are found by their beginning, in the manifest.
+    /// Values in which a bare word is searched by substring. Addresses and ids are found by prefix in the manifest.
     pub fn anything(&self, with_slash: bool) -> impl Iterator<Item = (Word, &str)> {
         let in_anything = move |word: Word| match word {
             Word::Group | Word::ApiVersion | Word::Annotation | Word::AnnotationKey | Word::Is => false,
@@ -293,16 +294,16 @@ impl Document {
             Word::Qualified => with_slash,
             _ => true,
         };
-        // Every pod uses a node, and has it in a column of its own.
+        // The node of a pod has a separate column.
         let is_node = |word: Word, value: &str| word == Word::Uses && value.starts_with("node/");
         let words = self.words.iter().filter(move |(word, value)| in_anything(*word) && !is_node(*word, value));
-        // Whoever searched for it meant the name.
+        // A qualified name is shown as the name.
         let shown = |word: Word| if word == Word::Qualified { Word::Name } else { word };
         words.map(move |(word, value)| (shown(*word), value.as_str()))
     }
 
-    /// Everything it says in sentences, the message that explains the status first. Whoever wants the manifest's text as well
-    /// asks for that before.
+    /// All messages, the one that explains the status first. If the manifest text is needed as well, read it
+    /// before.
     pub fn messages(&self) -> &[String] {
         match self.said.get() {
             Some(said) => &said.messages,
@@ -310,12 +311,12 @@ impl Document {
         }
     }
 
-    /// Keys and values of the manifest, one a line.
+    /// Keys and values of the manifest, one per line.
     pub fn content(&self) -> &str {
         &self.said().content
     }
 
-    /// The manifest as a tree, for paths. Whatever else is asked for after that is read from it.
+    /// The manifest as a tree, for paths. Later reads use the tree.
     pub fn tree(&self) -> &Value {
         self.tree.get_or_init(|| serde_json::from_slice(&self.body).unwrap_or_default())
     }
@@ -336,7 +337,7 @@ impl Document {
         Said { messages: [first.clone()].into_iter().chain(others).collect(), ..said }
     }
 
-    /// Columns `field:*` finds the object by.
+    /// Columns by which `field:*` finds the object.
     pub fn has(&self) -> impl Iterator<Item = &'static str> {
         let mut has: Vec<&'static str> = self.words.iter().map(|(word, _)| word.name()).collect();
         has.extend(self.numbers.iter().map(|(number, _)| number.name()));
@@ -347,7 +348,7 @@ impl Document {
     }
 }
 
-/// The states `is:` asks for that an object carries itself.
+/// States of `is:` derived from the object itself.
 fn states(record: &Record, printed: &Printed) -> Vec<&'static str> {
     let mut states = Vec::new();
     if record.deleting.is_some() {

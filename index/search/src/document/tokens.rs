@@ -1,20 +1,20 @@
-//! How text becomes terms, the same for documents and queries.
+//! Tokenization, shared by documents and queries.
 //!
-//! Whole strings (names, labels, images) are one lower-case term each. Running text is cut at blanks and brackets into
-//! chunks; each chunk is a term, and so is each of its tails that begins behind a separator, and the first word of each.
-//! So a prefix search finds `nginx:1.27` in `docker.io/library/nginx:1.27`, and `web-0` in `team-a/web-0`, whole and in
-//! parts.
+//! Whole strings (names, labels, images) are one lower-case term each. Running text is split at blanks and brackets
+//! into chunks; each chunk is a term, as are its suffixes after a separator and the first word of each. Therefore a
+//! prefix search finds `nginx:1.27` in `docker.io/library/nginx:1.27`, and `web-0` in `team-a/web-0`, completely
+//! and in parts.
 
-/// Longer chunks (keys, certificates) are no words.
+/// Maximum length of a chunk; longer ones (keys, certificates) are not indexed.
 pub const MAX_CHUNK: usize = 128;
 const MAX_TAILS: usize = 10;
 
-/// Separates chunks: never part of a name, a label, an image or a path.
+/// Separates chunks; does not occur in names, labels, images or paths.
 fn is_break(c: char) -> bool {
     matches!(c, '"' | '\'' | '`' | ',' | ';' | '(' | ')' | '[' | ']' | '{' | '}' | '<' | '>' | '|') || c.is_whitespace()
 }
 
-/// At the ends of chunks it belongs to the sentence.
+/// Removed at both ends of chunks.
 fn is_punctuation(c: char) -> bool {
     matches!(c, '.' | ':' | '!' | '?' | '-' | '=' | '/')
 }
@@ -24,7 +24,7 @@ pub fn chunks(lower: &str) -> impl Iterator<Item = &str> {
     lower.split(is_break).map(|chunk| chunk.trim_matches(is_punctuation)).filter(|chunk| !chunk.is_empty())
 }
 
-/// The chunk that a place of a lower-case text lies in, and where it ends.
+/// The chunk at a byte position of a lower-case text, and its end.
 pub fn chunk_around(lower: &str, at: usize) -> (&str, usize) {
     let (before, behind) = lower.split_at(at);
     let start = before.char_indices().rfind(|(_, c)| is_break(*c)).map_or(0, |(at, c)| at + c.len_utf8());
@@ -32,13 +32,13 @@ pub fn chunk_around(lower: &str, at: usize) -> (&str, usize) {
     (lower[start..end].trim_matches(is_punctuation), end)
 }
 
-/// Terms of one chunk: itself, its tails, and the first word of each. By those words a search for what begins with
-/// `setting` finds `setting_1` to `setting_99` as one term.
+/// Terms of a chunk: itself, its suffixes, and the first word of each. With the latter, a search for the prefix
+/// `setting` finds `setting_1` to `setting_99` by one term.
 pub fn terms(chunk: &str) -> impl Iterator<Item = &str> {
     tails(chunk).flat_map(|tail| [tail].into_iter().chain(first_word(tail)))
 }
 
-/// A chunk, and what of it begins behind a separator.
+/// A chunk and its suffixes after separators.
 pub fn tails(chunk: &str) -> impl Iterator<Item = &str> {
     let whole = (chunk.len() <= MAX_CHUNK).then_some(chunk);
     let separable = if looks_like_uuid(chunk) { "" } else { chunk };
@@ -50,8 +50,8 @@ pub fn tails(chunk: &str) -> impl Iterator<Item = &str> {
     whole.into_iter().chain(begins.take(MAX_TAILS).map(move |at| &chunk[at..]))
 }
 
-/// Whether a lower-case message has these chunks one behind the other: the first to the end of a word, the last as the
-/// beginning of one.
+/// True if a lower-case message contains these chunks in sequence: the first must end at a word boundary, the last
+/// may be the beginning of a word.
 pub fn says(lower: &str, wanted: &[String]) -> bool {
     let fits = |term: &str, word: &str| term == word || begins_terms(word) && term.starts_with(word);
     match wanted {
@@ -67,13 +67,13 @@ pub fn says(lower: &str, wanted: &[String]) -> bool {
     }
 }
 
-/// The word a term begins with, where it goes on behind it.
+/// The first word of a term, if the term is longer.
 pub fn first_word(term: &str) -> Option<&str> {
     let end = term.find(|c: char| !c.is_alphanumeric())?;
     (end > 0).then(|| &term[..end])
 }
 
-/// Whether a word finds the terms that begin with it. Shorter ones begin too much: they find themselves.
+/// True if a word matches terms by prefix. Shorter ones would match too many and only match exactly.
 pub fn begins_terms(word: &str) -> bool {
     word.chars().nth(2).is_some()
 }
@@ -85,7 +85,7 @@ fn looks_like_uuid(chunk: &str) -> bool {
         && bytes.iter().filter(|b| b.is_ascii_hexdigit()).count() == 32
 }
 
-/// Text in lower case, in place of what was there.
+/// Replaces `into` by the lower-case text.
 pub fn lowered(into: &mut String, text: &str) {
     into.clear();
     match text.is_ascii() {
@@ -104,7 +104,8 @@ mod tests {
     use std::collections::BTreeSet;
 
     proptest! {
-        /// What lets a search for the beginning of terms look for a word and for what goes on with a letter or digit.
+        /// With this property, a prefix search only has to look up a word and its continuations with a letter or
+        /// digit.
         #[test]
         fn the_first_word_of_every_term_is_a_term(chunk in "[a-c0-9é._:/@–-]{1,30}|([a-c]{1,60}[./]){1,4}|0d9f5a3c-0000-4000-8000-1234567890ab") {
             let all: BTreeSet<&str> = terms(&chunk).collect();
@@ -117,17 +118,17 @@ mod tests {
 
     #[rstest::rstest]
     #[case::together("pulling image", true)]
-    #[case::apart("failed image", false)]
-    #[case::turned("image pulling", false)]
-    #[case::within_words("off pulling", true)]
-    #[case::over_marks("image library/nginx:1.27", true)]
-    #[case::the_last_begins("pulling ima", true)]
-    #[case::the_first_does_not("pull image", false)]
-    #[case::a_first_word_is_no_whole("back pulling", false)]
-    #[case::short_ones_are_whole("pulling im", false)]
+    #[case::not_adjacent("failed image", false)]
+    #[case::wrong_order("image pulling", false)]
+    #[case::first_chunk_ends_a_word("off pulling", true)]
+    #[case::across_punctuation("image library/nginx:1.27", true)]
+    #[case::last_chunk_is_a_prefix("pulling ima", true)]
+    #[case::first_chunk_is_not_a_prefix("pull image", false)]
+    #[case::first_word_is_not_the_whole_chunk("back pulling", false)]
+    #[case::short_chunks_match_exactly("pulling im", false)]
     #[case::one("ngin", true)]
     #[case::none("", false)]
-    fn phrases_are_said_as_they_stand(#[case] phrase: &str, #[case] expected: bool) {
+    fn phrases_match_in_sequence(#[case] phrase: &str, #[case] expected: bool) {
         let wanted: Vec<String> = chunks(phrase).map(str::to_owned).collect();
         assert_eq!(says("back-off pulling image \"docker.io/library/nginx:1.27\": failed", &wanted), expected);
     }

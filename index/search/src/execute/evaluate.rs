@@ -1,4 +1,4 @@
-//! A plan evaluated on one document: says whether it matches, and why. The model the engine is tested against.
+//! Evaluates a plan on one document: whether it matches, and why. Reference model for tests of engines.
 
 use crate::document::Document;
 use crate::document::columns::{Key, Word};
@@ -9,23 +9,23 @@ use crate::plan::score;
 use serde::Serialize;
 use std::collections::BTreeSet;
 
-/// A field and the value in it that matched.
+/// A field and its value that matched.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Reason {
     pub field: String,
     pub value: String,
-    /// Where in the value, from and to in bytes; empty when it is the whole of it, or nowhere.
+    /// Byte ranges of the matches in the value; empty if the whole value matches, or without a position.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub marks: Vec<(usize, usize)>,
 }
 
-/// Values longer than this are cut in reasons.
+/// Maximum length of values in reasons.
 const MAX_VALUE: usize = 200;
 
-/// A document prepared for many tests.
+/// A document prepared for repeated evaluation.
 pub struct Evaluated<'d> {
     document: &'d Document,
-    /// The manifest's text in lower case, and its terms.
+    /// Lower-case text and terms of the manifest.
     lower: Option<String>,
     content: Option<BTreeSet<String>>,
 }
@@ -35,13 +35,14 @@ impl<'d> Evaluated<'d> {
         Self { document, lower: None, content: None }
     }
 
-    /// Whether the plan holds.
+    /// True if the document matches.
     pub fn holds(&mut self, matches: &Match) -> bool {
         self.read_for(matches);
         self.is_so(matches)
     }
 
-    /// A manifest is parsed once: where paths are asked for as a tree, from which the rest is read, too.
+    /// Parses the manifest only once: as a tree if there are conditions on paths; then other data is read from it
+    /// as well.
     fn read_for(&self, matches: &Match) {
         if matches.needs_bodies() {
             self.document.tree();
@@ -88,7 +89,7 @@ impl<'d> Evaluated<'d> {
         let document = self.document;
         let names = || document.words.iter().filter(|(column, _)| *column == Word::Name).map(|(_, n)| n.to_lowercase());
         let wanted = words(word);
-        // Before the messages: both are read together.
+        // Evaluated before the messages, because both are then read together.
         let text = !self.text(&wanted).is_empty();
         let parts = [
             (names().any(|name| name == word), score::NAME_EXACT),
@@ -103,19 +104,20 @@ impl<'d> Evaluated<'d> {
         parts.into_iter().filter(|(holds, _)| *holds).fold(0.0, |sum, (_, score)| sum + score)
     }
 
-    /// Why it holds: what the positive parts of the plan found.
+    /// The reasons why it matches, from the positive parts of the plan.
     pub fn reasons(&mut self, matches: &Match) -> Vec<Reason> {
         self.read_for(matches);
         let (mut found, mut said) = (Vec::new(), Vec::new());
         self.gather(matches, &mut found, &mut said);
-        // Last: where the whole manifest was read for others, its messages are there already, and alone they cost less.
+        // Messages are searched last: if the manifest was read for other parts, they are already available;
+        // otherwise reading only the messages is cheaper.
         found.extend(said.iter().flat_map(|wanted| self.said(wanted)));
         found.sort();
         found.dedup();
         found
     }
 
-    /// What may be said in messages is only noted.
+    /// Collects reasons; conditions on messages are only collected in `said`.
     fn gather(&mut self, matches: &Match, found: &mut Vec<Reason>, said: &mut Vec<Vec<String>>) {
         match matches {
             Match::All | Match::None | Match::Not(_) => {}
@@ -132,13 +134,13 @@ impl<'d> Evaluated<'d> {
         }
     }
 
-    /// Where a bare word is in whole strings.
+    /// Matches of a bare word in whole strings.
     fn whole(&self, word: &str) -> Vec<Reason> {
         let whole = self.document.anything(word.contains('/')).filter(|(_, value)| value.to_lowercase().contains(word));
         whole.map(|(column, value)| reason(column.name(), value).mark([word])).collect()
     }
 
-    /// What a single test found; empty when it fails.
+    /// Reasons of a single condition; empty if it does not match.
     fn leaf(&mut self, matches: &Match) -> Vec<Reason> {
         let document = self.document;
         match matches {
@@ -170,7 +172,7 @@ impl<'d> Evaluated<'d> {
             Match::Bare(word) => {
                 let (mut found, wanted) = (self.whole(word), words(word));
                 if found.is_empty() {
-                    // It may be in the text alone, which is read with the messages.
+                    // The word may only be in the text, which is read together with the messages.
                     document.content();
                 }
                 found.extend(self.said(&wanted));
@@ -219,13 +221,13 @@ impl<'d> Evaluated<'d> {
         self.content.get_or_insert_with(|| all_terms(document.content()))
     }
 
-    /// Messages in which the chunks stand one behind the other.
+    /// Messages that contain the chunks in sequence.
     fn said(&self, wanted: &[String]) -> Vec<Reason> {
         let messages = self.document.messages().iter().filter(|message| says(&message.to_lowercase(), wanted));
         messages.map(|message| reason("message", message).mark(wanted.iter().map(String::as_str))).collect()
     }
 
-    /// Terms of the manifest that the chunks begin: all of them, wherever they are.
+    /// Terms of the manifest that begin with the chunks, if all chunks match.
     fn text(&mut self, wanted: &[String]) -> Vec<Reason> {
         let document = self.document;
         let lower = self.lower.get_or_insert_with(|| lower(document.content()));
@@ -240,7 +242,7 @@ impl<'d> Evaluated<'d> {
     }
 }
 
-/// A bare word as messages and texts are asked for it.
+/// The chunks of a bare word for messages and text.
 fn words(word: &str) -> Vec<String> {
     chunks(word).map(str::to_owned).collect()
 }
@@ -251,8 +253,7 @@ fn lower(text: &str) -> String {
     lower
 }
 
-/// Of the terms of a lower-case text that a chunk finds, the first one that goes on where the chunk ends, and so says more;
-/// or the chunk.
+/// The first term that extends the chunk, as it is more informative; otherwise the chunk itself.
 fn terms_with<'t>(lower: &'t str, chunk: &str) -> Option<&'t str> {
     let (mut itself, mut seen) = (None, 0);
     for (at, _) in lower.match_indices(chunk) {
@@ -268,7 +269,7 @@ fn terms_with<'t>(lower: &'t str, chunk: &str) -> Option<&'t str> {
                 return Some(term);
             }
         }
-        // Nothing goes on from a very short one.
+        // Very short chunks are matched exactly.
         if itself.is_some() && !begins_terms(chunk) {
             break;
         }
@@ -280,7 +281,7 @@ fn all_terms(text: &str) -> BTreeSet<String> {
     chunks(&lower(text)).flat_map(terms).map(str::to_owned).collect()
 }
 
-/// Places marked in one value, at most.
+/// Maximum number of marks per value.
 const MOST_MARKS: usize = 20;
 
 fn reason(field: &str, value: &str) -> Reason {
@@ -292,10 +293,10 @@ fn reason(field: &str, value: &str) -> Reason {
 }
 
 impl Reason {
-    /// Marks words, given in lower case.
+    /// Marks words, which must be lower-case.
     fn mark<'w>(mut self, words: impl IntoIterator<Item = &'w str>) -> Self {
         let lower = self.value.to_lowercase();
-        // Where another case takes another number of bytes, places would be wrong.
+        // If lower-casing changes the length, positions would be wrong.
         if lower.len() != self.value.len() {
             return self;
         }

@@ -11,9 +11,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Manifests that one search reads; the same limit holds for its earlier versions.
+/// Maximum number of manifests read by a search; the same limit applies to its earlier versions.
 pub const MOST_EXAMINED: usize = 50_000;
-/// Manifests that are read at once.
+/// Number of manifests read at once.
 pub(crate) const EXAMINED_AT_ONCE: usize = 500;
 
 /// Reads manifests within search permits.

@@ -1,7 +1,7 @@
-//! Searches in what objects were: deleted ones, the fleet as it was at a time, and fields that changed.
+//! Searches the history: deleted objects, the fleet at an earlier time, and changed fields.
 //!
-//! Old versions are few beside the objects (their bytes are bounded), are not in the text index, and are read from the
-//! store, newest end first, each evaluated by itself.
+//! Old versions are few compared to the objects (their size is limited). They are not in the text index; they are
+//! read from the store, latest end first, and evaluated directly.
 
 use crate::authorization::CallerRights;
 use crate::authorization::decision::permits;
@@ -23,9 +23,9 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Versions of one object that are compared at most.
+/// Maximum number of versions of an object that are compared.
 const KEPT_OF_ONE: usize = 100;
-/// Fields of metadata that change with everything.
+/// Metadata fields that change with every update.
 const NEVER: [&str; 2] = ["metadata.resourceVersion", "metadata.managedFields"];
 
 fn span(asked: Asked) -> Span {
@@ -40,7 +40,7 @@ fn span(asked: Asked) -> Span {
     }
 }
 
-/// A version that matched.
+/// An old version that matched.
 struct Old {
     id: u64,
     ended: Seq,
@@ -48,19 +48,19 @@ struct Old {
     document: Document,
 }
 
-/// Hits among old versions, one per object.
+/// Hits among old versions, at most one per object.
 pub(crate) struct Found {
     pub top: TopHits,
-    /// Of each term that is wanted, how many have it.
+    /// For each requested terms count: the number of old versions per term.
     pub terms: Vec<Before>,
-    /// Of their objects; asked of a span, of those that are gone. The text index may not have heard of it yet: what is found
-    /// here is not looked for among what is there.
+    /// Ids of the objects of the hits; for a period, of the deleted ones. They are excluded from the search of
+    /// current objects, because the text index may still contain them.
     pub ids: BTreeSet<u64>,
-    /// Not all versions were looked at.
+    /// Not all versions were evaluated.
     pub cut: bool,
 }
 
-/// Looks through old versions. Asked of a span, those of objects that are hits `now` are left out.
+/// Searches old versions. For a period, objects that are hits of `now` are excluded.
 pub(crate) async fn found(
     sources: &Sources,
     asked: Asked,
@@ -78,7 +78,7 @@ pub(crate) async fn found(
     while let Some(versions) = reading.next().await? {
         let (rights, holds) = (Arc::clone(&sources.context.rights), Arc::clone(&matches));
         let deadline = sources.context.deadline;
-        // The newest version of what is gone is one that was deleted, and comes first.
+        // For a deleted object, the newest version is the deletion and comes first.
         gone.extend(versions.iter().filter(|version| version.deleted).map(|version| version.object.record.id));
         let mut old =
             sources.permits.run(Instant::now(), move || holding(&versions, &rights, &holds, deadline)).await?;
@@ -103,7 +103,7 @@ pub(crate) async fn found(
     Ok(Found { top: all, terms, ids: seen, cut: reading.cut })
 }
 
-/// The one value of a column without which nothing matches.
+/// The only value that a column may have for a match.
 fn only(matches: &Match, column: Word) -> Option<&str> {
     match matches {
         Match::Word(word, Test::Equals(value)) if *word == column => Some(value),
@@ -112,18 +112,19 @@ fn only(matches: &Match, column: Word) -> Option<&str> {
     }
 }
 
-/// Reads old versions, newest end first: in the namespaces of each cluster in which the caller may read something.
+/// Reads old versions, latest end first, in the namespaces of each cluster in which the caller may read objects.
 struct Reading<'s> {
     sources: &'s Sources,
     span: Span,
     narrowing: Narrowing,
     read: usize,
-    /// It stopped before the last one.
+    /// Stopped before the end.
     cut: bool,
 }
 
 impl<'s> Reading<'s> {
-    /// Of one cluster, and of events alone, where nothing else is asked for: old versions of everything are many.
+    /// Restricts the read to a cluster or to events if the query requires them, because there are many old
+    /// versions.
     fn of(sources: &'s Sources, span: Span, matches: &Match) -> Self {
         let mut rights = sources.context.rights.lock();
         let (cluster, events) = (only(matches, Word::Cluster), only(matches, Word::Kind) == Some("event"));
@@ -151,7 +152,7 @@ impl<'s> Reading<'s> {
     }
 }
 
-/// Of these objects, those that match as they are; whether all were looked at.
+/// The objects among `ids` that match in their current state, and whether some were not checked.
 async fn still(sources: &Sources, now: &Match, ids: BTreeSet<u64>) -> Result<(BTreeSet<u64>, bool), Error> {
     if ids.is_empty() {
         return Ok((ids, false));
@@ -168,7 +169,7 @@ fn holding(
     deadline: Instant,
 ) -> Result<Vec<Old>, Error> {
     let mut old = Vec::new();
-    // Late, the reader stops after these and says so.
+    // After the deadline, the reader stops and reports an incomplete result.
     for version in versions.iter().take_while(|_| Instant::now() <= deadline) {
         let document = Document::of_version(version)?;
         let scope = document.facets.iter().find(|(facet, _)| *facet == Facet::Scope).map(|(_, scope)| scope.as_str());
@@ -230,15 +231,15 @@ fn counted(old: &[Old], facets: &[Facet]) -> Vec<Vec<(Arc<str>, u64)>> {
     facets.iter().map(count).collect()
 }
 
-/// Ids of objects that are there and one of whose kept changes changed something at a path or below it. Object by object:
-/// no more than one of them and its versions are held.
+/// Ids of current objects with a change at a path or below it in their history. Processed object by object, so that
+/// only one object and its versions are in memory.
 pub(crate) async fn changed(sources: &Sources, path: &str) -> Result<(BTreeSet<u64>, bool), Error> {
     let Some(path) = Changing::new(path).map(Arc::new) else { return Ok((BTreeSet::new(), false)) };
     let (mut ids, mut seen) = (BTreeSet::new(), BTreeSet::new());
     let mut reading = Reading::of(sources, Span { deleted: false, ..Span::DELETED }, &Match::All);
     while let Some(versions) = reading.next().await? {
         let new = versions.iter().map(|version| version.object.record.id).filter(|id| seen.insert(*id));
-        // Those that are not there any more are not asked for.
+        // Deleted objects are skipped.
         for object in sources.store.by_ids(&new.collect::<Vec<_>>(), Manifests::Read).await? {
             if Instant::now() > sources.context.deadline {
                 return Ok((ids, true));
@@ -253,7 +254,7 @@ pub(crate) async fn changed(sources: &Sources, path: &str) -> Result<(BTreeSet<u
     Ok((ids, reading.cut))
 }
 
-/// A path whose values are compared: fields and globs for fields.
+/// A path to compare: field names and globs.
 pub(crate) struct Changing {
     steps: Vec<Option<String>>,
 }
@@ -262,14 +263,14 @@ impl Changing {
     pub fn new(path: &str) -> Option<Self> {
         let step = |step: &str| (step != "*").then(|| step.to_owned());
         let mut steps: Vec<Option<String>> = path.split('.').map(step).collect();
-        // Whatever is below.
+        // Trailing globs are implied.
         while steps.last() == Some(&None) && steps.len() > 1 {
             steps.pop();
         }
         (!path.is_empty() && steps.iter().flatten().all(|step| !step.is_empty())).then_some(Self { steps })
     }
 
-    /// Whether it differs between an object and the version before, or between two of these, newest first.
+    /// True if the path differs between an object and its previous version, or between two versions, newest first.
     fn changed(&self, object: &Object, versions: &[Version]) -> Result<bool, Error> {
         let mut after: Value = object.parse()?;
         for version in versions.iter().filter(|version| version.object.record.id == object.record.id) {
@@ -298,7 +299,7 @@ fn differs<'v>(
     }
     let [step, rest @ ..] = steps else {
         return match (before, after) {
-            // Below metadata something never counts.
+            // Fields of metadata that always change are ignored.
             (Some(Value::Object(one)), Some(Value::Object(other))) if at.len() < 2 => {
                 let names: BTreeSet<&String> = one.keys().chain(other.keys()).collect();
                 names.into_iter().any(|name| inside(one.get(name), other.get(name), name, &[], at))
@@ -345,7 +346,7 @@ fn inside<'v>(
     found
 }
 
-/// Lists, item by item.
+/// Compares lists item by item.
 fn items<'v>(
     before: Option<&'v Value>,
     after: Option<&'v Value>,
@@ -364,7 +365,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn old_versions_of_something_else_are_not_read() {
+    fn reading_is_restricted_by_cluster_and_kind() {
         let kind = Match::Word(Word::Kind, Test::Equals("event".to_owned()));
         let pod = Match::Word(Word::Kind, Test::Equals("pod".to_owned()));
         let both = Match::Or(vec![kind.clone(), pod.clone()]);
@@ -388,7 +389,7 @@ mod tests {
     #[case("metadata.resourceVersion", false)]
     #[case("status", true)]
     #[case("status.none", false)]
-    fn what_changed_is_told(#[case] path: &str, #[case] expected: bool) {
+    fn changed_fields_are_detected(#[case] path: &str, #[case] expected: bool) {
         let before = json!({"metadata": {"name": "a", "resourceVersion": "1"}, "spec": {"replicas": 1, "template": {"a": 1},
             "containers": [{"name": "a", "image": "x:1"}]}});
         let after = json!({"metadata": {"name": "a", "resourceVersion": "2"}, "spec": {"replicas": 2, "template": {"a": 1},

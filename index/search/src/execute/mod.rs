@@ -1,5 +1,4 @@
-//! From a plan to the hits: what has to be looked up first (relations, paths, changed fields), those that are there, and
-//! those that were.
+//! Executes a plan: resolves relations, paths and changed fields, then searches current objects and old versions.
 
 pub(crate) mod evaluate;
 pub(crate) mod examine;
@@ -28,7 +27,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 /// Remark on an answer for which a limit was reached.
-pub(crate) const CUT: &str = "not all objects were checked: narrow the query, for instance by kind: or ns:";
+pub(crate) const CUT: &str = "not all objects were checked; narrow the query, for example with kind: or ns:";
 
 /// Data sources of one request.
 #[derive(Clone)]
@@ -50,24 +49,24 @@ impl Sources {
     }
 }
 
-/// What was found.
+/// Results of a plan.
 pub(crate) struct Found {
     pub top: TopHits,
-    /// The plan with everything looked up, to say why something matched.
+    /// The resolved plan, for the reasons of hits.
     pub matches: Match,
-    /// What the engine was asked of what is there.
+    /// The condition that the engine evaluated on current objects.
     pub now: Match,
-    /// Of what was, how many have each of the terms that were wanted; nothing where nobody asked for it.
+    /// For each requested terms count, the number of old versions per term; empty if none was requested.
     pub terms: Vec<Before>,
     pub notices: Vec<String>,
 }
 
-/// Answers a plan.
+/// Executes a plan.
 pub(crate) async fn find(sources: &Sources, plan: Plan, request: TopHitsRequest) -> Result<Found, Error> {
     find_with_terms(sources, plan, request, &[]).await
 }
 
-/// Answers a plan, and counts these terms of earlier versions; those of objects that exist are counted by
+/// Executes a plan and counts terms of earlier versions; those of current objects are counted by
 /// [`crate::collect::terms`].
 pub(crate) async fn find_with_terms(
     sources: &Sources,
@@ -88,7 +87,7 @@ pub(crate) async fn find_with_terms(
     Ok(Found { top, matches, now, terms, notices: search.notices.into_iter().collect() })
 }
 
-/// Begins to read everything a plan finds, in its order. Fails with [`Error::Incomplete`] if a limit is reached.
+/// Starts to read all hits of a plan in order. Fails with [`Error::Incomplete`] if a limit is reached.
 pub(crate) async fn begin(sources: &Sources, plan: Plan, request: TopHitsRequest) -> Result<FullScan, Error> {
     let LookedUp { search, now, before, .. } = look_up(sources, plan, &request, &[]).await?;
     let scan = sources.engine.scan(&sources.context, &now, &request).await?;
@@ -98,11 +97,11 @@ pub(crate) async fn begin(sources: &Sources, plan: Plan, request: TopHitsRequest
     Ok(FullScan::new(scan, before.map(|before| before.top.hits).unwrap_or_default(), request))
 }
 
-/// A plan with everything looked up, and what it finds of what was.
+/// A resolved plan with its hits among old versions.
 struct LookedUp {
     search: Search,
     matches: Match,
-    /// What the engine is to be asked of what is there.
+    /// The condition for current objects.
     now: Match,
     before: Option<history::Found>,
 }
@@ -130,25 +129,25 @@ async fn look_up(
     if plan.asked != Asked::Now {
         let found = history::found(sources, plan.asked, &held, &now, request, terms).await?;
         search.cut(found.cut);
-        // The text index may not have heard of it yet: nothing is there and deleted.
+        // The text index may still contain deleted objects.
         now = now.and(Match::Ids(Arc::new(found.ids.clone())).negated());
         before = Some(found);
     }
     Ok(LookedUp { search, matches, now, before })
 }
 
-/// What an event tells was so when it happened, not for as long as the event is kept.
+/// An event describes the time when it happened, not the period in which it is kept.
 pub(crate) fn happened_since(matches: Match, from: i64) -> Match {
     let event = Match::Word(Word::Kind, Test::Equals("event".to_owned()));
     matches.and(Match::Or(vec![event.negated(), Match::Number(Number::LastSeen, Some(from), None)]))
 }
 
-/// A plan with relations and changes looked up, as one object can be asked.
+/// Resolves relations and changed fields of a plan, so that it can be evaluated on one object.
 pub(crate) async fn looked_up(sources: &Sources, matches: Match) -> Result<Match, Error> {
     Search::new(sources).settled(matches).await
 }
 
-/// A plan with everything looked up, as an engine can be asked.
+/// Resolves a plan completely, so that an engine can evaluate it.
 pub(crate) async fn settled(sources: &Sources, matches: Match) -> Result<Match, Error> {
     let mut search = Search::new(sources);
     let matches = search.settled(matches).await?;
@@ -173,7 +172,7 @@ impl Search {
         }
     }
 
-    /// With relations and changed fields looked up, innermost first.
+    /// Resolves relations and changed fields, innermost first.
     fn settled(&mut self, matches: Match) -> Settled<'_> {
         Box::pin(async move {
             Ok(match matches {
@@ -187,7 +186,8 @@ impl Search {
                 }
                 Match::Reach(reach) => {
                     let mut inner = self.settled(reach.inner().clone()).await?;
-                    // Relations are those of now, and earlier versions have other values at the path.
+                    // Relations are evaluated on current objects, and earlier versions may have other values at the
+                    // path.
                     if inner.needs_bodies() {
                         inner = Match::Ids(self.decided(&inner).await?);
                     }
@@ -198,7 +198,7 @@ impl Search {
         })
     }
 
-    /// A condition for the engine: paths that it does not decide are looked up in manifests.
+    /// A condition for the engine; paths that it does not support are evaluated on manifests.
     async fn askable(&mut self, matches: Match) -> Result<Match, Error> {
         Ok(match self.reads_manifests(&matches) {
             true => matches.loosened().and(Match::Ids(self.examined(&matches).await?)),
@@ -227,7 +227,7 @@ impl Search {
         Ok(settled)
     }
 
-    /// The numbers of a lookup; its remarks are kept.
+    /// The numbers of a lookup; keeps its notices.
     fn taken(&mut self, lookup: Lookup) -> BTreeSet<u64> {
         self.cut(lookup.incomplete);
         self.notices.extend(lookup.notices);
@@ -238,7 +238,7 @@ impl Search {
         resolve(Match::Reach(Box::new(reach)), self).await
     }
 
-    /// Ids of the readable objects whose bodies match, read one after another.
+    /// Ids of the readable objects whose bodies match, read in batches.
     async fn examined(&mut self, matches: &Match) -> Result<Numbers, Error> {
         let loosened = matches.loosened();
         let candidates = self.sources.engine.ids(&self.sources.context, &loosened).await?;
@@ -258,5 +258,5 @@ impl Objects for Search {
     }
 }
 
-/// Objects by id and what ended them, with what to say of them.
+/// Objects by id and end of the version, with the data for their reasons.
 pub(crate) type Shown = BTreeMap<(u64, Option<Seq>), (Object, Option<Was>, Document)>;

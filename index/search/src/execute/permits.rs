@@ -1,9 +1,7 @@
-//! Search permits: as many searches work at once as there are permits, and the next one goes to the request that arrived
-//! first.
+//! Search permits limit the number of concurrent searches; the next permit goes to the request that arrived first.
 //!
-//! An answer takes several permits (finding, reading hits, reasons). If they were granted in the order in which they are
-//! requested, each of them would wait behind the first permits of all newer requests, and no answer would have a
-//! predictable latency.
+//! An answer needs several permits (search, reading hits, reasons). If they were granted in the order of the calls,
+//! each of them would wait behind the first permits of all newer requests, and latency would be unpredictable.
 
 use crowsnest_store::Error;
 use crowsnest_store::error::joined;
@@ -21,12 +19,12 @@ pub struct SearchPermits {
 
 struct State {
     free: usize,
-    /// By the arrival of their requests; the number orders those of one moment.
+    /// Ordered by the arrival of their requests; the number breaks ties.
     waiting: BTreeMap<(Instant, u64), oneshot::Sender<SearchPermit>>,
     number: u64,
 }
 
-/// Passes to the next request when it is dropped.
+/// Passed to the next request on drop.
 pub struct SearchPermit {
     permits: Arc<SearchPermits>,
 }
@@ -47,7 +45,7 @@ impl SearchPermits {
         Self::new(std::thread::available_parallelism().map_or(1, NonZero::get))
     }
 
-    /// A permit for a request that arrived at `requested_at`. A dropped future gives its place up.
+    /// Waits for a permit for a request that arrived at `requested_at`. Dropping the future cancels the wait.
     pub async fn acquire(self: &Arc<Self>, requested_at: Instant) -> SearchPermit {
         loop {
             let receiver = {
@@ -80,7 +78,7 @@ impl SearchPermits {
 }
 
 impl SearchPermit {
-    /// Runs blocking work and drops the permit after it, also where the future is dropped before.
+    /// Runs blocking work and releases the permit after it, even if the future is dropped before.
     pub async fn run<T: Send + 'static>(
         self,
         work: impl FnOnce() -> Result<T, Error> + Send + 'static,
@@ -109,7 +107,7 @@ impl Drop for SearchPermit {
             if sender.is_closed() {
                 continue;
             }
-            // A permit that cannot be sent is dropped and passes on.
+            // If the receiver is gone, the dropped permit passes to the next request.
             drop(sender.send(SearchPermit { permits: Arc::clone(permits) }));
             return;
         }
@@ -123,11 +121,11 @@ mod tests {
     use rstest::rstest;
     use std::time::Duration;
 
-    /// Numbers are arrival times; futures in `gone` are dropped before a permit is free.
+    /// Numbers are arrival times; futures in `gone` are dropped before a permit is released.
     #[rstest]
-    #[case::the_first_one_first(&[3, 1, 2], &[], &[1, 2, 3])]
-    #[case::of_one_moment_as_they_came(&[1, 1, 0], &[], &[0, 1, 1])]
-    #[case::who_went_is_left_out(&[3, 1, 2], &[1], &[2, 3])]
+    #[case::first_arrival_first(&[3, 1, 2], &[], &[1, 2, 3])]
+    #[case::ties_in_call_order(&[1, 1, 0], &[], &[0, 1, 1])]
+    #[case::cancelled_requests_are_skipped(&[3, 1, 2], &[1], &[2, 3])]
     fn permits_go_to_the_request_that_arrived_first(
         #[case] asked: &[u64],
         #[case] gone: &[u64],

@@ -1,6 +1,7 @@
-//! All hits of a plan in order, as of one moment: for exports.
+//! Reads all hits of a plan in order from one snapshot, for exports.
 //!
-//! The engine reads hits of objects that exist, in its order; earlier versions, which it does not hold, are merged in.
+//! The engine reads hits among current objects, in its order; earlier versions, which it does not contain, are
+//! merged in.
 
 use crate::collect::TopHitsRequest;
 use crate::engine::Scan;
@@ -8,18 +9,18 @@ use crate::plan::sort::{Ranked, Sort, compare};
 use crowsnest_store::{Error, Seq};
 use std::collections::VecDeque;
 
-/// All hits of a plan, read one page after another.
+/// All hits of a plan, read page by page.
 #[derive(Debug)]
 pub struct FullScan {
     engine: Box<dyn Scan>,
-    /// Hits of the engine that were read and not returned.
+    /// Hits read from the engine but not returned yet.
     ready: VecDeque<Ranked>,
-    /// The engine has no more.
+    /// The engine has returned all hits.
     ended: bool,
     /// Earlier versions, in order.
     before: VecDeque<Ranked>,
     sort: Vec<Sort>,
-    /// Hits that are still wanted.
+    /// Remaining limit.
     left: usize,
 }
 
@@ -29,12 +30,12 @@ impl FullScan {
         Self { engine, ready: VecDeque::new(), ended: false, before: before.into(), sort, left }
     }
 
-    /// The change as of which objects that exist were read.
+    /// Seq of the snapshot of current objects.
     pub fn seq(&self) -> Seq {
         self.engine.seq()
     }
 
-    /// The next hits, `most` of them; fewer only at the end.
+    /// The next `most` hits; fewer only at the end.
     pub async fn next(&mut self, most: usize) -> Result<Vec<Ranked>, Error> {
         let most = most.min(self.left);
         let mut hits = Vec::with_capacity(most);
@@ -67,7 +68,7 @@ mod tests {
     use futures::executor::block_on;
     use rstest::rstest;
 
-    /// Pages that an engine returns one after the other.
+    /// Pages that an engine returns in sequence.
     #[derive(Debug)]
     struct Pages(VecDeque<Vec<Ranked>>);
 
@@ -89,12 +90,12 @@ mod tests {
         Ranked { place, score: 0.0, past: past.map(Seq) }
     }
 
-    /// Pages are separated by bars; earlier versions are marked in what is expected.
+    /// Pages are separated by bars; earlier versions are marked with a prime in the expectation.
     #[rstest]
-    #[case::of_the_engine_alone("a c|d", "", usize::MAX, "a c d")]
-    #[case::earlier_versions_alone("", "a b", usize::MAX, "a' b'")]
+    #[case::engine_only("a c|d", "", usize::MAX, "a c d")]
+    #[case::earlier_versions_only("", "a b", usize::MAX, "a' b'")]
     #[case::merged("b d|e", "a c f", usize::MAX, "a' b c' d e f'")]
-    #[case::of_two_equals_the_earlier_version_first("a", "a", usize::MAX, "a' a")]
+    #[case::ties_with_the_earlier_version_first("a", "a", usize::MAX, "a' a")]
     #[case::up_to_a_limit("b d|e", "a c", 3, "a' b c'")]
     fn earlier_versions_are_merged_in(
         #[case] pages: &str,

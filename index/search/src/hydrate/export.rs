@@ -1,8 +1,8 @@
-//! Everything a question finds, as it was at one moment: hits are those of one state of the text index, and objects are told as
-//! they were then, from what is kept of those that have changed or gone since.
+//! Exports all results of a search from one snapshot: hits from one state of the text index, and objects in their
+//! state at that time, using old versions of those that were changed or deleted since.
 //!
-//! A task of the cache's reads ahead a little of whoever is told, waits for them, and ends when they go or have taken nothing
-//! for [`STALLED`].
+//! A task of the cache reads slightly ahead of the client. It ends when the client disconnects or does not read for
+//! [`STALLED`].
 
 use crate::authorization::CallerRights;
 use crate::authorization::decision::permits;
@@ -24,21 +24,22 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
-/// Hits read at once.
+/// Number of hits read at once.
 const AT_ONCE: usize = 200;
-/// Whoever takes nothing for so long is gone, for all one can tell: an export keeps files of the text index open.
+/// Time after which a client that does not read counts as disconnected: an export keeps files of the text index
+/// open.
 const STALLED: Duration = Duration::from_secs(300);
 
-/// A piece of an export.
+/// A part of an export.
 enum Told {
     Hits(Vec<Hit>),
     End(Result<(), Error>),
 }
 
 impl Searcher {
-    /// Everything a question finds, or as much of it as its limits say, without reasons; with manifests where the request wants
-    /// bodies. Fails where an answer would not be whole, before anything is told; breaks off with an error where the caller
-    /// may not read something any more that was to be told.
+    /// Exports all results, up to the limits of the request, without reasons, and with manifests if the request
+    /// includes bodies. Fails before the first hit if the result would be incomplete, and later if the caller loses
+    /// permission for a remaining hit.
     pub async fn export(
         &self,
         request: SearchRequest,
@@ -61,7 +62,7 @@ impl Searcher {
         let watched = told.clone();
         let work = async move {
             let ended = exporting.tell(scan, &told).await;
-            // Nobody is told when they are gone.
+            // The send fails if the client has disconnected.
             drop(told.send_timeout(Told::End(ended), STALLED).await);
         };
         self.spawn("export", async move {
@@ -74,7 +75,7 @@ impl Searcher {
             match tells.recv().await {
                 Some(Told::Hits(hits)) => Ok(Some((hits, tells))),
                 Some(Told::End(ended)) => ended.map(|()| None),
-                // A part must not look like the whole.
+                // A partial result must not look complete.
                 None => Err(Error::Stopped),
             }
         }))
@@ -84,7 +85,7 @@ impl Searcher {
 struct Exporting {
     searcher: Searcher,
     caller: UserInfo,
-    /// As they were at the beginning.
+    /// Permissions at the start.
     rights: Arc<Mutex<CallerRights>>,
     manifests: Manifests,
 }
@@ -105,7 +106,7 @@ impl Exporting {
         }
     }
 
-    /// Those deleted since of which nothing is kept any more are left out.
+    /// Reads the objects of hits. Objects deleted since are omitted if no version is kept.
     async fn read(&self, hits: Vec<Ranked>, seq: Seq) -> Result<Vec<Hit>, Error> {
         let store = &self.searcher.inner.store;
         let ids: Vec<u64> = hits.iter().filter(|hit| hit.past.is_none()).map(|hit| hit.place.id).collect();
@@ -134,7 +135,7 @@ impl Exporting {
         Ok(hits.into_iter().filter_map(hit).collect())
     }
 
-    /// Whether the caller may read them still: rights are not those of one moment.
+    /// Checks that the caller may still read the hits, because permissions are not part of the snapshot.
     fn readable(&self, hits: &[Hit]) -> Result<(), Error> {
         let mut now = self.searcher.inner.rights.of(&self.caller);
         let changed = now.changed_since(&self.rights.lock());

@@ -1,7 +1,7 @@
-//! An answer that goes on: after the hits that are there, the changes of what matches, as they come.
+//! Live search: after the current hits, sends changes of matching objects.
 //!
-//! Follows the tail, so a change is told without waiting for the text index. What is looked up for a plan (relations, ages,
-//! rights) is looked up anew every [`ANEW`], and the counts with it.
+//! Follows the tail, so changes are sent without waiting for the text index. Lookups of the plan (relations, ages,
+//! permissions) and the counts are refreshed every [`REFRESH_INTERVAL`].
 
 use crate::authorization::decision::permits;
 use crate::collect::TopHitsRequest;
@@ -23,32 +23,33 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Between two looks at everything while something changes.
-const ANEW: Duration = Duration::from_secs(2);
-/// Hits whose leaving is told.
+/// Minimum interval between refreshes while objects change.
+const REFRESH_INTERVAL: Duration = Duration::from_secs(2);
+/// Maximum number of hits whose removal is reported.
 const MOST_FOLLOWED: usize = 10_000;
-/// Whoever goes on asks anew after that: who somebody is, and whether they may ask, is looked at when they ask.
+/// Maximum duration. Then the client has to authenticate and be authorized again.
 const LONGEST: Duration = Duration::from_secs(600);
 
-/// A piece of an answer that goes on.
+/// An event of a live search.
 #[derive(Debug, Clone)]
 pub enum LiveEvent {
-    /// Of the answer at the beginning.
+    /// An event of the initial answer.
     Answer(SearchEvent),
-    /// A hit that is new or has changed.
+    /// A new or changed hit.
     Changed(Box<Hit>),
-    /// A hit that is none any more: it was deleted, does not match, or may not be read. Nothing but its name is to be shown.
+    /// An object that is no longer a hit: it was deleted, no longer matches, or may no longer be read. Only its
+    /// name may be shown.
     Left(Object),
-    /// Counts, after changes.
+    /// Updated counts.
     Counts { total: u64, facets: Vec<FacetCounts>, groups: Option<FacetCounts> },
-    /// Too much changed to be told one by one: whoever follows asks anew.
+    /// Too many changes to send them individually; the client has to search again.
     FellBehind,
 }
 
 impl Searcher {
-    /// Answers, and goes on with what changes. Ends after the answer when the question is about another time.
+    /// Answers a search and then sends changes. Ends after the answer if the query is about another time.
     pub fn live(&self, request: SearchRequest) -> impl Stream<Item = Result<LiveEvent, Error>> + Send + 'static {
-        // From what the answer knows at least: nothing in between is missed.
+        // Starts at the state of the text index, so that no change is missed.
         let follower = self.inner.tail.follow(*self.inner.engine.searchable().borrow());
         let stage = Stage::Asked(Box::new((self.clone(), request.clone())));
         let following = Following {
@@ -93,9 +94,9 @@ struct Following {
     request: SearchRequest,
     follower: Follower,
     matches: Match,
-    /// When the plan was looked up last.
+    /// Time of the last plan lookup.
     looked: Option<Instant>,
-    /// Something changed since.
+    /// Objects have changed since.
     changed: bool,
     hits: BTreeSet<u64>,
     ends: tokio::time::Instant,
@@ -106,12 +107,12 @@ impl Following {
         matches!(self.searcher.planned(&self.request).await.0.plan.asked, Asked::Now)
     }
 
-    /// What comes next; None when the cache stops.
+    /// The next events; None when the cache stops.
     async fn more(&mut self) -> Result<Option<Vec<LiveEvent>>, Error> {
         if self.looked.is_none() {
             self.look().await?;
         }
-        let anew = self.looked.map_or(ANEW, |looked| ANEW.saturating_sub(looked.elapsed()));
+        let anew = self.looked.map_or(REFRESH_INTERVAL, |looked| REFRESH_INTERVAL.saturating_sub(looked.elapsed()));
         let changes = tokio::select! {
             changes = self.follower.next() => changes,
             () = tokio::time::sleep_until(self.ends) => return Ok(None),
@@ -121,9 +122,9 @@ impl Following {
             None => Ok(None),
             Some(Ok(changes)) => {
                 let mut events = self.told(&changes).await?;
-                // What changed may be what others are related to.
+                // A changed object may affect relations of others.
                 self.changed |= !changes.is_empty();
-                if self.changed && self.looked.is_none_or(|looked| looked.elapsed() >= ANEW) {
+                if self.changed && self.looked.is_none_or(|looked| looked.elapsed() >= REFRESH_INTERVAL) {
                     events.extend(self.counts().await?);
                 }
                 Ok(Some(events))
@@ -153,7 +154,7 @@ impl Following {
         Ok(vec![LiveEvent::Counts { total: found.top.total, facets, groups }])
     }
 
-    /// What these changes mean to the answer; rights are those of now.
+    /// Converts changes to events, with current permissions.
     async fn told(&mut self, changes: &[Arc<Change>]) -> Result<Vec<LiveEvent>, Error> {
         let deadline = Instant::now() + self.request.deadline;
         let mut rights = self.searcher.rights_of(&self.request.caller, deadline).await;

@@ -1,4 +1,4 @@
-//! An answer as a stream: what was found at once, the hits' objects chunk by chunk.
+//! Streams an answer: the search results, then the hits' objects in chunks.
 
 pub(crate) mod export;
 pub(crate) mod live;
@@ -26,7 +26,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Where a streamed answer stands.
+/// State of a streamed answer.
 pub(crate) enum Stage {
     Asked(Box<(Searcher, SearchRequest)>),
     Answering(Box<Answering>),
@@ -39,11 +39,11 @@ pub(crate) struct Answering {
     matches: Arc<Match>,
     bodies: bool,
     events: VecDeque<SearchEvent>,
-    /// Hits still to be read.
+    /// Remaining hits to read.
     hits: VecDeque<Ranked>,
     summary: Summary,
     started: Instant,
-    /// Until the first hits are read, when it was asked.
+    /// Arrival time of the request, until the first hits are read.
     asked: Option<Instant>,
 }
 
@@ -59,7 +59,7 @@ impl Stage {
         }
         if !answering.hits.is_empty() {
             let chunk: Vec<_> = answering.hits.drain(..answering.hits.len().min(CHUNK)).collect();
-            // What is first seen belongs to the question; whoever reads on and on stands in line with others.
+            // The first chunk keeps the priority of the request; later chunks queue behind newer requests.
             let asked = answering.asked.take().unwrap_or_else(Instant::now);
             let hits = read_hits(&answering, chunk, asked).await?;
             return Ok(Some((SearchEvent::Hits(hits), Self::Answering(answering))));
@@ -73,7 +73,7 @@ impl Stage {
     }
 }
 
-/// Finds everything but the hits' objects.
+/// Searches without reading the hits' objects.
 async fn begin(searcher: Searcher, request: SearchRequest) -> Result<Answering, Error> {
     let (started, bodies) = (Instant::now(), request.bodies);
     let seq = *searcher.inner.engine.searchable().borrow();
@@ -144,7 +144,7 @@ async fn read_hits(answering: &Answering, hits: Vec<Ranked>, asked: Instant) -> 
         true => Manifests::Read,
         false => Manifests::Left,
     };
-    // Reading takes a core too.
+    // Reading is CPU work as well.
     let permit = searcher.inner.permits.acquire(asked).await;
     let objects = store.by_ids(&ids, manifests).await?;
     let versions = if ended.is_empty() { Vec::new() } else { store.ended(&ended).await? };

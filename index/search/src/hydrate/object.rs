@@ -1,4 +1,4 @@
-//! One object, as a caller may see it: what it was, how it differs elsewhere, and what it is related to.
+//! Details of one object for a caller: history, comparison with other clusters, and related objects.
 
 use crate::Searcher;
 use crate::authorization::decision::permits;
@@ -15,40 +15,40 @@ use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// Old versions told at most.
+/// Maximum number of old versions.
 pub const MOST_VERSIONS: usize = 100;
-/// Objects of one graph.
+/// Maximum number of objects in a graph.
 pub const MOST_NODES: usize = 200;
 const WITHIN: Duration = Duration::from_secs(5);
 
-/// What is kept of an object.
+/// Current state and history of an object.
 #[derive(Debug, Clone)]
 pub struct Past {
-    /// As it is; None when it is not there.
+    /// The current object; None if it was deleted.
     pub now: Option<Object>,
     /// Newest first.
     pub versions: Vec<Version>,
 }
 
-/// Two manifests compared.
+/// Differences of two manifests.
 #[derive(Debug, Clone)]
 pub struct Diff {
     pub differences: Vec<Difference>,
-    /// There are more of them.
+    /// There are more differences.
     pub more: bool,
 }
 
 /// Related objects.
 #[derive(Debug, Clone, Default)]
 pub struct Graph {
-    /// The one that was asked for first.
+    /// The requested object is first.
     pub nodes: Vec<Object>,
     pub edges: Vec<Edge>,
-    /// There are more objects than are told.
+    /// There are more objects.
     pub more: bool,
 }
 
-/// One object points to another; by their places among the nodes.
+/// A reference from one object to another, as indices of nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Edge {
     pub from: usize,
@@ -67,13 +67,13 @@ impl Diff {
 }
 
 impl Searcher {
-    /// Whether a caller may read an object, or would if it were there.
+    /// True if a caller may read an object, whether or not it exists.
     async fn permitted(&self, caller: &UserInfo, key: &RecordKey) -> bool {
         let sources = self.sources(caller, WITHIN).await;
         permits(&mut sources.context.rights.lock(), Reading::ByName, &scope_of(key), &key.name)
     }
 
-    /// What an object is and was; None when the caller may not read it, or nothing is known of it.
+    /// State and history of an object; None if the caller may not read it or nothing is known of it.
     pub async fn past(&self, caller: &UserInfo, key: &RecordKey) -> Result<Option<Past>, Error> {
         if !self.permitted(caller, key).await {
             return Ok(None);
@@ -83,7 +83,7 @@ impl Searcher {
         Ok((past.now.is_some() || !past.versions.is_empty()).then_some(past))
     }
 
-    /// Objects related to an object over so many steps; None as for [`Searcher::past`].
+    /// Objects related to an object within `depth` steps; None as in [`Searcher::past`].
     pub async fn graph(&self, caller: &UserInfo, key: &RecordKey, depth: u8) -> Result<Option<Graph>, Error> {
         if !self.permitted(caller, key).await {
             return Ok(None);
@@ -117,7 +117,7 @@ impl Searcher {
     }
 }
 
-/// Ids of the readable objects that point to some of these, or to which these point.
+/// Ids of the readable objects that reference some of these, or that these reference.
 async fn neighbours(sources: &Sources, documents: &[Document]) -> Result<BTreeSet<u64>, Error> {
     let keys = |wanted: &dyn Fn(Key) -> bool| -> BTreeSet<u64> {
         documents.iter().flat_map(|d| &d.keys).filter(|(column, _)| wanted(*column)).map(|(_, key)| *key).collect()

@@ -1,4 +1,4 @@
-//! What a search must say about the clusters: their facts for planning, and which of them the answer misses.
+//! Facts about clusters for planning, and clusters with missing or outdated results.
 
 use crate::Searcher;
 use crate::authorization::CallerRights;
@@ -7,29 +7,29 @@ use crowsnest_apimachinery::names::ClusterName;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// A cluster whose objects an answer misses or shows as they were.
+/// A cluster whose objects are missing from an answer or outdated.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Skipped {
     pub cluster: ClusterName,
     pub reason: String,
-    /// Resources concerned.
+    /// Number of affected resources.
     pub resources: usize,
-    /// Some of its objects were never read; false: they are shown, as old as `age_seconds` says.
+    /// True if some of its objects were never read; false: they are shown with the age `age_seconds`.
     pub missing: bool,
-    /// Since the cluster was last heard of; None when never.
+    /// Seconds since the last contact with the cluster; None: never.
     pub age_seconds: Option<i64>,
 }
 
-/// How the collections of a cluster are followed.
+/// State of a cluster's collections.
 #[derive(Default)]
 struct Followed {
     resources: usize,
-    /// Of those, not fresh.
+    /// Number of collections that are not current.
     behind: usize,
-    /// Of these, never read to the end.
+    /// Some of them have never been listed completely.
     missing: bool,
     trouble: Option<String>,
-    /// Of those that are not fresh, the oldest.
+    /// Oldest last contact of the collections that are not current.
     heard_at: Option<i64>,
 }
 
@@ -83,14 +83,14 @@ pub(crate) fn skipped(searcher: &Searcher, rights: &CallerRights) -> Vec<Skipped
     let now = (searcher.inner.now_ms)();
     let mut skipped = Vec::new();
     let members = searcher.inner.fleet.members();
-    // The control plane's objects are searched too, where they are collected.
+    // The control plane's objects are searched as well if they are collected.
     let control_plane = ClusterName::control_plane();
     let own = followed.contains_key(&control_plane).then_some(&control_plane);
     for name in members.iter().map(|member| member.name()).chain(own).filter(|name| rights.knows_of(name)) {
         let Some(followed) = followed.get(name) else {
             let reason = match members.iter().find(|member| member.name() == name).map(|member| member.connection()) {
                 Some(Err(error)) => error.to_string(),
-                _ => "nothing of it has been read yet".to_owned(),
+                _ => "none of its objects has been read yet".to_owned(),
             };
             skipped.push(Skipped { cluster: name.clone(), reason, resources: 0, missing: true, age_seconds: None });
             continue;
@@ -98,7 +98,7 @@ pub(crate) fn skipped(searcher: &Searcher, rights: &CallerRights) -> Vec<Skipped
         if let Some(missing) = rights.missing(name) {
             skipped.push(Skipped {
                 cluster: name.clone(),
-                reason: format!("its access rules are not in the cache, and {missing}"),
+                reason: format!("its RBAC objects are not in the cache, and {missing}"),
                 resources: followed.resources,
                 missing: true,
                 age_seconds: None,
@@ -107,16 +107,16 @@ pub(crate) fn skipped(searcher: &Searcher, rights: &CallerRights) -> Vec<Skipped
             let trouble = followed.trouble.clone();
             skipped.push(Skipped {
                 cluster: name.clone(),
-                reason: trouble.unwrap_or_else(|| "its first list is being read".to_owned()),
+                reason: trouble.unwrap_or_else(|| "its first list is in progress".to_owned()),
                 resources: followed.behind,
                 missing: followed.missing,
                 age_seconds: followed.heard_at.map(|at| (now - at) / 1000),
             });
         } else if searcher.inner.discovery.is_unexplored(name) {
-            // Its rules are followed by themselves, before anybody knows what else it has.
+            // RBAC objects are collected before the other resources are discovered.
             skipped.push(Skipped {
                 cluster: name.clone(),
-                reason: "what it serves is being found out".to_owned(),
+                reason: "its resources are being discovered".to_owned(),
                 resources: 0,
                 missing: true,
                 age_seconds: None,

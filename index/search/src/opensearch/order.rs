@@ -62,7 +62,8 @@ impl Places {
         Self { clusters, descending }
     }
 
-    /// Score of a place: the first scores most, no place nothing. A place that no cluster has any more lies between two others.
+    /// Score of a place: the first place has the highest score, no place has none. A value that no cluster has any
+    /// more is between two others.
     fn digit(&self, text: &str) -> f64 {
         let before = self.clusters.keys().take_while(|other| other.as_str() < text).count();
         let worth = if self.descending { before + 1 } else { self.clusters.len() - before };

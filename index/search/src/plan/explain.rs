@@ -1,4 +1,4 @@
-//! What a query was taken for, what is done to answer it, and what each part of it finds and costs.
+//! Explains a query: its canonical form, its plan, and the hits and duration of each part.
 
 use crate::collect::TopHitsRequest;
 use crate::execute::{Found, find};
@@ -10,16 +10,16 @@ use crowsnest_store::Error;
 use serde::Serialize;
 use std::time::{Duration, Instant};
 
-/// Parts that are counted by themselves.
+/// Maximum number of parts that are counted separately.
 const MOST_COUNTED: usize = 64;
-/// Values of a test that are shown.
+/// Maximum length of a displayed value.
 const MOST_SHOWN: usize = 200;
 
-/// How much a query finds.
+/// Number of hits of a query.
 #[derive(Debug, Clone)]
 pub struct Count {
     pub total: u64,
-    /// There are at least so many.
+    /// The total is a lower bound.
     pub incomplete: bool,
     pub remarks: Vec<Remark>,
     pub skipped: Vec<Skipped>,
@@ -29,11 +29,11 @@ pub struct Count {
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Explained {
-    /// As it was understood.
+    /// Canonical form of the query.
     pub query: String,
-    /// Its tree.
+    /// Its syntax tree.
     pub ast: Query,
-    /// Of which objects it is asked.
+    /// The objects that are searched.
     pub asked: String,
     pub plan: Step,
     pub notices: Vec<Remark>,
@@ -45,7 +45,7 @@ pub struct Explained {
 #[serde(rename_all = "camelCase")]
 pub struct Step {
     pub what: String,
-    /// What it finds by itself among the objects that are there and the caller may see; None when it was not counted.
+    /// Number of current objects that this part alone matches and the caller may see; None if it was not counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hits: Option<u64>,
     pub took_ms: f64,
@@ -54,17 +54,17 @@ pub struct Step {
 }
 
 impl Searcher {
-    /// Explains a query to a caller: parts are counted within the caller's rights.
+    /// Explains a query. Parts are counted within the caller's permissions.
     pub async fn explain(&self, request: &SearchRequest) -> Result<Explained, Error> {
         let started = Instant::now();
         let (planned, sources) = self.planned(request).await;
         let query = parse(&request.query, &Limits::default()).unwrap_or_default();
         let asked = match planned.plan.asked {
-            Asked::Now => "objects that are there".to_owned(),
-            Asked::Deleted => "objects that are there, and deleted ones as they were last".to_owned(),
-            Asked::At(at) => format!("objects as they were at {}", time(at)),
+            Asked::Now => "current objects".to_owned(),
+            Asked::Deleted => "current objects, and deleted ones in their last state".to_owned(),
+            Asked::At(at) => format!("objects in their state at {}", time(at)),
             Asked::During(from, until) => {
-                format!("objects as they were at any moment from {} to {}", time(from), time(until))
+                format!("objects in any state from {} to {}", time(from), time(until))
             }
         };
         let mut left = MOST_COUNTED;
@@ -73,7 +73,7 @@ impl Searcher {
         Ok(Explained { query: query.to_string(), ast: query, asked, plan, notices: planned.remarks, took_ms })
     }
 
-    /// How many objects a query finds.
+    /// Counts the hits of a query.
     pub async fn count(&self, request: &SearchRequest) -> Result<Count, Error> {
         let (Planned { plan, mut remarks, .. }, sources) = self.planned(request).await;
         let Found { top, notices, .. } = find(&sources, plan, TopHitsRequest::total()).await?;
@@ -88,7 +88,7 @@ fn milliseconds(took: Duration) -> f64 {
 }
 
 fn time(seconds: i64) -> String {
-    jiff::Timestamp::from_second(seconds).map_or_else(|_| "the beginning or end".to_owned(), |time| time.to_string())
+    jiff::Timestamp::from_second(seconds).map_or_else(|_| "an unbounded time".to_owned(), |time| time.to_string())
 }
 
 type Counted<'c> = std::pin::Pin<Box<dyn Future<Output = Result<Step, Error>> + Send + 'c>>;
@@ -122,8 +122,8 @@ fn shown(test: &Test) -> String {
         Test::Equals(text) => format!("is {text:?}"),
         Test::Contains(text) => format!("contains {text:?}"),
         Test::Regex(pattern) => format!("matches /{pattern}/"),
-        Test::Near(word, distance, false) => format!("is within {distance} letters of {word:?}"),
-        Test::Near(word, distance, true) => format!("begins within {distance} letters of {word:?}"),
+        Test::Near(word, distance, false) => format!("is within an edit distance of {distance} from {word:?}"),
+        Test::Near(word, distance, true) => format!("begins within an edit distance of {distance} from {word:?}"),
     };
     text.chars().take(MOST_SHOWN).collect()
 }
@@ -141,18 +141,18 @@ fn what(matches: &Match) -> String {
             let bound = |bound: &Option<i64>| bound.map(|bound| bound.to_string()).unwrap_or_default();
             format!("{} {}..{}", number.name(), bound(from), bound(to))
         }
-        Match::Content(words) => format!("the manifest has words that begin with {words:?}"),
-        Match::Message(words) => format!("a message has {:?}", words.join(" ")),
+        Match::Content(words) => format!("the manifest contains words that begin with {words:?}"),
+        Match::Message(words) => format!("a message contains {:?}", words.join(" ")),
         Match::Bare(word) => format!("{word:?} anywhere"),
         Match::BareRegex(pattern) => format!("/{pattern}/ anywhere"),
-        Match::Fuzzy(word, distance) => format!("within {distance} letters of {word:?}"),
+        Match::Fuzzy(word, distance) => format!("within an edit distance of {distance} from {word:?}"),
         Match::Clusters(names) => format!("one of {} clusters", names.len()),
-        Match::Path(path) => format!("at .{}, read from manifests", path.path()),
+        Match::Path(path) => format!("value at .{}, read from manifests", path.path()),
         Match::Reach(reach) => {
             let (field, said) = reach.said();
-            format!("{field}: {said}, followed over relations")
+            format!("{field}: {said}, resolved over relations")
         }
-        Match::Changed(path) => format!("a kept change of {path}, read from old versions"),
+        Match::Changed(path) => format!("a change of {path} in the history, read from old versions"),
         Match::Keys(_, keys) => format!("one of {} keys", keys.len()),
         Match::Ids(ids) => format!("one of {} objects", ids.len()),
         Match::Because(field, value, _) => format!("{field}: {value}"),

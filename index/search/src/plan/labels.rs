@@ -6,7 +6,7 @@ use crate::plan::patterns::{literal_word, piece};
 use crate::plan::predicate::{Match, Test};
 use crowsnest_query::{LabelMatch, LabelOp, Pattern};
 
-/// The clusters whose labels meet a requirement.
+/// Clusters whose labels satisfy a requirement.
 pub fn cluster_label(label: &LabelMatch, clusters: &[ClusterFacts]) -> Match {
     let key = Test::Regex(piece(&label.key, "."));
     let key_regex = key.regex();
@@ -30,7 +30,7 @@ pub fn cluster_label(label: &LabelMatch, clusters: &[ClusterFacts]) -> Match {
     Match::Clusters(clusters.iter().filter(holds).map(|cluster| cluster.name.clone()).collect())
 }
 
-/// Objects whose labels (or annotations) meet a requirement.
+/// Objects whose labels (or annotations) satisfy a requirement.
 pub fn label_match(label: &LabelMatch, pair: Word, key: Word, exact: bool) -> Match {
     let has_key = || match literal_word(&label.key) {
         Some(word) => Match::Word(key, Test::Equals(word.to_lowercase())),

@@ -1,8 +1,8 @@
-//! From the query's tree to a [`Match`], and to which objects it is asked of: those of now, deleted ones too, or those of
-//! another time.
+//! Plans a query: converts its tree to a [`Match`], and determines which objects are searched: current ones, also
+//! deleted ones, or those of another time.
 //!
-//! Pure. What needs the fleet (kinds, regions, cluster labels) is looked up through [`World`]. Terms that are not served
-//! are left out with a notice instead of blanking the answer.
+//! Pure. Facts about the fleet (kinds, regions, cluster labels) are passed as a [`World`]. Terms that are not
+//! supported are ignored with a notice instead of failing the query.
 
 pub(crate) mod explain;
 pub(crate) mod labels;
@@ -30,10 +30,10 @@ use crowsnest_query::{
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Lower-case kinds by every name they go by.
+/// Lower-case kinds by all of their names.
 pub type Kinds = BTreeMap<String, BTreeSet<String>>;
 
-/// What a plan has to know about the fleet.
+/// Facts about the fleet that a plan depends on.
 #[derive(Debug, Clone, Default)]
 pub struct World {
     pub clusters: Vec<ClusterFacts>,
@@ -43,7 +43,7 @@ pub struct World {
     pub now: i64,
 }
 
-/// What queries ask of a cluster itself.
+/// Properties of a cluster that queries can filter by.
 #[derive(Debug, Clone, Default)]
 pub struct ClusterFacts {
     pub name: String,
@@ -51,7 +51,7 @@ pub struct ClusterFacts {
     pub zones: Vec<String>,
     pub provider: String,
     pub labels: BTreeMap<String, String>,
-    /// Its records are known to be behind.
+    /// Some of its records are outdated.
     pub stale: bool,
 }
 
@@ -63,24 +63,24 @@ pub struct Plan {
     pub notices: Vec<Notice>,
 }
 
-/// Of which objects a query is asked. Times are Unix seconds.
+/// The objects that a query searches. Times are Unix seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Asked {
-    /// Those that are there.
+    /// Current objects.
     #[default]
     Now,
-    /// And those that were deleted, as they were last.
+    /// Current objects, and deleted ones in their last state.
     Deleted,
-    /// As they were at a time.
+    /// Objects in their state at a time.
     At(i64),
-    /// As they were at any moment between, and are.
+    /// Objects in any state within a period.
     During(i64, i64),
 }
 
-/// Kinds `kind:workload` stands for.
+/// Kinds that `kind:workload` matches.
 const WORKLOADS: [&str; 8] =
     ["deployment", "statefulset", "daemonset", "replicaset", "replicationcontroller", "job", "cronjob", "pod"];
-const NOT_THEN: &str = "relations are those of now";
+const CURRENT_RELATIONS: &str = "relations are evaluated on current objects";
 
 /// Plans a query.
 pub fn plan(query: &Query, world: &World) -> Plan {
@@ -91,7 +91,7 @@ pub fn plan(query: &Query, world: &World) -> Plan {
     };
     let during = output.during.as_ref().map(|(from, to)| {
         let (from, until) = (bound(from, i64::MIN), bound(to, i64::MAX));
-        // Of two times of day the later one comes after the earlier one, also over midnight.
+        // The end of a daily period is after its start, also across midnight.
         let is_next_day = until < from && matches!(to, Some(Moment::Daily(_)));
         (from, if is_next_day { until.saturating_add(24 * 3600) } else { until })
     });
@@ -111,13 +111,13 @@ pub fn plan(query: &Query, world: &World) -> Plan {
     };
     let then = matches!(asked, Asked::At(_) | Asked::During(..));
     if then && matches.contains(&|part| matches!(part, Match::Reach(_))) {
-        planner.notice(Span::default(), NOT_THEN);
+        planner.notice(Span::default(), CURRENT_RELATIONS);
     }
     if at.is_some() && during.is_some() {
-        planner.notice(Span::default(), "at: and during: exclude each other; during: was left out");
+        planner.notice(Span::default(), "at: and during: are mutually exclusive; during: is ignored");
     }
     if output.depth.is_some_and(|depth| depth > MOST_STEPS) {
-        planner.notice(Span::default(), format!("relations are followed over {MOST_STEPS} steps at most"));
+        planner.notice(Span::default(), format!("relations are limited to {MOST_STEPS} steps"));
     }
     Plan { matches, asked, notices: planner.notices }
 }
@@ -130,9 +130,9 @@ impl World {
 
 struct Planner<'w> {
     world: &'w World,
-    /// Steps of relations.
+    /// Maximum number of relation steps.
     depth: u8,
-    /// Deleted objects were asked about.
+    /// The query includes deleted objects.
     deleted: bool,
     notices: Vec<Notice>,
 }
@@ -142,7 +142,7 @@ impl Planner<'_> {
         self.notices.push(Notice { span, message: message.into() });
     }
 
-    /// None: the term steers nothing here and is left out.
+    /// None: the term is not a filter, or not supported, and is ignored.
     fn expr(&mut self, expr: &Expr) -> Option<Match> {
         match expr {
             Expr::All => Some(Match::All),
@@ -204,7 +204,7 @@ impl Planner<'_> {
             return Some(self.clusters_where(field.name, &|value| !value.is_empty()));
         }
         let Value::Pattern(pattern) = value else {
-            self.notice(span, format!("{} takes words; it was left out", field.name));
+            self.notice(span, format!("{} requires words; ignored", field.name));
             return None;
         };
         match field.name {
@@ -233,14 +233,14 @@ impl Planner<'_> {
                     _ => Match::Word(word, test(pattern, false)),
                 }),
                 None => {
-                    self.notice(span, format!("{name}: is not served yet; it was left out"));
+                    self.notice(span, format!("{name}: is not supported; ignored"));
                     None
                 }
             },
         }
     }
 
-    /// Names, plurals, short names and groups of kinds.
+    /// Matches names, plurals, short names and groups of kinds.
     fn kind(&self, pattern: &Pattern) -> Match {
         let Some(word) = literal_word(pattern) else { return Match::Word(Word::Kind, test(pattern, false)) };
         let word = word.to_lowercase();
@@ -260,7 +260,7 @@ impl Planner<'_> {
         }
     }
 
-    /// The clusters one of whose values of a field passes.
+    /// Clusters with a value of the field that passes.
     fn clusters_where(&self, field: &str, passes: &dyn Fn(&str) -> bool) -> Match {
         let has = |cluster: &&ClusterFacts| match field {
             "region" => passes(&cluster.region),
@@ -288,7 +288,7 @@ impl Planner<'_> {
             }
             "orphan" => Some(Match::has(Word::Owner.name()).negated()),
             _ => {
-                self.notice(span, format!("is:{word} is no state; it was left out"));
+                self.notice(span, format!("is:{word} is not a state; ignored"));
                 None
             }
         }
@@ -312,7 +312,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Objects that hold a reference in a column.
+    /// Objects with a reference in a column.
     fn reference(&self, word: Word, pattern: &Pattern) -> Match {
         let (text, is_glob) = match pattern {
             Pattern::Word(text) | Pattern::Phrase(text) | Pattern::Fuzzy { word: text, .. } => {
@@ -337,7 +337,7 @@ impl Planner<'_> {
         }
     }
 
-    /// The objects themselves that a reference names.
+    /// The objects that a reference names.
     fn named(&self, pattern: &Pattern) -> Match {
         let (text, is_glob) = match pattern {
             Pattern::Word(text) | Pattern::Phrase(text) | Pattern::Fuzzy { word: text, .. } => {
@@ -378,7 +378,7 @@ impl Planner<'_> {
     fn path(&mut self, span: Span, path: &str, exact: bool, values: &Values) -> Option<Match> {
         let tests = values.any.iter().map(|value| PathTest::new(path, exact, value, self.world.now).map(Match::Path));
         let Some(tests) = tests.collect::<Option<Vec<_>>>() else {
-            self.notice(span, format!(".{path} is no path into a manifest; it was left out"));
+            self.notice(span, format!(".{path} is not a valid manifest path; ignored"));
             return None;
         };
         let found = Match::any_of(tests);
@@ -391,7 +391,7 @@ impl Planner<'_> {
                 Some(Match::Changed(path.trim_start_matches('.').to_owned()))
             }
             Pattern::Regex { .. } | Pattern::Fuzzy { .. } => {
-                self.notice(span, "changed.field takes a path such as spec.replicas; it was left out");
+                self.notice(span, "changed.field requires a path such as spec.replicas; ignored");
                 None
             }
         }
@@ -418,7 +418,7 @@ impl Planner<'_> {
     }
 }
 
-/// Columns a field of words asks directly.
+/// Columns of fields that contain words.
 pub(crate) fn column(field: &str) -> Option<Word> {
     Some(match field {
         "kind" => Word::Kind,
@@ -454,7 +454,7 @@ pub(crate) fn column(field: &str) -> Option<Word> {
     })
 }
 
-/// `image:nginx` is any part; a glob may begin at any path segment and leave the tag open.
+/// `image:nginx` matches any part; a glob may begin at any path segment and omit the tag.
 fn image(pattern: &Pattern) -> Match {
     let test = match pattern {
         Pattern::Glob(glob) => Test::Regex(format!("(?:.*/)?{}(?:[:@].*)?", glob_regex(glob, "."))),
@@ -463,7 +463,7 @@ fn image(pattern: &Pattern) -> Match {
     Match::Word(Word::Image, test)
 }
 
-/// `Ready=False`, or any status of `Ready`.
+/// `Ready=False`, or `Ready` with any status.
 fn condition(pattern: &Pattern) -> Match {
     let text = match pattern {
         Pattern::Word(text) | Pattern::Phrase(text) | Pattern::Glob(text) | Pattern::Fuzzy { word: text, .. } => text,

@@ -1,14 +1,14 @@
-//! Paths into manifests: `.spec.containers[0].image`, `.metadata.labels[app.kubernetes.io/name]`.
+//! Manifest paths: `.spec.containers[0].image`, `.metadata.labels[app.kubernetes.io/name]`.
 //!
-//! Lists are stepped through. Read from bodies, which only those objects are asked for that may match: the manifest's text
-//! holds the path's last field and the wanted word.
+//! Lists are traversed implicitly. Paths are evaluated on bodies, which are read only for candidates: objects whose
+//! manifest text contains the last field of the path and the searched word.
 
 use crate::plan::patterns::{Test, test};
 use crowsnest_apimachinery::quantity::Quantity;
 use crowsnest_query::{Compare, Literal, Pattern, Scalar, Value as Wanted};
 use serde_json::Value;
 
-/// Longer ones are no terms of the text index.
+/// Longer words are not terms of the text index.
 const MAX_WORD: usize = 100;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub(crate) enum Step {
     Any,
 }
 
-/// A path, and what a value there has to be.
+/// A path and the condition on its values.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PathTest {
     text: String,
@@ -29,24 +29,24 @@ pub struct PathTest {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Want {
     Exists,
-    /// In lower case.
+    /// On the lower-case value.
     Test(Test),
     Exactly(String),
     Compare(Compare, f64),
     Between(Option<f64>, Option<f64>),
 }
 
-/// A path by itself: what manifests have there.
+/// A path without a condition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ManifestPath(Vec<Step>);
 
 impl ManifestPath {
-    /// Of `.spec.replicas`; None where that is no path.
+    /// Parses `.spec.replicas`; None if it is not a path.
     pub fn new(text: &str) -> Option<Self> {
         steps(text.strip_prefix('.')?).map(Self)
     }
 
-    /// The values it leads to, as they are written; objects and lists are none.
+    /// The scalar values at the path, as written.
     pub fn values(&self, manifest: &Value) -> Vec<String> {
         let mut values = Vec::new();
         walk(manifest, &self.0, &mut |value| {
@@ -82,7 +82,7 @@ fn steps(path: &str) -> Option<Vec<Step>> {
     (!steps.is_empty()).then_some(steps)
 }
 
-/// A literal as a number: quantities in base units, durations and moments in seconds.
+/// A literal as a number: quantities in base units, durations and times in seconds.
 fn number(literal: &Literal, now: i64) -> f64 {
     match &literal.value {
         Scalar::Number(number) | Scalar::Duration(number) => *number,
@@ -91,7 +91,7 @@ fn number(literal: &Literal, now: i64) -> f64 {
 }
 
 impl PathTest {
-    /// None where the path is none, or the value cannot be asked of a path.
+    /// None if the path is invalid, or the value is not supported for paths.
     pub fn new(path: &str, exact: bool, wanted: &Wanted, now: i64) -> Option<Self> {
         let wanted = match wanted {
             Wanted::Exists => Want::Exists,
@@ -110,14 +110,14 @@ impl PathTest {
         &self.text
     }
 
-    /// Words that stand in the manifest's text wherever this holds.
+    /// Words that every matching manifest contains.
     pub fn words(&self) -> Vec<String> {
         let field = self.steps.iter().rev().find_map(|step| match step {
             Step::Field(field) => Some(field.to_lowercase()),
             _ => None,
         });
         let value = match &self.wanted {
-            // Booleans are not in it, and numbers may be written otherwise.
+            // Booleans are not part of the text, and numbers may be written differently.
             Want::Test(Test::Equals(word)) if !matches!(word.as_str(), "true" | "false") => Some(word.clone()),
             _ => None,
         };
@@ -125,7 +125,7 @@ impl PathTest {
         field.into_iter().chain(value).filter(|word| word.len() <= MAX_WORD).collect()
     }
 
-    /// The first value that passes, as it is written.
+    /// The first value that matches, as written.
     pub fn finds(&self, manifest: &Value) -> Option<String> {
         let regex = match &self.wanted {
             Want::Test(test) => test.regex(),
@@ -160,7 +160,7 @@ impl PathTest {
     }
 }
 
-/// Shows each value the steps lead to; lists are stepped into where they do not say which.
+/// Calls `see` with each value at the path; lists are traversed unless a step has an index.
 fn walk(value: &Value, steps: &[Step], see: &mut dyn FnMut(&Value)) {
     match (steps, value) {
         ([Step::Nth(nth), rest @ ..], Value::Array(items)) => {
@@ -234,9 +234,9 @@ mod tests {
             [{"image": "nginx:1", "memory": "64Mi"}, {"image": "redis:7", "memory": "2Gi"}]}},
             "metadata": {"labels": {"app.kubernetes.io/name": "Web"}, "finalizers": ["a", "b"], "created": "2026-01-01T00:00:00Z"}});
         let parsed = parse(query, &Limits::default()).unwrap();
-        let Expr::Term(term) = parsed.filter else { panic!("{query} is no term") };
+        let Expr::Term(term) = parsed.filter else { panic!("{query} is not a term") };
         let TermKind::Field { field: crowsnest_query::Field::Path(path), exact, values } = term.kind else {
-            panic!("{query} is no path")
+            panic!("{query} is not a path")
         };
         let path = PathTest::new(&path, exact, &values.any[0], 0).unwrap();
         assert_eq!(path.finds(&manifest).as_deref(), expected, "{query}");

@@ -1,25 +1,25 @@
-//! Patterns of the language as tests of lower-case strings.
+//! Patterns of the query language as tests on lower-case strings.
 
 use crowsnest_query::MAX_COMPILED;
 use crowsnest_query::Pattern;
 use std::sync::LazyLock;
 
-/// Edits a fuzzy word may be away.
+/// Maximum edit distance of a fuzzy word.
 pub const MOST_EDITS: u8 = 2;
 
-/// A test of one string, lower case.
+/// A test on one lower-case string.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Test {
     Equals(String),
     Contains(String),
-    /// Matches the whole string.
+    /// Must match the whole string.
     Regex(String),
-    /// Within so many edits, swaps of neighbours counting as one.
-    /// Or, where that is set, its beginning.
+    /// Within this edit distance, with a transposition as one edit. If set, only the beginning of the string has to
+    /// match.
     Near(String, u8, bool),
 }
 
-/// Pattern as a test on a whole string; plain words as the field wants them.
+/// The test for a pattern on a whole string; `contains` applies to plain words.
 pub(crate) fn test(pattern: &Pattern, contains: bool) -> Test {
     match pattern {
         Pattern::Word(word) | Pattern::Phrase(word) if contains => Test::Contains(word.to_lowercase()),
@@ -33,7 +33,7 @@ pub(crate) fn test(pattern: &Pattern, contains: bool) -> Test {
     }
 }
 
-/// `any` is what `*` and `?` stand for.
+/// Converts a glob; `any` is the regex for a single wildcard character.
 pub(crate) fn glob_regex(glob: &str, any: &str) -> String {
     let mut regex = String::new();
     for c in glob.to_lowercase().chars() {
@@ -46,8 +46,8 @@ pub(crate) fn glob_regex(glob: &str, any: &str) -> String {
     regex
 }
 
-/// Terms are lower case, and term dictionaries match from end to end: anchors of each alternative become what may stand
-/// around it.
+/// Terms are lower-case and matched as a whole, so the anchors of each alternative are replaced by what may
+/// surround it.
 pub(crate) fn unanchored(source: &str) -> String {
     let alternatives: Vec<String> = alternatives(source).into_iter().map(one_unanchored).collect();
     match alternatives.as_slice() {
@@ -69,7 +69,7 @@ fn one_unanchored(source: &str) -> String {
     format!("{open}(?i:{inner}){close}")
 }
 
-/// Split at the bars outside groups and classes.
+/// Splits at bars outside groups and classes.
 fn alternatives(source: &str) -> Vec<&str> {
     let (mut parts, mut start, mut depth, mut class, mut escaped) = (Vec::new(), 0, 0_usize, false, false);
     for (at, c) in source.char_indices() {
@@ -91,7 +91,7 @@ fn alternatives(source: &str) -> Vec<&str> {
     parts
 }
 
-/// The regex a label's key or value must match, as part of `key=value`.
+/// The regex for a label's key or value within `key=value`.
 pub(crate) fn piece(pattern: &Pattern, any: &str) -> String {
     match pattern {
         Pattern::Word(word) | Pattern::Phrase(word) | Pattern::Fuzzy { word, .. } => {
@@ -110,7 +110,7 @@ pub(crate) fn literal_word(pattern: &Pattern) -> Option<&str> {
 }
 
 impl Test {
-    /// The regex this test needs, made once; None for other tests and for regexes that are none.
+    /// The compiled regex of this test; None for other tests and invalid regexes.
     pub fn regex(&self) -> Option<regex::Regex> {
         match self {
             Self::Regex(source) => compile(source),
@@ -118,7 +118,7 @@ impl Test {
         }
     }
 
-    /// `value` is lower case.
+    /// `value` must be lower-case.
     pub fn passes(&self, value: &str, regex: Option<&regex::Regex>) -> bool {
         match self {
             Self::Equals(wanted) => value == wanted,
@@ -129,18 +129,19 @@ impl Test {
     }
 }
 
-/// Compiled expressions that are kept: those of one query are asked of many objects.
+/// Cache size for compiled expressions, because those of a query are applied to many objects.
 const MOST_KEPT: u64 = 128;
 static COMPILED: LazyLock<moka::sync::Cache<String, Option<regex::Regex>>> =
     LazyLock::new(|| moka::sync::Cache::builder().max_capacity(MOST_KEPT).build());
 
-/// From end to end, with bounded size.
+/// Compiles an expression that matches the whole string, with a size limit.
 pub fn compile(source: &str) -> Option<regex::Regex> {
     let whole = || regex::RegexBuilder::new(&format!("^(?:{source})$")).size_limit(MAX_COMPILED).build().ok();
     COMPILED.get_with_by_ref(source, whole)
 }
 
-/// Whether `term`, or some beginning of it, is within `distance` edits (swaps count as one) of `word`.
+/// True if `term`, or a prefix of it if `begins`, is within the edit distance of `word` (a transposition is one
+/// edit).
 pub fn near(term: &str, word: &str, distance: u8, begins: bool) -> bool {
     let word: Vec<char> = word.chars().collect();
     let most = word.len() + distance as usize;
@@ -181,7 +182,7 @@ mod tests {
     #[case("[|]x", "a|xb", true)]
     #[case("a\\|b", "xa|b", true)]
     #[case("eb", "WEB-0", true)]
-    fn anchors_are_of_their_alternative(#[case] source: &str, #[case] text: &str, #[case] expected: bool) {
+    fn anchors_apply_to_their_alternative(#[case] source: &str, #[case] text: &str, #[case] expected: bool) {
         assert_eq!(compile(&unanchored(source)).unwrap().is_match(text), expected);
     }
 
@@ -191,7 +192,12 @@ mod tests {
     #[case("checkouts", "checkout", 1, true)]
     #[case("checkout-7d9f", "checkout", 2, false)]
     #[case("", "ab", 2, true)]
-    fn nearness_is_of_the_whole(#[case] term: &str, #[case] word: &str, #[case] distance: u8, #[case] expected: bool) {
+    fn edit_distance_applies_to_the_whole_term(
+        #[case] term: &str,
+        #[case] word: &str,
+        #[case] distance: u8,
+        #[case] expected: bool,
+    ) {
         assert_eq!(near(term, word, distance, false), expected);
     }
 }

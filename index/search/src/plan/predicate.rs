@@ -1,7 +1,7 @@
-//! What a query asks of documents, the same for every engine and for the direct evaluation that explains hits.
+//! Conditions on documents, shared by all engines and by the direct evaluation that explains hits.
 //!
-//! Made by [`crate::plan`]. Relations and paths are resolved ([`crate::plan::relations`], [`crate::execute`]) before an engine
-//! sees what is left.
+//! Created by [`crate::plan`]. Relations and paths are resolved ([`crate::plan::relations`], [`crate::execute`])
+//! before an engine evaluates the rest.
 
 use crate::document::CUT;
 use crate::document::columns::{Key, Number, Word};
@@ -13,7 +13,7 @@ use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Sets of ids or keys, small beside the documents.
+/// Sets of ids or keys, small compared to the documents.
 pub type Numbers = Arc<BTreeSet<u64>>;
 
 /// A condition on documents.
@@ -24,38 +24,38 @@ pub enum Match {
     And(Vec<Match>),
     Or(Vec<Match>),
     Not(Box<Match>),
-    /// Some value of the column passes.
+    /// A value of the column passes the test.
     Word(Word, Test),
-    /// Some value of the column is exactly this, case and all.
+    /// A value of the column equals this one, case-sensitively.
     Exact(Word, String),
-    /// Some value of the column lies between, ends included.
+    /// A value of the column is in the range, inclusive.
     Number(Number, Option<i64>, Option<i64>),
-    /// Every chunk begins a term of the manifest.
+    /// Every chunk is the beginning of a term of the manifest.
     Content(Vec<String>),
-    /// Some message has the chunks one behind the other, the last as the beginning of a word.
+    /// A message contains the chunks in sequence; the last may be the beginning of a word.
     Message(Vec<String>),
-    /// A bare word: anywhere, ranked.
+    /// A bare word, matched in all searched columns, ranked.
     Bare(String),
     /// A bare glob or regex: on whole strings, or on terms of the manifest.
     BareRegex(String),
     Fuzzy(String, u8),
     Clusters(BTreeSet<String>),
-    /// Some value passes at a path of the manifest.
+    /// A value at a manifest path passes.
     Path(PathTest),
-    /// Stands in a relation to others.
+    /// The object is related to others.
     Reach(Box<Reach>),
-    /// A kept change changed something at a path (dotted, globs) or below it.
+    /// A change in the history affected a path (dotted, with globs) or a field below it.
     Changed(String),
-    /// One of the columns holds one of the keys.
+    /// One of the columns contains one of the keys.
     Keys(Vec<Key>, Numbers),
-    /// One of the records.
+    /// The record has one of the ids.
     Ids(Numbers),
-    /// What holds because of something that has been looked up: (field, value) is the reason that is shown.
+    /// A condition derived from a lookup, with the (field, value) that is shown as the reason.
     Because(String, String, Box<Match>),
 }
 
 impl Match {
-    /// One of them; what there is none of holds nowhere.
+    /// Any of the conditions; an empty list matches nothing.
     pub fn any_of(mut matches: Vec<Match>) -> Self {
         match matches.len() {
             0 => Match::None,
@@ -75,7 +75,7 @@ impl Match {
         }
     }
 
-    /// The object has something in the column.
+    /// The object has a value in the column.
     pub fn has(column: &str) -> Self {
         Match::Word(Word::Has, Test::Equals(column.to_lowercase()))
     }
@@ -84,7 +84,7 @@ impl Match {
         if keys.is_empty() { Match::None } else { Match::Keys(columns.to_vec(), Arc::new(keys)) }
     }
 
-    /// Whether some part is so.
+    /// True if `is` holds for a part of the condition.
     pub fn contains(&self, is: &dyn Fn(&Match) -> bool) -> bool {
         is(self)
             || match self {
@@ -95,7 +95,7 @@ impl Match {
             }
     }
 
-    /// What holds wherever this holds, and can be asked of an engine that knows no paths.
+    /// A weaker condition without paths, for engines that do not support them.
     pub fn loosened(&self) -> Match {
         match self {
             Match::And(parts) => Match::And(parts.iter().map(Match::loosened).collect()),
@@ -115,7 +115,7 @@ impl Match {
         }
     }
 
-    /// Whether more than what is printed of an object says why it matches.
+    /// True if reasons require more than the printed columns.
     pub fn reads_manifests(&self) -> bool {
         let printed = |word: &Word| {
             matches!(
@@ -152,13 +152,13 @@ impl Match {
         })
     }
 
-    /// Whether one bare word is all that scores, and all that manifests are read for.
+    /// True if a single bare word determines the score and is the only part that needs manifests.
     pub fn is_one_word(&self) -> bool {
         let words = Cell::new(0);
         let more = self.contains(&|part| match part {
             Match::Bare(_) => words.replace(words.get() + 1) > 0,
             Match::And(_) | Match::Or(_) => false,
-            // Inside nothing scores.
+            // Negated parts do not score.
             Match::Not(_) => true,
             leaf => leaf.reads_manifests(),
         });

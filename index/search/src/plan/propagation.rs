@@ -1,5 +1,5 @@
-//! Fields and states that bindings, works and quotas are asked for: what they say holds for the objects they are about
-//! too, which are their templates and what they make in members.
+//! Fields and states of bindings, works and quotas. They also apply to the subjects of these objects: templates,
+//! and the objects created in members.
 
 use crate::document::columns::Word;
 use crate::plan::patterns::{literal_word, test};
@@ -7,11 +7,12 @@ use crate::plan::predicate::{Match, Test};
 use crate::plan::relations::Reach;
 use crowsnest_query::{Pattern, Value};
 
-/// Bindings and works with a value, and what they are about.
+/// Bindings and works with a value, and their subjects.
 pub fn propagated(word: Word, pattern: &Pattern) -> Match {
     let (of, said) = (Match::Word(word, test(pattern, false)), format!("{}:{pattern}", word.name()));
     match word {
-        // Works are as many as what they make, and all of that is where it is said to be: cluster: finds it for less.
+        // Works are as numerous as the objects they create, which are in the named cluster; `cluster:` finds these
+        // at lower cost.
         Word::On => Match::Or(vec![of.clone(), subjects(of.and(bindings()), said)]),
         _ => with_subjects(of, said),
     }
@@ -33,7 +34,7 @@ fn subjects(of: Match, said: String) -> Match {
     Match::Reach(Box::new(Reach::Subjects { of, said }))
 }
 
-/// `override:` and `quota:`, with any value or a certain one; None of other fields and values.
+/// `override:` and `quota:`, with any value or a specific one; None for other fields and values.
 pub fn governed(field: &str, exact: bool, value: &Value) -> Option<Match> {
     let said = format!("{field}:{value}");
     let pattern = match value {
@@ -55,7 +56,8 @@ pub fn governed(field: &str, exact: bool, value: &Value) -> Option<Match> {
     }
 }
 
-/// What federated quotas limit: the bindings of their namespaces, with their templates, and the quotas made in members.
+/// Objects limited by federated quotas: the bindings of their namespaces, with their templates, and the quotas
+/// created in members.
 fn limited(pattern: Option<&Pattern>, said: String) -> Match {
     let name = pattern.map(|pattern| {
         let column = if pattern.to_string().contains('/') { Word::Qualified } else { Word::Name };

@@ -1,4 +1,4 @@
-//! Numbers, quantities, ages and times as ranges of whole numbers.
+//! Numbers, quantities, ages and times as ranges of integers.
 
 use crate::document::columns::Number;
 use crate::plan::predicate::Match;
@@ -13,10 +13,10 @@ pub fn number_named(field: &str) -> Option<Number> {
     Number::ALL.iter().copied().find(|number| number.name() == name)
 }
 
-/// The condition a value is on a field of numbers.
+/// The condition for a value of a numeric field.
 pub fn number(field: &'static KnownField, value: &Value, now: i64) -> Match {
     let Some(column) = number_named(field.name) else { return Match::None };
-    // Cores are counted in thousandths.
+    // CPU is counted in millicores.
     let scale = if matches!(column, Number::CpuRequest | Number::CpuLimit) { 1000.0 } else { 1.0 };
     let since = field.kind == FieldKind::Age;
     let scalar = |literal: &Literal| scalar(literal, scale, since, now);
@@ -40,7 +40,7 @@ pub fn number(field: &'static KnownField, value: &Value, now: i64) -> Match {
     }
 }
 
-/// A literal in the column's unit; true when more of the literal means less of the column (ages).
+/// A literal in the column's unit; true if a larger literal means a smaller column value (ages).
 fn scalar(literal: &Literal, scale: f64, since: bool, unix: i64) -> (f64, bool) {
     let now = unix as f64;
     match &literal.value {
@@ -65,7 +65,7 @@ fn turn(compare: Compare) -> Compare {
     }
 }
 
-/// Whole numbers that compare so with a number that may have a fraction.
+/// The integer range equivalent to a comparison with a possibly fractional number.
 fn compared(column: Number, compare: Compare, number: f64) -> Match {
     let whole = number.fract() == 0.0;
     let (floor, ceil) = (number.floor() as i64, number.ceil() as i64);

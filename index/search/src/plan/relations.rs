@@ -1,8 +1,8 @@
-//! Relations between the objects of a cluster: owner, uses, about. Followed step by step, each step within what the
-//! caller may read (invariant I9).
+//! Relations between objects of a cluster: owner, uses, about. Resolved step by step, each step within the caller's
+//! permissions (invariant I9).
 //!
-//! Pure but for [`Objects`], which answers what keys the objects that match hold: an engine does, one step of all objects at
-//! a time, and so does a plain list of documents in tests.
+//! Pure except for [`Objects`], which returns the keys of matching objects: an engine does so for one step of all
+//! objects at a time, tests use a list of documents.
 
 use crate::document::columns::Key;
 use crate::plan::predicate::Match;
@@ -11,26 +11,26 @@ use crowsnest_store::Error;
 use std::collections::BTreeSet;
 use std::pin::Pin;
 
-/// Steps followed at most, whatever a query says.
+/// Maximum number of steps in any query.
 pub const MOST_STEPS: u8 = 5;
 const EDGES: [Key; 3] = [Key::Owner, Key::Uses, Key::About];
 
-/// Objects that stand in a relation to those that match inside.
+/// Objects related to those that match the inner condition.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Reach {
-    /// What events are about.
+    /// Subjects of events.
     Subjects { of: Match, said: String },
-    /// What owns, over any number of steps, or uses an object.
+    /// Direct and indirect owners, and users of the objects.
     Holders { of: Match, said: String },
-    /// Itself, and what is owned by it.
+    /// The objects themselves and those they own.
     Owned { by: Match, depth: u8, said: String },
-    /// Itself, and what uses it.
+    /// The objects themselves and those that use them.
     Using { first: Match, depth: u8, said: String },
-    /// What it uses.
+    /// Objects used by them.
     Used { by: Match, depth: u8, said: String },
     /// Neighbours in any direction.
     Near { to: Match, depth: u8, said: String },
-    /// What belongs to it, of one kind.
+    /// Related objects of one kind.
     Family { of: Match, kind: Match, said: String },
 }
 
@@ -44,7 +44,7 @@ impl Reach {
         }
     }
 
-    /// The same relation to others.
+    /// The same relation with another inner condition.
     pub fn with_inner(mut self, inner: Match) -> Self {
         match &mut self {
             Self::Subjects { of, .. } | Self::Holders { of, .. } | Self::Family { of, .. } => *of = inner,
@@ -67,16 +67,16 @@ impl Reach {
     }
 }
 
-/// Objects in which relations are followed.
+/// The objects in which relations are resolved.
 #[async_trait]
 pub trait Objects: Send {
-    /// Keys that the readable objects which match hold in the columns.
+    /// Keys in the columns of the readable objects that match.
     async fn keys(&mut self, matches: &Match, columns: &[Key]) -> Result<BTreeSet<u64>, Error>;
 }
 
 type Resolved<'o> = Pin<Box<dyn Future<Output = Result<Match, Error>> + Send + 'o>>;
 
-/// Looks up every relation of a plan; none is left in it.
+/// Resolves every relation of a plan.
 pub fn resolve<'o>(matches: Match, objects: &'o mut dyn Objects) -> Resolved<'o> {
     Box::pin(async move {
         Ok(match matches {
@@ -141,12 +141,12 @@ async fn follow(reach: Reach, objects: &mut dyn Objects) -> Result<Match, Error>
     Ok(Match::Because(field, said, Box::new(found)))
 }
 
-/// A step from objects to others, over edges of these kinds.
+/// A step along edges of these kinds.
 #[derive(Debug, Clone, Copy)]
 enum Step {
-    /// To those they point to.
+    /// To the referenced objects.
     Out(&'static [Key]),
-    /// To those that point to them.
+    /// To the referencing objects.
     Back(&'static [Key]),
     Both(&'static [Key]),
 }
@@ -156,17 +156,17 @@ struct Steps<'o> {
 }
 
 impl Steps<'_> {
-    /// Relations inside a relation.
+    /// Resolves nested relations.
     async fn inside(&mut self, matches: Match) -> Result<Match, Error> {
         resolve(matches, self.objects).await
     }
 
-    /// What they point to.
+    /// The objects that they reference.
     async fn out(&mut self, from: &Match, edges: &[Key]) -> Result<Match, Error> {
         Ok(Match::keys(&[Key::Own], self.objects.keys(from, edges).await?))
     }
 
-    /// What points to them.
+    /// The objects that reference them.
     async fn back(&mut self, from: &Match, edges: &[Key]) -> Result<Match, Error> {
         Ok(Match::keys(edges, self.objects.keys(from, &[Key::Own]).await?))
     }
@@ -179,7 +179,7 @@ impl Steps<'_> {
         }
     }
 
-    /// All that is met in up to `depth` steps; ends early when a step leads nowhere new.
+    /// All objects reached in up to `depth` steps; stops when a step reaches no new objects.
     async fn again(&mut self, from: &Match, depth: u8, step: Step) -> Result<Match, Error> {
         let mut met = Vec::new();
         let mut here = from.clone();
@@ -194,7 +194,7 @@ impl Steps<'_> {
         Ok(Match::any_of(met))
     }
 
-    /// What belongs to objects: see `select:` in docs/QUERY.md.
+    /// Related objects: see `select:` in docs/QUERY.md.
     async fn family(&mut self, of: Match) -> Result<Match, Error> {
         let subjects = self.out(&of, &[Key::About]).await?;
         let all = Match::Or(vec![of, subjects]);

@@ -1,6 +1,6 @@
-//! Saved searches: who may see and change one, what it may hold, and which query a name stands for.
+//! Saved searches: access, validation, and resolution of names to queries.
 //!
-//! Pure. Whoever serves them keeps them, as objects of the control plane, and obeys.
+//! Pure. The server stores them as objects of the control plane and applies these rules.
 
 use crowsnest_api::storage::SavedSearchSpec;
 use crowsnest_apimachinery::field::FieldError;
@@ -10,13 +10,13 @@ use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Of the query language that is written now.
+/// Version of the query language of new searches.
 const SYNTAX: &str = "v1";
 const MOST_OF_ONE: usize = 200;
 const MOST_TITLE: usize = 128;
 const MOST_DESCRIPTION: usize = 1024;
 
-/// What somebody wants to keep.
+/// User input for a saved search.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Draft {
@@ -26,16 +26,17 @@ pub struct Draft {
     pub shared: bool,
 }
 
-/// What a caller may do with a saved search; each may what the one before may.
+/// Access of a caller to a saved search; each level includes the previous ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Access {
-    /// To the caller it is not there.
+    /// The caller cannot know that it exists.
     Hidden,
     Seen,
     Changed,
 }
 
-/// Own ones may be changed, shared ones seen by everyone, and changed by who may do everything.
+/// Owners may change their searches. Shared ones are visible to everyone and may be changed by cluster
+/// administrators.
 pub fn access(saved: &SavedSearchSpec, caller: &UserInfo) -> Access {
     match (saved.owner == caller.name, saved.shared) {
         (true, _) => Access::Changed,
@@ -45,16 +46,16 @@ pub fn access(saved: &SavedSearchSpec, caller: &UserInfo) -> Access {
     }
 }
 
-/// Whether an owner who keeps so many may keep another one.
+/// True if an owner with this many searches may save another one.
 pub fn has_room(kept: usize) -> bool {
     kept < MOST_OF_ONE
 }
 
-/// What is kept of a draft, or what is wrong with it.
+/// Validates a draft.
 pub fn checked(draft: Draft, owner: &str) -> Result<SavedSearchSpec, Vec<FieldError>> {
     let mut errors = Vec::new();
     if draft.title.trim().is_empty() {
-        errors.push(FieldError::required("spec.title", "what the search is called"));
+        errors.push(FieldError::required("spec.title", "the title of the search"));
     }
     for (field, text, most) in
         [("spec.title", &draft.title, MOST_TITLE), ("spec.description", &draft.description, MOST_DESCRIPTION)]
@@ -73,7 +74,7 @@ pub fn checked(draft: Draft, owner: &str) -> Result<SavedSearchSpec, Vec<FieldEr
     Ok(SavedSearchSpec { title, query, description, shared, owner: owner.to_owned(), syntax: SYNTAX.to_owned() })
 }
 
-/// A name of letters, digits and hyphens that says what it is, and is another for another user.
+/// An object name of letters, digits and hyphens, derived from the title and unique per owner.
 pub fn name_of(title: &str, owner: &str) -> String {
     let mut slug: String =
         title.to_lowercase().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
@@ -82,18 +83,18 @@ pub fn name_of(title: &str, owner: &str) -> String {
     format!("{}-{hash:016x}", slug.trim_matches('-')).trim_start_matches('-').to_owned()
 }
 
-/// Queries a caller may name with `scope:`, by name and lower-case title, of all that are kept.
+/// The queries that a caller may use with `scope:`, by name and by lower-case title.
 pub fn scopes(all: impl IntoIterator<Item = (String, SavedSearchSpec)>, caller: &UserInfo) -> BTreeMap<String, String> {
     let seen = all.into_iter().filter(|(_, saved)| access(saved, caller) >= Access::Seen);
     let mut seen: Vec<(String, SavedSearchSpec)> = seen.collect();
-    // What others share does not stand in for one's own, nor a title for a name.
+    // Own searches take precedence over shared ones, and names over titles.
     seen.sort_by_key(|(_, saved)| saved.owner == caller.name);
     let mut scopes = BTreeMap::new();
     let mut others = BTreeSet::new();
     for (_, saved) in &seen {
         let title = saved.title.to_lowercase();
         if saved.owner != caller.name && !others.insert(title.clone()) {
-            // Several share this title: none of them can take the place of another.
+            // An ambiguous title of shared searches is not resolved.
             scopes.remove(&title);
         } else {
             scopes.insert(title, saved.query.clone());
@@ -117,13 +118,13 @@ mod tests {
     #[rstest]
     #[case::own("ann", "staff", false, Access::Changed)]
     #[case::own_and_shared("ann", "staff", true, Access::Changed)]
-    #[case::anothers("bob", "staff", false, Access::Hidden)]
+    #[case::of_another_owner("bob", "staff", false, Access::Hidden)]
     #[case::anothers_and_shared("bob", "staff", true, Access::Seen)]
     #[case::anothers_by_a_master("root", MASTERS, false, Access::Hidden)]
     #[case::shared_and_by_a_master("root", MASTERS, true, Access::Changed)]
     #[case::a_group_of_the_owners_name("bob", "ann", false, Access::Hidden)]
-    #[case::nobody("", "staff", false, Access::Hidden)]
-    fn an_owner_decides_who_sees_it(
+    #[case::anonymous("", "staff", false, Access::Hidden)]
+    fn access_depends_on_owner_and_sharing(
         #[case] caller: &str,
         #[case] group: &str,
         #[case] shared: bool,
@@ -134,10 +135,10 @@ mod tests {
 
     #[rstest]
     #[case::all_of_it("Broken", "is:unhealthy", "x", &[])]
-    #[case::no_title(" ", "x", "", &["spec.title: Required value: what the search is called"])]
+    #[case::no_title(" ", "x", "", &["spec.title: Required value: the title of the search"])]
     #[case::long_texts(&"é".repeat(129), "x", &"é".repeat(1025), &["spec.title: Too long", "spec.description: Too long"])]
-    #[case::a_query_nobody_reads("x", &"a".repeat(5000), "", &["spec.query: Invalid value"])]
-    fn what_cannot_be_kept_is_refused_by_field(
+    #[case::query_too_long("x", &"a".repeat(5000), "", &["spec.query: Invalid value"])]
+    fn invalid_drafts_are_refused_by_field(
         #[case] title: &str,
         #[case] query: &str,
         #[case] description: &str,
@@ -157,14 +158,14 @@ mod tests {
     }
 
     #[test]
-    fn names_are_names_and_differ_by_owner() {
+    fn names_are_valid_and_differ_by_owner() {
         let (ann, bob) = (name_of("Broken pods / prod!", "ann"), name_of("Broken pods / prod!", "bob"));
         assert!(ann.starts_with("broken-pods---prod-") && ann != bob);
         assert!(name_of("é", "ann").chars().all(|c| c.is_ascii_alphanumeric()));
     }
 
     #[test]
-    fn a_name_stands_for_the_closest_query() {
+    fn names_resolve_by_precedence() {
         let named = |name: &str, owner: &str, shared: bool, query: &str| {
             (name.to_owned(), SavedSearchSpec { query: query.to_owned(), ..saved(owner, shared) })
         };
@@ -181,15 +182,15 @@ mod tests {
         assert_eq!(of("ann"), ["own", "shared", "", "by name"]);
         assert_eq!(of("bob"), ["", "shared", "hidden", "by name"]);
         let without = scopes(all[..3].to_vec(), &UserInfo::new("ann", ["staff"]));
-        assert_eq!(without.get("broken").map(String::as_str), Some("own"), "a title of one's own comes first");
+        assert_eq!(without.get("broken").map(String::as_str), Some("own"), "an own title has precedence");
         let two = [named("one", "ann", true, "first"), named("two", "bob", true, "second")];
         let ambiguous = scopes(two.to_vec(), &UserInfo::new("cat", ["staff"]));
-        assert_eq!(ambiguous.get("broken"), None, "neither takes the place of the other");
+        assert_eq!(ambiguous.get("broken"), None, "ambiguous titles are not resolved");
         assert_eq!(ambiguous.get("one").map(String::as_str), Some("first"));
     }
 
     #[test]
-    fn an_owner_keeps_so_many() {
+    fn the_number_of_searches_per_owner_is_limited() {
         assert!(has_room(0) && has_room(MOST_OF_ONE - 1) && !has_room(MOST_OF_ONE));
     }
 }

@@ -1,13 +1,14 @@
-//! What hits are ranked by: where a word was found. The same for every engine.
+//! Scores of hits, by where a word was found. Shared by all engines.
 
-/// How much more an exact name counts than a word somewhere in the manifest.
+/// Weight of an exact name, relative to a word in the manifest.
 pub const NAME_EXACT: f32 = 100.0;
 pub const NAME_PREFIX: f32 = 40.0;
 pub const ANYTHING: f32 = 10.0;
 pub const MESSAGE: f32 = 3.0;
 pub const CONTENT: f32 = 1.0;
 
-/// Whether a bare word was found by this score in an object's columns, and not in a message: its manifest says nothing more.
+/// True if this score shows that a bare word matched in columns and in no message, so that the manifest adds no
+/// reasons.
 pub fn is_by_columns(score: f32) -> bool {
     let mut left = score;
     let mut holds = |worth: f32| {
@@ -15,7 +16,7 @@ pub fn is_by_columns(score: f32) -> bool {
         left -= if holds { worth } else { 0.0 };
         holds
     };
-    // Every sum of them is of these alone.
+    // Every combination of weights has a distinct sum.
     let [exact, prefix, anything, message] = [NAME_EXACT, NAME_PREFIX, ANYTHING, MESSAGE].map(&mut holds);
     (exact || prefix || anything) && !message
 }
@@ -34,7 +35,7 @@ mod tests {
     #[case(MESSAGE + CONTENT, false)]
     #[case(CONTENT, false)]
     #[case(0.0, false)]
-    fn a_score_says_where_a_word_is(#[case] score: f32, #[case] expected: bool) {
+    fn a_score_identifies_the_matched_columns(#[case] score: f32, #[case] expected: bool) {
         assert_eq!(is_by_columns(score), expected);
     }
 }

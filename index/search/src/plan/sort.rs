@@ -1,4 +1,4 @@
-//! The order of hits, and where in it an answer goes on.
+//! Order of hits, and cursors into it.
 
 use crate::document::columns::{Facet, Number};
 use crate::plan::ClusterFacts;
@@ -11,26 +11,26 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::str::FromStr;
 
-/// Columns hits are ordered by at most; then by name.
+/// Maximum number of sort columns; ties are sorted by name.
 pub const MOST_COLUMNS: usize = 3;
-/// A cursor's text is no longer.
+/// Maximum length of a cursor.
 const MAX_CURSOR: usize = 4096;
 
-/// What hits are ordered by.
+/// Sort criterion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SortBy {
     Relevance,
     Number(Number),
     Text(Facet),
-    /// What its cluster has.
+    /// A property of the hit's cluster.
     Cluster(OfCluster),
 }
 
-/// What hits of a cluster have in common.
+/// Properties of clusters for sorting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OfCluster {
     Region,
-    /// Of several the first.
+    /// The first one if there are several.
     Zone,
     Provider,
 }
@@ -46,7 +46,7 @@ impl OfCluster {
     }
 }
 
-/// A column of the order.
+/// A sort column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sort {
     pub by: SortBy,
@@ -56,7 +56,7 @@ pub struct Sort {
 impl Sort {
     pub const RELEVANCE: Self = Self { by: SortBy::Relevance, descending: true };
 
-    /// By a field of the query language; None when nothing can be ordered by it.
+    /// By a field of the query language; None if the field cannot be sorted by.
     pub fn named(field: &str, descending: bool) -> Option<Self> {
         let by = match field {
             "relevance" => return Some(Self::RELEVANCE),
@@ -67,12 +67,12 @@ impl Sort {
             _ => Facet::ALL.iter().find(|facet| facet.field() == field).map(|facet| SortBy::Text(*facet)),
         };
         let by = by.or_else(|| number_named(field).map(SortBy::Number))?;
-        // The oldest was created first.
+        // The oldest object was created first.
         Some(Self { by, descending: descending != (field == "age") })
     }
 }
 
-/// What a hit has in a column of the order. Missing values come last, whatever the direction.
+/// Value of a hit in a sort column. Missing values are last in either direction.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Rank {
     #[serde(rename = "s")]
@@ -83,7 +83,7 @@ pub enum Rank {
     Text(Option<String>),
 }
 
-/// A place in the order.
+/// Position in the order.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Place {
     #[serde(rename = "r")]
@@ -94,16 +94,16 @@ pub struct Place {
     pub id: u64,
 }
 
-/// A hit and its place.
+/// A hit with its position.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ranked {
     pub place: Place,
     pub score: f32,
-    /// What it was until this change; None: what it is.
+    /// The change that ended this version; None: the current state.
     pub past: Option<Seq>,
 }
 
-/// Whether a hit comes before another.
+/// Compares positions.
 pub fn compare(a: &Place, b: &Place, sort: &[Sort]) -> Ordering {
     fn last<T: Ord>(a: &Option<T>, b: &Option<T>, descending: bool) -> Ordering {
         match (a, b) {
@@ -125,7 +125,7 @@ pub fn compare(a: &Place, b: &Place, sort: &[Sort]) -> Ordering {
     by_columns.then_with(|| a.name.cmp(&b.name)).then_with(|| a.id.cmp(&b.id))
 }
 
-/// A place as callers carry it from page to page.
+/// A position in the form that clients pass from page to page.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Cursor(pub Place);
 
@@ -136,9 +136,9 @@ impl fmt::Display for Cursor {
     }
 }
 
-/// No cursor that an answer gave.
+/// The text is not a valid cursor.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the cursor is none that an answer gave; ask without it")]
+#[error("the cursor is invalid; repeat the search without it")]
 pub struct NoCursor;
 
 impl FromStr for Cursor {
@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cursors_are_carried() {
+    fn cursors_round_trip() {
         let ranks = vec![Rank::Score(151.5), Rank::Number(None), Rank::Text(Some("é".to_owned()))];
         let cursor = Cursor(Place { ranks, name: "web-0".to_owned(), id: u64::MAX });
         assert_eq!(cursor.to_string().parse(), Ok(cursor));

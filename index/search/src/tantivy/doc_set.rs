@@ -1,12 +1,12 @@
-//! Documents of one segment as sets, and what is made of several of them.
+//! Sets of documents of one segment, and operations on them.
 
 use roaring::RoaringBitmap;
 use std::sync::Arc;
 use tantivy::DocId;
 
-/// A segment's documents in so many bits a document are few.
+/// Sets with less than one document per this number of the segment's documents are small.
 const FEW: u32 = 32;
-/// Documents looked at together.
+/// Number of documents processed at once.
 const BLOCK: usize = 1_024;
 
 /// Documents of one segment.
@@ -25,7 +25,7 @@ impl Docs {
         Self::Some(Arc::new(docs))
     }
 
-    /// Memory, about.
+    /// Approximate memory size in bytes.
     pub fn bytes(&self) -> usize {
         if let Self::Some(docs) = self { docs.serialized_size() } else { 0 }
     }
@@ -34,7 +34,7 @@ impl Docs {
         matches!(self, Self::Some(docs) if docs.is_empty())
     }
 
-    /// How many, of a segment with so many documents.
+    /// Number of documents, in a segment with `max_doc` documents.
     pub fn len(&self, max_doc: DocId) -> u64 {
         if let Self::Some(docs) = self { docs.len() } else { max_doc.into() }
     }
@@ -43,7 +43,7 @@ impl Docs {
         if let Self::Some(docs) = self { docs.contains(doc) } else { true }
     }
 
-    /// Whether all of the others are among them.
+    /// True if this set contains all of the others.
     pub fn holds(&self, others: &Self) -> bool {
         match (self, others) {
             (Self::All, _) => true,
@@ -52,7 +52,7 @@ impl Docs {
         }
     }
 
-    /// Some at a time, in ascending order, until enough was seen.
+    /// Visits the documents in ascending order, in blocks, until `see` returns false.
     pub fn in_blocks(&self, max_doc: DocId, mut see: impl FnMut(&[DocId]) -> bool) {
         let mut block = [0; BLOCK];
         match self {
@@ -81,10 +81,10 @@ impl Docs {
     }
 }
 
-/// Documents as they are met, in any order.
+/// Collects documents in any order.
 pub enum Marks {
     Few(Vec<DocId>),
-    /// By bit, and how many there may be.
+    /// A bit per document, and the number of documents in the segment.
     Many(Vec<u64>, DocId),
 }
 
@@ -153,7 +153,7 @@ pub fn any_of(parts: &[Docs]) -> Docs {
     }
 }
 
-/// The fewest first.
+/// Intersects the smallest sets first.
 pub fn all_of(parts: &[Docs]) -> Docs {
     let some = parts.iter().filter_map(|part| if let Docs::Some(docs) = part { Some(docs) } else { None });
     let mut some: Vec<&Arc<RoaringBitmap>> = some.collect();
@@ -169,7 +169,7 @@ pub fn all_of(parts: &[Docs]) -> Docs {
     }
 }
 
-/// Those of a segment with so many documents that are not in another set.
+/// Removes `others`, in a segment with `max_doc` documents.
 pub fn without(docs: Docs, others: &Docs, max_doc: DocId) -> Docs {
     match (docs, others) {
         (_, Docs::All) => Docs::none(),

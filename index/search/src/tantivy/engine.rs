@@ -34,7 +34,7 @@ pub fn open(opening: Opening<'_>) -> Result<Opened, Error> {
     Ok(Opened { engine, worker: Box::pin(follower.run(stop)) })
 }
 
-/// Searches in the text index of this process.
+/// Searches the text index of this process.
 #[derive(Debug)]
 pub struct TantivyEngine {
     text: Arc<TextIndex>,
@@ -47,7 +47,7 @@ impl TantivyEngine {
         Self { text, permits, searchable }
     }
 
-    /// Runs blocking work on the index in the request's turn.
+    /// Runs blocking work on the index within the request's permit.
     async fn run<T: Send + 'static>(
         &self,
         context: &SearchContext,
@@ -126,11 +126,11 @@ fn scopes(text: &TextIndex, cluster: &ClusterName) -> Result<BTreeSet<String>, E
     Ok(scopes)
 }
 
-/// A pass over one snapshot. Each page takes a permit of its own: a reader of everything waits in line with others.
+/// A scan of one snapshot. Each page needs a separate permit, so that a full scan does not block other searches.
 struct TantivyScan {
     seq: Seq,
     permits: Arc<SearchPermits>,
-    /// None while a page is read.
+    /// None while a page is being read.
     pass: Option<Pass>,
 }
 

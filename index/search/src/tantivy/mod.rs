@@ -1,7 +1,7 @@
 //! The text index: follows the store, answers searches, can always be rebuilt (invariant I3).
 //!
-//! Written by one long-lived tantivy writer that follows the tail (or the store, when it fell behind) and commits in
-//! batches with the seq it reached as payload. Read by [`crate`].
+//! Written by one long-lived tantivy writer that follows the tail (or the store, if it is behind) and commits in
+//! batches, with the reached seq as payload. Read by [`crate`].
 
 pub(crate) mod doc_set;
 pub(crate) mod engine;
@@ -32,45 +32,46 @@ use tantivy::{
 };
 use terms::Remembered;
 
-/// As the engine of searches.
+/// The backend of this engine.
 pub(crate) const BACKEND: Backend = Backend {
     name: "tantivy",
     open: |opening| Box::pin(async move { engine::open(opening) }),
     local: Some(LocalIndex { folders: &FOLDERS, inspect: TextIndex::inspect }),
 };
 
-/// Changes with the schema or the tokens: an index of another version is rebuilt.
+/// Incremented with the schema or the tokenization; an index of another version is rebuilt.
 const VERSION: u32 = 8;
 
-/// Makes what will be asked of the next snapshot quick before searches see it, from what was asked of the one before.
+/// Warms up the next snapshot before searches use it, based on the queries to the previous one.
 pub type Prepare = dyn Fn(&TextIndex, &Snapshot, &Snapshot) + Send + Sync;
 
-/// Threads that look into an index's segments, at most; together they answer all searches.
+/// Maximum number of threads that search segments, shared by all searches.
 const MOST_SEARCHING: usize = 8;
 
-/// Threads that merge segments, at most.
+/// Maximum number of threads that merge segments.
 const MOST_MERGING: usize = 4;
 
-/// Documents that one thread looks through sooner than it finds others to help.
+/// Number of documents up to which one thread is faster than several.
 const SEEN_BY_ONE: u64 = 100_000;
 
-/// The index's folders in the data directory. While it is built anew in one of them, searches read the other.
+/// Folders of the index in the data directory. While it is rebuilt in one of them, searches use the other.
 pub const FOLDERS: [&str; 2] = ["text", "text.anew"];
 
-/// What searches read.
+/// The index that searches use.
 pub struct TextIndex {
     pub columns: Columns,
-    /// What searches found in segments.
+    /// Cached matches of filters in segments.
     pub remembered: Remembered,
-    /// What of segments callers may read.
+    /// Cached documents of segments that callers may read.
     pub permitted: PermittedMemory,
-    /// What looks into segments: begun once, by whoever opens the index and not by its writer, who stands back.
+    /// Threads that search segments. Created when the index is opened, so that they do not inherit the writer's low
+    /// priority.
     threads: Executor,
     data_dir: PathBuf,
     built: ArcSwap<Built>,
 }
 
-/// One index, whole or being built.
+/// One index, complete or being built.
 pub struct Built {
     folder: &'static str,
     index: TantivyIndex,
@@ -84,17 +85,17 @@ impl std::fmt::Debug for TextIndex {
     }
 }
 
-/// What a commit carries: whose changes, up to where.
+/// Payload of a commit: the store and the seq of the last change.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Payload {
     pub version: u32,
-    /// Of the store.
+    /// Identity of the store.
     pub identity: String,
     pub seq: u64,
 }
 
 impl TextIndex {
-    /// Opens the index of this store, or begins an empty one.
+    /// Opens the index of this store, or creates an empty one.
     pub fn open(options: &IndexOptions, identity: &str) -> Result<(Arc<Self>, Payload), Error> {
         let data_dir = &options.data_dir;
         let found = Self::existing(data_dir)?
@@ -102,7 +103,7 @@ impl TextIndex {
         for folder in FOLDERS {
             let path = data_dir.join(folder);
             if found.as_ref().is_none_or(|(kept, ..)| *kept != folder) && path.exists() {
-                tracing::info!(path = %path.display(), "the text index is built from the store");
+                tracing::info!(path = %path.display(), "building the text index from the store");
                 remove(&path)?;
             }
         }
@@ -122,7 +123,7 @@ impl TextIndex {
         Ok((Arc::new(text), payload))
     }
 
-    /// Reads an index without using it; None where there is none that can be used.
+    /// Inspects an index without using it; None if there is no usable one.
     pub(crate) fn inspect(data_dir: &Path) -> Result<Option<Inspection>, Error> {
         let Some((_, index, payload)) = Self::existing(data_dir)? else { return Ok(None) };
         if payload.version != VERSION {
@@ -135,7 +136,7 @@ impl TextIndex {
         Ok(Some(Inspection { identity, seq: Seq(seq), documents, damaged: damaged.into_iter().collect() }))
     }
 
-    /// Whoever was stopped while an index was built anew has two of them: the one that got further is the better one.
+    /// If a rebuild was interrupted, there are two indices: the one with the later seq is used.
     fn existing(data_dir: &Path) -> Result<Option<(&'static str, TantivyIndex, Payload)>, Error> {
         let mut best: Option<(&'static str, TantivyIndex, Payload)> = None;
         for folder in FOLDERS {
@@ -143,7 +144,7 @@ impl TextIndex {
             if !path.join("meta.json").exists() {
                 continue;
             }
-            // Damage is no reason to stop: everything in it can be made again.
+            // A damaged index is skipped, because it can be rebuilt.
             let Ok(index) = TantivyIndex::open_in_dir(path) else { continue };
             let Ok(meta) = index.load_metas() else { continue };
             let payload = meta.payload.and_then(|payload| serde_json::from_str::<Payload>(&payload).ok());
@@ -155,7 +156,7 @@ impl TextIndex {
         Ok(best)
     }
 
-    /// In memory, for tests.
+    /// An index in memory, for tests.
     #[cfg(test)]
     pub fn in_memory() -> Result<Arc<Self>, Error> {
         let threads = searching()?;
@@ -171,21 +172,21 @@ impl TextIndex {
         self.snapshot().searcher.clone()
     }
 
-    /// What searches see.
+    /// The snapshot that searches use.
     pub fn snapshot(&self) -> Arc<Snapshot> {
         self.built.load().snapshot.load_full()
     }
 
-    /// Whether its segments are others than those that searches see.
+    /// True if segments were merged since the current snapshot.
     pub fn is_merged(&self) -> Result<bool, Error> {
         let built = self.built.load();
-        let ids = built.index.searchable_segment_ids().map_err(|e| Error::text("cannot be read again", e))?;
+        let ids = built.index.searchable_segment_ids().map_err(|e| Error::text("cannot be reloaded", e))?;
         let seen: BTreeSet<_> =
             built.snapshot.load().searcher.segment_readers().iter().map(SegmentReader::segment_id).collect();
         Ok(seen != ids.into_iter().collect())
     }
 
-    /// Asks each segment. Where there is little to see, one thread is faster than several.
+    /// Calls a function for each segment, in parallel if there are many documents.
     pub fn each<T: Send>(
         &self,
         snapshot: &Snapshot,
@@ -197,7 +198,7 @@ impl TextIndex {
         }
     }
 
-    /// The same of parts that a search has chosen.
+    /// Like [`Self::each`], for parts chosen by the search.
     pub fn map<P: Send, T: Send>(
         &self,
         parts: impl Iterator<Item = P>,
@@ -206,28 +207,28 @@ impl TextIndex {
         self.threads.map(ask, parts)
     }
 
-    /// Shows searches what was committed, which is all changes up to `seq`, once that is prepared.
+    /// Publishes the last commit, with all changes up to `seq`, to searches after it was warmed up.
     pub fn reload(&self, seq: Seq, prepare: &Prepare) -> Result<(), Error> {
         self.built.load().reload(seq, |before, next| prepare(self, before, next))
     }
 
-    /// The one writer of what searches read.
+    /// The only writer of the current index.
     pub fn writer(&self, heap_bytes: usize) -> Result<IndexWriter, Error> {
         self.built.load().writer(heap_bytes)
     }
 
-    /// An empty index beside this one.
+    /// Creates an empty index in the other folder.
     pub fn anew(&self) -> Result<Built, Error> {
         let current = self.built.load().folder;
         let folder = FOLDERS.into_iter().find(|folder| *folder != current).unwrap_or(FOLDERS[0]);
         Built::empty(&self.data_dir, folder)
     }
 
-    /// Searches read `built` from now on, which has all changes up to `seq`; what they read before goes.
+    /// Replaces the current index by `built`, which has all changes up to `seq`, and deletes the old one.
     pub fn replace(&self, built: Built, seq: Seq) -> Result<(), Error> {
         built.reload(seq, |_, _| {})?;
         let old = self.built.swap(Arc::new(built));
-        // Searches that are still reading it have its files open.
+        // Searches that still use it keep its files open.
         remove(&self.data_dir.join(old.folder))
     }
 }
@@ -259,7 +260,7 @@ impl Built {
     }
 
     fn reload(&self, seq: Seq, prepare: impl FnOnce(&Snapshot, &Snapshot)) -> Result<(), Error> {
-        let fail = |error| Error::text("cannot be read again", error);
+        let fail = |error| Error::text("cannot be reloaded", error);
         self.reader.reload().map_err(fail)?;
         let before = self.snapshot.load();
         let next = Snapshot::new((self.reader.searcher(), seq), Some(&before), KEPT).map_err(fail)?;
@@ -272,14 +273,15 @@ impl Built {
         let options = IndexWriterOptions::builder()
             .num_worker_threads(1)
             .memory_budget_per_thread(heap_bytes.max(15_000_000))
-            // Each takes as much of a core as a search does, however nice: several of them take it from all.
+            // Each merge thread takes as much CPU as a search, even with low priority, so their number is limited.
             .num_merge_threads(cores().div_ceil(2).min(MOST_MERGING))
             .build();
         let writer = self.index.writer_with_options(options);
-        let writer = writer.map_err(|e| Error::text("cannot be written: is another process using it?", e))?;
+        let writer = writer.map_err(|e| Error::text("cannot be written; check that no other process uses it", e))?;
         writer.set_merge_policy(merges(Pace::Following));
-        // Whoever was killed during a commit left files of it; made again under the same names they would be refused.
-        writer.garbage_collect_files().wait().map_err(|e| Error::text("cannot be tidied", e))?;
+        // A killed process leaves files of an uncommitted segment; creating them again under the same names would
+        // fail.
+        writer.garbage_collect_files().wait().map_err(|e| Error::text("cannot be cleaned up", e))?;
         Ok(writer)
     }
 }
@@ -293,20 +295,20 @@ fn searching() -> Result<Executor, Error> {
     threads.map_err(|e| Error::text("cannot start the threads that search it", e))
 }
 
-/// How fast changes come.
+/// Mode of the writer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Pace {
     Following,
-    /// Far behind the store.
+    /// Catching up with the store.
     Filling,
 }
 
-/// Few segments make searches fast; merging fewer at a time makes everything be merged more often.
+/// Few segments make searches fast, but merging fewer at a time repeats more work.
 fn merges(pace: Pace) -> Box<dyn MergePolicy> {
     let mut policy = LogMergePolicy::default();
     policy.set_min_num_segments(if pace == Pace::Filling { 12 } else { 6 });
     policy.set_min_layer_size(5_000);
-    // Every update is a delete and an add: without this, segments of deleted documents stay for ever.
+    // Every update is a delete and an add; without this ratio, segments of deleted documents would never be merged.
     policy.set_del_docs_ratio_before_merge(0.4);
     Box::new(policy)
 }
@@ -330,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_commit_cut_short_is_made_again() {
+    fn an_interrupted_commit_is_repeated() {
         let directory = tempfile::tempdir().unwrap();
         let options = IndexOptions::new(directory.path());
         let meta = directory.path().join("text/meta.json");
@@ -341,7 +343,7 @@ mod tests {
         };
         let (text, _) = TextIndex::open(&options, "x").unwrap();
         change(&text, |writer| {
-            // Enough that one of them is no reason to merge.
+            // Enough documents that a single deletion causes no merge.
             for id in 1..=20 {
                 let pod = json!({"kind": "Pod", "metadata": {"name": format!("pod-{id}"), "namespace": "a"}});
                 let document = Document::of(&stored("member1", id, &pod)).unwrap();
@@ -350,7 +352,7 @@ mod tests {
         });
         let before = std::fs::read(&meta).unwrap();
         delete(&text);
-        // Killed before the last file of the commit was written.
+        // Simulates a process killed before the last file of the commit was written.
         drop(text);
         std::fs::write(&meta, before).unwrap();
         let (text, payload) = TextIndex::open(&options, "x").unwrap();

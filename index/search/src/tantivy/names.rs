@@ -1,4 +1,4 @@
-//! The names of a segment's documents in memory: hits are ranked by them at last, and found by any part of them.
+//! Names of a segment's documents in memory, for sorting and substring search.
 
 use super::values::{Ordinals, until};
 use crate::tantivy::doc_set::{Docs, Marks};
@@ -7,14 +7,14 @@ use std::cmp::Ordering;
 use tantivy::DocId;
 use tantivy::columnar::StrColumn;
 
-/// The names of a segment's documents, in their order: each hit is ranked by its name at last.
+/// The distinct names of a segment in ascending order.
 #[derive(Default)]
 pub struct Names {
     ends: Vec<u32>,
     text: String,
-    /// Those that are not in lower case, as they would be.
+    /// Names that are not lower-case, in lower case.
     lowered: Vec<(u32, String)>,
-    /// Where the documents of each begin, among all by name.
+    /// Start of each name's documents in `by_name`.
     starts: Vec<u32>,
     by_name: Vec<DocId>,
 }
@@ -36,7 +36,7 @@ impl Names {
         Ok(names)
     }
 
-    /// Sorts the documents, by counting.
+    /// Sorts the documents by a counting sort.
     pub(super) fn sort(&mut self, column: &Ordinals, docs: DocId) {
         let place = |doc: DocId| self.ends.len().min(column.first(doc) as usize);
         let mut starts = vec![0_u32; self.ends.len() + 2];
@@ -53,7 +53,7 @@ impl Names {
         (self.starts, self.by_name) = (starts, by_name);
     }
 
-    /// Every document, in the order of their names; those without one last.
+    /// All documents in name order; those without a name last.
     pub fn sorted(&self) -> &[DocId] {
         &self.by_name
     }
@@ -65,7 +65,7 @@ impl Names {
         }
     }
 
-    /// Documents whose names, in lower case, hold this.
+    /// Documents whose lower-case names contain `part`.
     pub fn containing(&self, part: &str) -> Docs {
         if part.is_empty() {
             return Docs::All;
@@ -74,7 +74,7 @@ impl Names {
         let (finder, text) = (memmem::Finder::new(part), self.text.as_bytes());
         let (mut from, mut ordinal) = (0, 0);
         while let Some(at) = finder.find(&text[from..]).map(|at| from + at) {
-            // Matches come in order, and most names have one.
+            // Matches are in order, and most names have one.
             ordinal += self.ends[ordinal..].partition_point(|end| *end as usize <= at);
             let end = self.ends[ordinal] as usize;
             if at + part.len() <= end {
@@ -97,7 +97,7 @@ impl Names {
         self.text.get(start as usize..end as usize)
     }
 
-    /// Where a name is, or would be.
+    /// Position of a name, or its insertion point.
     pub fn search(&self, name: &str) -> Result<u32, u32> {
         let (mut from, mut to) = (0, u32::try_from(self.ends.len()).unwrap_or(u32::MAX));
         while from < to {
@@ -125,7 +125,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn names_are_found_by_any_part(names in vec("[abA-]{1,6}", 1..40), part in "[ab-]{1,3}") {
+        fn names_are_found_by_substring(names in vec("[abA-]{1,6}", 1..40), part in "[ab-]{1,3}") {
             let text = TextIndex::in_memory().unwrap();
             let mut writer: IndexWriter = text.writer(15_000_000).unwrap();
             for (id, name) in (0..).zip(&names) {

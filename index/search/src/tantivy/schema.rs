@@ -1,4 +1,4 @@
-//! The schema of the tantivy index, and documents as it stores them.
+//! Schema of the tantivy index, and conversion of documents.
 
 use super::tokenizer::{SAID, TEXT, WHOLE};
 use crate::document::Document;
@@ -15,9 +15,9 @@ pub struct Columns {
     keys: Vec<Field>,
     /// Record id, to delete and to fetch by.
     pub id: Field,
-    /// The whole manifest.
+    /// Text of the manifest.
     pub content: Field,
-    /// Messages of events, conditions and containers, with where each word is.
+    /// Messages of events, conditions and containers, with word positions.
     pub message: Field,
 }
 
@@ -88,7 +88,7 @@ impl Columns {
 }
 
 impl Document {
-    /// The document tantivy stores. The manifest is read once: its text is asked for before its messages.
+    /// Converts the document. The content is read before the messages, so that the manifest is parsed once.
     pub fn to_tantivy(&self, columns: &Columns) -> TantivyDocument {
         let mut document = TantivyDocument::new();
         document.add_u64(columns.id, self.id);
@@ -98,7 +98,7 @@ impl Document {
                 document.add_text(columns.word(Word::Exact), format!("{}={value}", word.name()));
             }
         }
-        // Names are as many as objects: they are looked through in memory.
+        // There are as many names as objects; they are searched in memory.
         let others = self.anything(false).filter(|(word, _)| *word != Word::Name);
         others.for_each(|(_, value)| document.add_text(columns.word(Word::Anything), value));
         self.has().for_each(|name| document.add_text(columns.word(Word::Has), name));

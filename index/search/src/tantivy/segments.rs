@@ -1,6 +1,5 @@
-//! What searches keep in memory of the text index's segments: the values of countable columns as small numbers, and the
-//! readers of terms. A segment never changes but for its deletions, so this is made once, by whoever commits; read by
-//! [`crate`].
+//! In-memory data of the text index's segments: ordinals of facet columns, names, and readers of terms. Segments
+//! are immutable except for deletions, so this is created once by the writer; read by [`crate`].
 
 use super::names::Names;
 use super::schema::ID;
@@ -14,39 +13,39 @@ use tantivy::columnar::Column;
 use tantivy::index::SegmentId;
 use tantivy::{DocId, Searcher, SegmentReader};
 
-/// So many values are kept whether anybody has them still or not.
+/// Number of values that are kept even if no document uses them any more.
 pub const KEPT: usize = 100_000;
 
 /// The text index at a commit.
 pub struct Snapshot {
-    /// It holds what the store's changes up to here made, and nothing else.
+    /// It contains exactly the changes of the store up to this seq.
     pub seq: Seq,
     pub searcher: Searcher,
     pub segments: Vec<Segment>,
     pub values: Arc<Values>,
-    /// Values that were somebody's when they were counted last.
+    /// Number of used values at the last count.
     used: usize,
 }
 
-/// Documents written together.
+/// A segment with its current deletions.
 pub struct Segment {
     pub parts: Arc<Parts>,
-    /// Deleted since.
+    /// Documents deleted since the segment was first loaded.
     dead: Docs,
 }
 
-/// Of a segment, what does not change.
+/// The immutable part of a segment.
 pub struct Parts {
-    /// As the segment was first seen: its deletions are those of then.
+    /// Reader from the time when the segment was first loaded, with the deletions of that time.
     pub reader: SegmentReader,
     columns: Vec<Ordinals>,
     pub names: Names,
     pub ids: Column<u64>,
-    /// Of [`Values`], whose numbers these columns hold.
+    /// Generation of the [`Values`] whose numbers the columns contain.
     generation: u32,
 }
 
-/// A segment while its values have the same numbers.
+/// Identifies a segment and the numbering of its values.
 pub type PartsId = (SegmentId, u32);
 
 impl Parts {
@@ -103,15 +102,15 @@ impl Segment {
         Self { parts, dead }
     }
 
-    /// Those of the documents that are not deleted.
+    /// Removes deleted documents.
     pub fn living(&self, docs: Docs) -> Docs {
         without(docs, &self.dead, self.parts.max_doc())
     }
 }
 
 impl Snapshot {
-    /// What is in memory already of `before` is taken from there; values nobody has any more are forgotten when there are
-    /// more of them than of the others, and more than `kept` in all.
+    /// Reuses the in-memory data of `before`. Renumbers the values if the unused ones outnumber the used ones and all
+    /// together exceed `kept`.
     pub fn new((searcher, seq): (Searcher, Seq), before: Option<&Snapshot>, kept: usize) -> tantivy::Result<Self> {
         if let Some(before) = before {
             let values = Arc::clone(&before.values);
@@ -144,7 +143,7 @@ impl Snapshot {
         Ok(Self { seq, searcher, segments, values, used: 0 })
     }
 
-    /// Values that some document has.
+    /// Number of values that some document has.
     fn used(&self) -> usize {
         let of = |facet: &Facet| {
             let mut used = vec![false; self.values.of(*facet).end()];
@@ -163,7 +162,7 @@ impl Snapshot {
         Facet::ALL.iter().filter(|facet| **facet != Facet::Name).map(of).sum()
     }
 
-    /// Documents, with those that are deleted.
+    /// Number of documents including deleted ones.
     pub fn docs(&self) -> u64 {
         self.segments.iter().map(|segment| u64::from(segment.parts.max_doc())).sum()
     }
@@ -202,14 +201,14 @@ mod tests {
     }
 
     #[test]
-    fn values_are_those_of_the_documents_while_others_go_and_are_forgotten() {
+    fn unused_values_are_dropped() {
         let text = TextIndex::in_memory().unwrap();
         let mut writer: IndexWriter = text.writer(15_000_000).unwrap();
         writer.set_merge_policy(Box::new(tantivy::indexer::NoMergePolicy));
         let mut before: Option<Snapshot> = None;
         let mut forgot = 0;
         for round in 0..12_u64 {
-            // None, one and several values, in every order.
+            // None, one and several values in any order.
             let ids = round * 4..round * 4 + 4;
             for id in ids.clone() {
                 let document = Document::of(&stored("member1", id, &pod(id, [2, 0, 1, 3][(id + round) as usize % 4])));
@@ -234,6 +233,6 @@ mod tests {
             forgot += usize::from(before.is_some_and(|before| before.values.number() > snapshot.values.number()));
             before = Some(snapshot);
         }
-        assert!(forgot > 0, "nothing was forgotten");
+        assert!(forgot > 0, "no values were dropped");
     }
 }

@@ -1,8 +1,8 @@
-//! Documents of a segment by the terms they hold: one, what begins so, what contains so, what matches a pattern.
+//! Finds documents of a segment by terms: exact, prefix, substring, and pattern.
 //!
-//! Which documents of a segment those are never changes, so it is remembered: a search asked again after a commit, as
-//! live ones are, looks only into segments it has not seen. What was asked of segments that were merged is asked of the
-//! merged one before searches see it ([`crate::prepare`]).
+//! The result for a segment never changes, so it is cached: a search repeated after a commit, such as a live
+//! search, only evaluates new segments. Filters cached for merged segments are evaluated on the merged one before
+//! searches use it ([`crate::prepare`]).
 
 use crate::tantivy::doc_set::{Docs, Marks};
 use moka::policy::EvictionPolicy;
@@ -19,26 +19,26 @@ use tantivy::termdict::{TermStreamer, WithoutKeys};
 use tantivy::{DocId, SegmentReader, Term};
 use tantivy_fst::{Automaton, Regex};
 
-/// Nobody asks again what was not asked for so long.
+/// Idle time after which cached results are evicted.
 const REMEMBERED_FOR: Duration = Duration::from_secs(600);
-/// Terms whose documents are read together.
+/// Maximum number of terms whose documents are read together.
 const TOGETHER: usize = 65_536;
-/// Of so many terms in a row nobody looks at the clock.
+/// Number of consecutive terms between checks of the deadline.
 const TIMED: usize = 64;
-/// Nor for so many bytes of a dictionary.
+/// Number of consecutive dictionary bytes between checks of the deadline.
 const STEPS: usize = 65_536;
 
-/// Terms by how they look, in lower case as the dictionary has them.
+/// A condition on terms, in lower case like the dictionary.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Looks {
     Is(String),
     Begins(String),
-    /// Begins so, in a column of running text.
+    /// Prefix in a column of running text.
     BeginsInText(String),
     Contains(String),
-    /// From end to end.
+    /// Must match the whole term.
     Matches(String),
-    /// Is, or begins, within so many edits.
+    /// Within this edit distance, optionally of the term's prefix.
     Near(String, u8, bool),
 }
 
@@ -54,13 +54,13 @@ impl Looks {
     }
 }
 
-/// What documents of a segment are asked for, and remembered by.
+/// A condition on documents of a segment, and its cache key.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Asked {
     Terms(Field, Looks),
-    /// Numbers from and to, ends included.
+    /// Numbers in a range, inclusive.
     Between(Field, Option<i64>, Option<i64>),
-    /// Terms one behind the other; the last, unless it is short, begins one.
+    /// Terms in sequence; the last one is a prefix unless it is short.
     Said(Field, Vec<String>),
 }
 
@@ -74,10 +74,10 @@ impl Asked {
     }
 }
 
-/// Why documents are not found.
+/// Reason why a condition was not evaluated.
 #[derive(Debug)]
 pub enum Unfound {
-    /// The deadline came before everything was looked at.
+    /// The deadline was exceeded.
     Late,
     Failed(tantivy::TantivyError),
 }
@@ -94,16 +94,16 @@ impl From<std::io::Error> for Unfound {
     }
 }
 
-/// Documents of segments, by what was asked.
+/// Cache of matching documents by segment and condition.
 pub struct Remembered {
     docs: Cache<(SegmentId, Asked), Arc<Kept>>,
     questions: AtomicU64,
 }
 
-/// What one segment has for something asked.
+/// The cached result for one segment.
 struct Kept {
     docs: Docs,
-    /// The last question that asked it; none when only the one did that it was found for.
+    /// The last query that used it; 0 if only the query that created it did.
     asked_by: AtomicU64,
 }
 
@@ -117,7 +117,7 @@ impl Remembered {
         Self { docs, questions: AtomicU64::default() }
     }
 
-    /// Another question.
+    /// A new query number.
     pub fn question(&self) -> u64 {
         1 + self.questions.fetch_add(1, Ordering::Relaxed)
     }
@@ -132,7 +132,7 @@ impl Remembered {
         self.docs.insert(key, Arc::new(Kept { docs, asked_by: AtomicU64::default() }));
     }
 
-    /// Forgets segments that are gone; what was asked of them again, the last that was asked first.
+    /// Evicts segments that no longer exist. Returns their conditions that were reused, most recently used first.
     pub fn forget(&self, gone: &HashSet<SegmentId>) -> Vec<Asked> {
         let mut asked: HashMap<Asked, u64> = HashMap::new();
         for (key, kept) in self.docs.iter().filter(|(key, _)| gone.contains(&key.0)) {
@@ -149,7 +149,7 @@ impl Remembered {
     }
 }
 
-/// A segment's documents with any of the terms that look so; `regex` is the pattern of [`Looks::Matches`].
+/// A segment's documents with any of the matching terms; `regex` is the pattern of [`Looks::Matches`].
 pub fn with_terms(
     reader: &SegmentReader,
     field: Field,
@@ -164,7 +164,8 @@ pub fn with_terms(
     match looks {
         Looks::Is(text) => found.infos.extend(terms.get_term_info(&Term::from_field_text(field, text))?),
         Looks::BeginsInText(word) if !word.is_empty() && word.chars().all(char::is_alphanumeric) => {
-            // Every term's first word is a term: that one stands for all in which no letter or digit follows.
+            // The first word of every term is a term itself and covers all continuations other than letters and
+            // digits.
             found.take(between(word, &format!("{word}\0"))?)?;
             for (from, to) in [("0", ":"), ("a", "{"), ("\u{80}", "\u{10ffff}")] {
                 found.take(between(&format!("{word}{from}"), &format!("{word}{to}"))?)?;
@@ -187,18 +188,18 @@ pub fn with_terms(
     found.docs()
 }
 
-/// Documents of terms, while the terms are met.
+/// Collects the documents of terms.
 struct Found<'t> {
     terms: &'t InvertedIndexReader,
     max_doc: DocId,
-    /// Of terms whose documents were not read yet.
+    /// Terms whose documents are not read yet.
     infos: Vec<TermInfo>,
     marks: Option<Marks>,
     deadline: Instant,
 }
 
 impl Found<'_> {
-    /// Terms an automaton accepts.
+    /// Adds the terms that an automaton accepts.
     fn accepted<A: Automaton>(&mut self, automaton: A) -> Result<(), Unfound>
     where
         A::State: Clone,
@@ -222,7 +223,7 @@ impl Found<'_> {
         Ok(())
     }
 
-    /// Frequent terms come first: once every document is met, the others are of no matter.
+    /// Reads frequent terms first: once all documents match, the others can be skipped.
     fn read(&mut self) -> Result<(), Unfound> {
         self.infos.sort_unstable_by_key(|info| std::cmp::Reverse(info.doc_freq));
         let expected: u64 = self.infos.iter().map(|info| u64::from(info.doc_freq)).sum();
@@ -257,7 +258,7 @@ impl Found<'_> {
     }
 }
 
-/// Looks at the clock while a dictionary is read: when it is late, nothing matches any more.
+/// Checks the deadline while the dictionary is read; after it, nothing matches.
 struct Timed<A> {
     automaton: A,
     deadline: Instant,
@@ -302,10 +303,10 @@ impl<A: Automaton> Automaton for Timed<A> {
     }
 }
 
-/// Strings that contain another (Knuth, Morris, Pratt): made at once, whatever it is.
+/// Automaton for strings that contain another (Knuth-Morris-Pratt), built in linear time.
 struct Contains {
     part: Vec<u8>,
-    /// By how much of the part was met: how much of it is met still when the next byte is another.
+    /// By matched length: the length that is still matched after a different next byte.
     shorter: Vec<usize>,
 }
 
@@ -326,7 +327,7 @@ impl Contains {
 }
 
 impl Automaton for Contains {
-    /// How much of the part was met last; all of it, once it was.
+    /// Length of the matched part; the maximum once the part was found.
     type State = usize;
 
     fn start(&self) -> usize {
@@ -360,7 +361,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_automaton_finds_what_str_finds(text in "[ab]{0,12}é?[ab]{0,3}", part in "[ab]{0,4}é?") {
+        fn the_automaton_equals_str_contains(text in "[ab]{0,12}é?[ab]{0,3}", part in "[ab]{0,4}é?") {
             let automaton = Contains::new(&part);
             let end = text.bytes().fold(automaton.start(), |met, byte| automaton.accept(&met, byte));
             prop_assert_eq!(automaton.is_match(&end), text.contains(&part));

@@ -1,39 +1,37 @@
-//! How the text index lets others come first. Answers do, and what comes in from members: the text index may be a little late, the
-//! cache may not. Used by the follower's threads alone.
+//! Throttles the text index's writer in favour of searches and ingest: the text index may lag slightly, the cache
+//! must not. Used only by the threads of the follower.
 
 use std::time::{Duration, Instant};
 
-/// Longest rest at once.
+/// Maximum delay at once.
 const LONGEST: Duration = Duration::from_millis(250);
-/// Work that is too short to tell from.
+/// Work shorter than this is not measured.
 const SHORTEST: Duration = Duration::from_millis(10);
 
-/// Gives this thread, and those it starts, which build segments and merge them, a lower priority.
-#[cfg_attr(
-    not(target_os = "linux"),
-    expect(unused_variables, reason = "only Linux's threads have a priority of their own")
-)]
-pub(super) fn stand_back(nice: i32) {
+/// Lowers the priority of this thread and of those it starts, which build and merge segments.
+#[cfg_attr(not(target_os = "linux"), expect(unused_variables, reason = "thread priorities are specific to Linux"))]
+pub(super) fn lower_priority(nice: i32) {
     #[cfg(target_os = "linux")]
     if let Err(error) = rustix::process::setpriority_process(None, nice) {
-        tracing::debug!(%error, "the text index's threads keep their priority");
+        tracing::debug!(%error, "cannot lower the priority of the text index's threads");
     }
 }
 
-/// Work of a thread that others wait for. However nice, a thread that runs keeps a core for some milliseconds from whoever wakes
-/// up meanwhile, and where many short steps wait for each other that is most of the time: so it rests.
+/// Measures work of a thread. Even with low priority, a running thread occupies a core for some milliseconds before
+/// others that wake up, which adds up when many short steps wait for each other. Therefore it pauses after the
+/// work.
 pub(super) struct Work {
     began: Instant,
     counted: Option<Counted>,
 }
 
 impl Work {
-    /// Of this thread.
+    /// Starts measuring this thread.
     pub fn begin() -> Self {
         Work { began: Instant::now(), counted: Counted::read() }
     }
 
-    /// How long to rest after it.
+    /// Duration of the pause after the work.
     pub fn rest(&self) -> Duration {
         match (&self.counted, Counted::read()) {
             (Some(before), Some(now)) => rest(self.began.elapsed(), now.since(before)),
@@ -42,11 +40,11 @@ impl Work {
     }
 }
 
-/// A thread's time, as Linux counts it.
+/// CPU time of a thread, as counted by Linux.
 struct Counted {
-    /// It had a core.
+    /// Time running on a core.
     ran: Duration,
-    /// It could have run and had none.
+    /// Time runnable without a core.
     waited: Duration,
 }
 
@@ -77,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_waits_for_cores_rests() {
+    fn threads_that_wait_for_cores_pause() {
         let millis = Duration::from_millis;
         for (took, ran, waited, expected) in [
             (0, 0, 0, 0),
@@ -96,7 +94,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn a_threads_time_is_counted() {
+    fn the_cpu_time_of_a_thread_is_read() {
         let before = Counted::read().expect("Linux counts");
         let mut sum = 0_u64;
         while Counted::read().expect("Linux counts").since(&before).ran.is_zero() {

@@ -1,4 +1,4 @@
-//! Tokenizers that cut text as [`crate::document::tokens`] says.
+//! Tokenizers that implement [`crate::document::tokens`].
 
 use crate::document::tokens::{chunks, first_word, lowered, tails, terms};
 use tantivy::tokenizer::{
@@ -7,7 +7,7 @@ use tantivy::tokenizer::{
 
 /// Tokenizer of running text.
 pub const TEXT: &str = "crowsnest-text";
-/// Tokenizer of messages: the same terms, and which chunk each is of.
+/// Tokenizer of messages: the same terms, with the position of their chunk.
 pub const SAID: &str = "crowsnest-said";
 /// Tokenizer of whole strings.
 pub const WHOLE: &str = "crowsnest-whole";
@@ -18,7 +18,7 @@ pub(crate) fn register(manager: &TokenizerManager) {
     manager.register(WHOLE, TextAnalyzer::builder(RawTokenizer::default()).filter(LowerCaser).build());
 }
 
-/// Keeps the lower-case text of the value it reads, so that terms are slices of it.
+/// Owns the lower-case text, so that terms are slices of it.
 #[derive(Clone, Default)]
 struct ChunkTokenizer {
     lower: String,
@@ -34,14 +34,14 @@ impl Tokenizer for ChunkTokenizer {
 
     fn token_stream<'a>(&'a mut self, text: &'a str) -> BoxTokenStream<'a> {
         lowered(&mut self.lower, text);
-        // Where they are is not kept.
+        // Positions are not indexed.
         let terms = chunks(&self.lower).flat_map(terms).map(|term| (term, 0));
         BoxTokenStream::new(ChunkStream { terms, token: Token::default() })
     }
 }
 
-/// Terms with the places of their chunks, one behind the other. First words stand behind all of these and apart from each
-/// other, because they do not reach to the end of a word: no phrase goes on behind them.
+/// Terms with the positions of their chunks. First words have separate positions after all chunks, because they do
+/// not reach the end of a chunk and must not be part of a phrase.
 #[derive(Clone, Default)]
 struct SaidTokenizer {
     lower: String,
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_of_a_message_only_go_on() {
+    fn positions_in_a_message_are_ascending() {
         let mut tokenizer = SaidTokenizer::default();
         let (mut stream, mut last) = (tokenizer.token_stream("a-b a b-a a"), std::collections::BTreeMap::new());
         let mut places = Vec::new();
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_found_whole_and_in_parts() {
+    fn names_are_tokenized_whole_and_in_parts() {
         assert_eq!(all("Team-A/web-0"), ["team-a/web-0", "team", "a/web-0", "a", "web-0", "web", "0"]);
         let image = all("image \"docker.io/library/nginx:1.27\".");
         for part in ["docker.io/library/nginx:1.27", "library/nginx:1.27", "nginx:1.27", "1.27", "27"] {

@@ -1,4 +1,4 @@
-//! The values of countable columns as small numbers, the same ones in all segments, and which of them documents have.
+//! Values of facet columns as numbers, consistent across segments, and the values of each document.
 
 use crate::document::columns::Facet;
 use parking_lot::{RwLock, RwLockReadGuard};
@@ -7,25 +7,25 @@ use std::sync::Arc;
 use tantivy::DocId;
 use tantivy::columnar::StrColumn;
 
-/// A column's values by document. Those of [`Facet::Name`] are in the order of the names and hold in the segment alone;
-/// all others are numbers of [`Values`].
+/// A column's values by document. For [`Facet::Name`], they are ordinals in name order, valid within the segment;
+/// for all others, numbers of [`Values`].
 #[derive(Debug, PartialEq, Eq)]
 pub enum Ordinals {
     Nowhere,
-    /// [`NONE`] where there is none.
+    /// [`NONE`] for a document without a value.
     One(Vec<u32>),
-    /// From where to where each document's are.
+    /// Start of each document's values, and the values.
     Many(Vec<u32>, Vec<u32>),
 }
 
 /// No value.
 pub const NONE: u32 = u32::MAX;
 
-/// Every value of the countable columns, each under one number in all segments.
+/// All values of the facet columns, each with one number in all segments.
 #[derive(Default)]
 pub struct Values {
     pub(super) facets: Vec<RwLock<Texts>>,
-    /// Another one when all are numbered anew.
+    /// Incremented when the values are renumbered.
     pub(super) generation: u32,
 }
 
@@ -51,7 +51,7 @@ impl Texts {
         self.texts.get(number as usize)
     }
 
-    /// Numbers are below this.
+    /// Upper bound of the numbers, exclusive.
     pub fn end(&self) -> usize {
         self.texts.len()
     }
@@ -90,7 +90,7 @@ impl Ordinals {
                 values.push(first.unwrap_or(NONE));
                 continue;
             }
-            // The first document with several values: those before it have one or none.
+            // First document with several values; the ones before have one or none.
             starts.reserve_exact(docs as usize + 1);
             starts.push(0);
             starts.extend(values.iter().scan(0, |until, value| {
@@ -104,12 +104,12 @@ impl Ordinals {
         if starts.is_empty() { Self::One(values) } else { Self::Many(starts, values) }
     }
 
-    /// The first one of a document.
+    /// The first value of a document.
     pub fn first(&self, doc: DocId) -> u32 {
         self.of_doc(doc).first().copied().unwrap_or(NONE)
     }
 
-    /// May hold [`NONE`].
+    /// May contain [`NONE`].
     pub fn of_doc(&self, doc: DocId) -> &[u32] {
         let doc = doc as usize;
         match self {
@@ -123,7 +123,7 @@ impl Ordinals {
     }
 }
 
-/// By the column's own ordinals.
+/// Numbers by the column's own ordinals.
 pub(super) fn numbers(column: &StrColumn, texts: &mut Texts) -> tantivy::Result<Vec<u32>> {
     let mut numbers = Vec::with_capacity(column.num_terms());
     let mut terms = column.dictionary().stream()?;

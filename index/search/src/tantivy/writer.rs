@@ -1,11 +1,11 @@
-//! Keeps the text index behind the store: one writer, batched commits, the reached seq as payload.
+//! Follows the store into the text index: one writer, batched commits, the reached seq as payload.
 
 mod catch_up;
 mod pending;
 
 use super::{Built, Pace, Payload, Prepare, TextIndex, merges};
 use crate::document::Document;
-use crate::tantivy::throttle::{Work, stand_back};
+use crate::tantivy::throttle::{Work, lower_priority};
 use crowsnest_component_base::retry::Backoff;
 use crowsnest_store::Store;
 use crowsnest_store::metrics::Metrics;
@@ -21,20 +21,19 @@ use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
-/// Changes read from the store at once while catching up.
+/// Number of changes read from the store at once while catching up.
 const REPLAY: usize = 500;
-/// More changes than this to take in are many.
+/// Number of pending changes above which the writer counts as behind.
 const MANY: usize = REPLAY * 2;
-/// Bytes of changed objects that wait for the next commit.
+/// Maximum bytes of changed objects that are held until the next commit.
 const HELD: usize = 8 << 20;
-/// Without changes for so long, what was merged is looked at; then after twice as long each time, up to the longest: what takes long to
-/// merge is not missed sooner.
+/// Idle time before merged segments are published, doubled each time up to the maximum: long merges are not urgent.
 const REST: Backoff = Backoff::new(Duration::from_secs(2), Duration::from_secs(600));
-/// Of the threads that write: about a quarter of the time of a core that others want too, and a tenth while a start fills the
-/// cache, when nothing can be found yet anyway and all others wait for objects.
+/// Niceness of the writer's threads: about a quarter of a contended core, or a tenth while the cache is filled
+/// after a start, when objects are more urgent than their index.
 const NICE: i32 = 5;
 const NICER: i32 = 10;
-/// A start is over when the text index has not been far behind for so long.
+/// The start phase ends when the text index has not been far behind for this time.
 const STARTED: Duration = Duration::from_secs(5);
 
 pub(crate) struct TextFollower {
@@ -45,20 +44,20 @@ pub(crate) struct TextFollower {
     pub payload: Payload,
     /// The seq searches can find.
     pub searchable: watch::Sender<Seq>,
-    /// How far the index that is written has got: no deletion after that may be forgotten.
+    /// Seq up to which the index that is being written has processed changes: later deletions must not be pruned.
     pub seen: Arc<AtomicU64>,
     pub interval: Duration,
     pub commit_changes: usize,
     pub heap_bytes: usize,
-    /// The store's seq when the index that is written was empty: deletions before that are none of its business.
+    /// Seq of the store when the index that is being written was empty: earlier deletions are irrelevant.
     pub empty_at: Seq,
-    /// Built anew, while searches go on with the old one.
+    /// The index being rebuilt while searches use the old one.
     anew: Option<Built>,
     pub outlives_outages: bool,
     prepare: Box<Prepare>,
-    /// The last one.
+    /// Duration of the last commit.
     commit_took: Duration,
-    /// While a start fills the cache: the work that is followed by a rest.
+    /// During the start phase: the work that is followed by a pause.
     resting: Option<Work>,
 }
 
@@ -95,8 +94,8 @@ impl TextFollower {
         (follower, receiver)
     }
 
-    /// Runs until stopped: first on threads that others come before by far, then, since no thread gets back what it gave up, on
-    /// others.
+    /// Runs until stopped: first on threads with very low priority and then, because a thread cannot raise its
+    /// priority again, on other threads.
     pub async fn run(self, stop: CancellationToken) -> Result<(), Error> {
         match self.on_thread(NICER, Some(STARTED), stop.clone()).await? {
             Some(started) => started.on_thread(NICE, None, stop).await.map(drop),
@@ -104,8 +103,8 @@ impl TextFollower {
         }
     }
 
-    /// Documents are built and committed on a thread of its own, until stopped or, if that is given, up to date for so long:
-    /// then it comes back.
+    /// Builds and commits documents on a separate thread, until stopped or, if `until` is given, up to date for
+    /// that time.
     async fn on_thread(
         mut self,
         nice: i32,
@@ -115,11 +114,11 @@ impl TextFollower {
         let runtime = Handle::current();
         let (ended, end) = oneshot::channel();
         let work = move || {
-            stand_back(nice);
-            // For timers that are made here.
+            lower_priority(nice);
+            // For timers created in this thread.
             let _entered = runtime.enter();
             self.resting = until.map(|_| Work::begin());
-            // Nobody listens any more only when all is stopped.
+            // The receiver is dropped only at shutdown.
             let _ = ended.send(self.follow(&runtime, until, &stop));
         };
         let thread = std::thread::Builder::new().name("text-index".to_owned()).spawn(work);
@@ -140,7 +139,8 @@ impl TextFollower {
         let mut pace = Pace::Following;
         let mut rests = 1;
         loop {
-            // Far behind, or told of very much, larger commits get there sooner: each is a segment, to be merged again and again.
+            // If the index is far behind, larger commits are more efficient, because each creates a segment that
+            // has to be merged.
             let lag = self.tail.latest().0.saturating_sub(tail.since().0);
             let behind = lag > MANY as u64 || pending.changes > MANY;
             if behind {
@@ -216,14 +216,14 @@ impl TextFollower {
         }
     }
 
-    /// What comes now is work.
+    /// Starts measuring work.
     fn begin(&mut self) {
         if let Some(work) = &mut self.resting {
             *work = Work::begin();
         }
     }
 
-    /// After work, while a start fills the cache.
+    /// Pauses after work during the start phase.
     fn rest(&self, runtime: &Handle, stop: &CancellationToken) {
         let due = self.resting.as_ref().map_or(Duration::ZERO, Work::rest);
         if !due.is_zero() {
@@ -235,7 +235,7 @@ impl TextFollower {
         writer.delete_term(Term::from_field_u64(self.text.columns.id, id));
     }
 
-    /// Takes in what is held: of each object the last change alone.
+    /// Writes held changes: only the last one of each object.
     fn release(&self, writer: &IndexWriter, pending: &mut Pending) -> Result<(), Error> {
         let taken_in = pending.taken_in.map_or(self.payload.seq, |seq| seq.0);
         for (id, change) in std::mem::take(&mut pending.held) {
@@ -250,22 +250,23 @@ impl TextFollower {
     }
 
     fn put(&self, writer: &IndexWriter, taken_in: u64, object: &Object) -> Result<(), Error> {
-        // An id is the seq of its first change: one that lies ahead cannot be in the index, and to look for it costs time.
+        // The id is the seq of the first change. A later one cannot be in the index, so the search for a document
+        // to delete is skipped.
         if object.record.id <= taken_in {
             self.delete(writer, object.record.id);
         }
         let document = Document::of(object)?.to_tantivy(&self.text.columns);
-        writer.add_document(document).map_err(|e| Error::text("does not take a document", e))?;
+        writer.add_document(document).map_err(|e| Error::text("cannot add a document", e))?;
         self.metrics.text_documents.add(1);
         Ok(())
     }
 
-    /// From the first change until it is committed: the interval is until it is found, and a commit takes its time.
+    /// Delay of the commit after the first change. The interval includes the duration of the commit.
     fn until_commit(&self) -> Duration {
         self.interval.saturating_sub(self.commit_took).max(self.interval / 2)
     }
 
-    /// Searches see merged segments from the next commit on: at rest there is none.
+    /// Merged segments are published with the next commit; without changes there is none.
     fn take_merged(&self) -> Result<(), Error> {
         if self.anew.is_none() && self.text.is_merged()? {
             self.text.reload(Seq(self.payload.seq), &*self.prepare)?;
@@ -302,7 +303,7 @@ impl TextFollower {
 enum Next {
     Stop,
     Commit,
-    /// Nothing has come for a while.
+    /// No changes for a while.
     Rest,
     Changes(Result<Vec<Arc<Change>>, crowsnest_store::Gone>),
 }
@@ -349,10 +350,10 @@ mod tests {
 
     const FORGOTTEN: History = History { kept_for: Duration::ZERO, per_object: 1, max_bytes: 0, max_store_bytes: None };
 
-    /// Follows from where the index is until it has what the store has; tells the number of documents.
+    /// Follows until the index has caught up with the store; returns the number of documents.
     async fn caught_up(options: &IndexOptions, store: &Arc<SqliteStore>) -> u64 {
         let (identity, latest) = (store.identity().await.unwrap(), store.latest().await.unwrap());
-        // As if it had been opened before the pruning.
+        // Opened before the pruning.
         let opened = TextIndex::open(options, &identity).unwrap();
         let text = Arc::clone(&opened.0);
         let tail = Arc::new(Tail::new(latest, 10, 1 << 20));
@@ -369,26 +370,26 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn what_was_deleted_and_forgotten_is_not_counted() {
+    async fn pruned_deletions_are_not_counted() {
         let directory = tempfile::tempdir().unwrap();
         let options = IndexOptions { text_commit_interval: Duration::ZERO, ..IndexOptions::new(directory.path()) };
         let codec = Arc::new(Codec::default());
         let store = Arc::new(SqliteStore::open(&options, Arc::clone(&codec)).await.unwrap());
         apply(&store, &codec, [("one", false), ("two", false)]).await;
         assert_eq!(caught_up(&options, &store).await, 2);
-        // The deletion is gone before the index looks, and so is what it could be rebuilt up to.
+        // The deletion is pruned before the index reads it.
         apply(&store, &codec, [("two", true), ("three", false), ("one", true)]).await;
         assert!(store.prune(&FORGOTTEN, i64::MAX, Seq(u64::MAX)).await.unwrap() > 0);
         assert_eq!(caught_up(&options, &store).await, 1);
         apply(&store, &codec, [("three", true)]).await;
         store.prune(&FORGOTTEN, i64::MAX, Seq(u64::MAX)).await.unwrap();
-        // Until it is built anew the old one answers.
+        // Until the rebuild is complete, the old index answers.
         let (old, payload) = TextIndex::open(&options, &store.identity().await.unwrap()).unwrap();
         assert_eq!((old.searcher().num_docs(), payload.seq < store.pruned().await.unwrap().0), (1, true));
         drop(old);
         assert_eq!(caught_up(&options, &store).await, 0);
         assert_eq!(TextIndex::open(&options, &store.identity().await.unwrap()).unwrap().0.searcher().num_docs(), 0);
-        // An empty one is not built beside itself.
+        // An empty index is filled in place.
         apply(&store, &codec, [("four", false)]).await;
         let folders = crate::tantivy::FOLDERS.map(|folder| directory.path().join(folder));
         folders.iter().filter(|folder| folder.exists()).for_each(|folder| std::fs::remove_dir_all(folder).unwrap());
@@ -397,7 +398,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn what_changes_again_and_again_is_taken_in_as_it_is_last() {
+    async fn repeated_changes_are_indexed_in_their_last_state() {
         let directory = tempfile::tempdir().unwrap();
         let options =
             IndexOptions { text_commit_interval: Duration::from_millis(100), ..IndexOptions::new(directory.path()) };
@@ -418,7 +419,7 @@ mod tests {
         );
         let stop = CancellationToken::new();
         let running = tokio::spawn(follower.run(stop.clone()));
-        // Each row is told at once; of its objects so many are found then.
+        // Each row is committed at once, with the number of documents expected afterwards.
         let rows = [
             (vec![put(&codec, "one", "1"), put(&codec, "two", "1")], vec![put(&codec, "one", "2"), delete("two")], 1),
             (vec![put(&codec, "one", "3")], vec![put(&codec, "one", "4"), put(&codec, "two", "2")], 2),

@@ -1,4 +1,4 @@
-//! The corpus answered by engines outside of this process, through the backend: its writer follows the store, searches are
+//! Answers the corpus with external engines through the backend: its writer follows the store; searches are
 //! planned, executed and counted as with the text index.
 
 use super::corpus::{Answered, Corpus, check_rights_of_what_was, stored_objects, suggested, wrong_answers};
@@ -27,7 +27,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 const OUTPUTS: [&str; 6] =
     ["", "sort:name", "sort:-restarts,name", "sort:region", "group:kind sort:image", "group:label:app"];
 
-/// Time for anything to happen.
+/// Timeout of any step.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The backend over a store.
@@ -41,7 +41,7 @@ struct Backend {
 impl Backend {
     /// Opens it and starts its worker.
     async fn open(url: String, store: Arc<dyn Store>, permits: &Arc<SearchPermits>) -> Self {
-        // Another test may have done so.
+        // Fails if another test installed the provider.
         drop(rustls::crypto::ring::default_provider().install_default());
         let opensearch = OpenSearchOptions { urls: vec![url], ..OpenSearchOptions::default() };
         let options =
@@ -79,7 +79,7 @@ impl Backend {
     }
 }
 
-/// Paths, of what is there or inside of a relation, in questions about the present and the past.
+/// Paths, in current objects or within a relation, in queries about the present and the past.
 fn paths_beside_relations_and_the_past() -> impl Iterator<Item = String> {
     let paths =
         [".spec.replicas:2", "checkout .spec.replicas:>1", "-.spec.replicas:1 kind:deploy", ".metadata.name:c*"];
@@ -89,7 +89,8 @@ fn paths_beside_relations_and_the_past() -> impl Iterator<Item = String> {
     all.flat_map(move |(path, relation)| times.map(|time| format!("{path} {relation} {time}")))
 }
 
-/// Generated queries that an engine answers unlike the text index, for everybody or within somebody's rights.
+/// Generated queries that an engine answers differently than the text index, for all users or within a user's
+/// permissions.
 async fn differences(engine: &Corpus, text: &Corpus) -> Vec<String> {
     let count = std::env::var("CROWSNEST_ENGINE_QUERIES").map_or(60, |count| count.parse().unwrap());
     let mut queries = generate(samples::query(), count);
@@ -107,7 +108,7 @@ async fn differences(engine: &Corpus, text: &Corpus) -> Vec<String> {
         ] {
             let (found, expected) = (engine.answered(&ours, &query).await, text.answered(&theirs, &query).await);
             found_some += usize::from(expected.total > 0);
-            // Remarks on patterns have words of each engine.
+            // The texts of remarks on patterns differ between engines.
             let hits = |answer: &Answered| (answer.hits.clone(), answer.total, answer.groups.clone());
             if found.remarks.len() != expected.remarks.len() || hits(&found) != hits(&expected) {
                 wrong.push(format!("{query} of {who}\n    {found:?}\n    not {expected:?}"));
@@ -152,7 +153,7 @@ async fn engines_answer_the_corpus(#[case] name: &str) {
         clusters.push(scope.split('\u{1f}').next().unwrap().to_owned());
     }
     assert!(!clusters.is_empty() && clusters.iter().all(|cluster| cluster == "member3"), "{clusters:?}");
-    // Deletions are followed.
+    // Deletions are applied.
     let Replayed::Put(object) = store.replay(Seq(0), 1).await.unwrap().remove(0) else { panic!("it was deleted") };
     let key = &object.record.key;
     let collection = CollectionKey::new(key.cluster().clone(), key.resource().clone());
@@ -163,7 +164,7 @@ async fn engines_answer_the_corpus(#[case] name: &str) {
     backend.caught_up().await;
     let after = corpus.sources.engine.top_hits(&corpus.sources.context, &Match::All, &total).await.unwrap();
     assert_eq!(after.total + 1, everything.total);
-    // An engine that is away is an incomplete answer with a notice, and an export fails.
+    // An unavailable engine leads to an incomplete answer with a notice, and an export fails.
     drop(node);
     let rights = Arc::new(Mutex::new(Arc::new(Rights::default()).of(&UserInfo::system())));
     let now = Instant::now();

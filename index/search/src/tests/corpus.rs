@@ -1,5 +1,5 @@
-//! The golden corpus (`tests/fixtures/corpus`): objects with what they were before, and queries with the hits they must
-//! find, asked of a store and a text index.
+//! The golden corpus (`tests/fixtures/corpus`): objects with their history, and queries with their expected hits,
+//! executed on a store and a text index.
 
 use crate::authorization::Rights;
 use crate::collect::TopHitsRequest;
@@ -37,7 +37,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 const NOW: i64 = 1_790_000_000;
-/// When entries that do not say were seen.
+/// Default time of entries.
 const BEGIN: &str = "2026-09-20T00:00:00Z";
 
 #[derive(Deserialize)]
@@ -57,13 +57,13 @@ struct Question {
     #[serde(default)]
     ordered: bool,
     notice: Option<String>,
-    /// How many hits are in each group.
+    /// Number of hits per group.
     groups: Option<BTreeMap<String, u64>>,
     #[serde(default)]
-    #[allow(dead_code, reason = "for those who ask a real control plane")]
+    #[allow(dead_code, reason = "used by tests with a real control plane")]
     templates: bool,
     #[serde(default)]
-    #[allow(dead_code, reason = "for readers of the file")]
+    #[allow(dead_code, reason = "documentation in the file")]
     why: String,
 }
 
@@ -92,7 +92,7 @@ enum Hits {
     Named(Vec<String>),
 }
 
-/// Read when the tests run, so that the data may change without them.
+/// Read at run time, so that data can be changed without a rebuild.
 pub(crate) fn fixture(name: &str) -> String {
     let path = format!("{}/tests/fixtures/corpus/{name}.yaml", env!("CARGO_MANIFEST_DIR"));
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"))
@@ -126,12 +126,12 @@ fn name_of(object: &Object) -> String {
 pub(super) struct Corpus {
     _home: tempfile::TempDir,
     pub(super) sources: Sources,
-    /// Those that are there.
+    /// Current objects.
     documents: Vec<(String, Document)>,
 }
 
 impl Corpus {
-    /// Answered by the text index.
+    /// Uses the text index.
     pub(super) async fn new() -> Self {
         let (home, store) = stored_objects().await;
         let text = TextIndex::in_memory().unwrap();
@@ -146,7 +146,7 @@ impl Corpus {
         Self::answered_by(home, store, Arc::new(engine), permits).await
     }
 
-    /// The objects of a store, answered by an engine that has all of them.
+    /// Uses an engine that has all objects of a store.
     pub(super) async fn answered_by(
         home: tempfile::TempDir,
         store: Arc<SqliteStore>,
@@ -160,12 +160,12 @@ impl Corpus {
         Self { _home: home, sources: Sources { engine, permits, store, context }, documents }
     }
 
-    /// What is answered.
+    /// Answers a query.
     async fn asked(&self, query: &str) -> Answered {
         self.answered(&self.sources, query).await
     }
 
-    /// What somebody may read of it.
+    /// Data sources with a user's permissions.
     pub(super) fn as_reader(&self, rights: &Arc<Rights>, user: &str) -> Sources {
         let rights = Arc::new(Mutex::new(rights.of(&UserInfo::new(user, ["staff"]))));
         let context = SearchContext { rights, ..self.sources.context.clone() };
@@ -204,7 +204,7 @@ impl Corpus {
         Answered { hits, total: top.total, groups, remarks }
     }
 
-    /// All of it, as it is told to those who want it from beginning to end.
+    /// All hits in order, as read by an export.
     async fn told(&self, query: &str) -> Vec<String> {
         let query = parse(query, &Limits::default()).unwrap();
         let request = TopHitsRequest {
@@ -236,8 +236,8 @@ impl Corpus {
         }
     }
 
-    /// What direct evaluation finds among the objects that are there, and how many of them are in each group; None where
-    /// the store is needed to tell.
+    /// The hits by direct evaluation of the current objects, and the number of hits per group; None if the query
+    /// needs the store.
     fn model(&self, query: &str) -> Option<(BTreeSet<String>, Option<BTreeMap<String, u64>>)> {
         let query = parse(query, &Limits::default()).unwrap();
         let plan = plan(&query, &world());
@@ -259,7 +259,7 @@ impl Corpus {
     }
 }
 
-/// A store with everything that happened to the objects.
+/// A store with all changes of the objects.
 pub(super) async fn stored_objects() -> (tempfile::TempDir, Arc<SqliteStore>) {
     let home = tempfile::tempdir().unwrap();
     let codec = Arc::new(Codec::default());
@@ -286,7 +286,7 @@ pub(super) async fn stored_objects() -> (tempfile::TempDir, Arc<SqliteStore>) {
                 }
                 let [kind, namespace, name] = parts.try_into().unwrap();
                 let key = (entry.cluster.clone(), kind, namespace.clone(), name.clone());
-                let collection = collections.get(&key).unwrap_or_else(|| panic!("{deleted} was never there"));
+                let collection = collections.get(&key).unwrap_or_else(|| panic!("{deleted} was never created"));
                 (collection.clone(), Step::Delete { namespace, name, resource_version: "9999999".to_owned() })
             }
             _ => panic!("an entry is an object or a deletion"),
@@ -298,7 +298,7 @@ pub(super) async fn stored_objects() -> (tempfile::TempDir, Arc<SqliteStore>) {
     (home, Arc::new(store))
 }
 
-/// Objects that are there.
+/// Current objects.
 async fn documents(store: &SqliteStore) -> Vec<(String, Document)> {
     let mut documents = Vec::new();
     for change in store.replay(Seq(0), 10_000).await.unwrap() {
@@ -316,7 +316,7 @@ pub(super) struct Answered {
     pub(super) remarks: Vec<String>,
 }
 
-/// What a document counts for, each once.
+/// Values of a document that are counted, each once.
 fn values(document: &Document, counted: &Counted) -> BTreeSet<String> {
     let facet =
         |facet: Facet| document.facets.iter().filter(move |(of, _)| *of == facet).map(|(_, value)| value.clone());
@@ -345,7 +345,7 @@ async fn every_query_finds_its_hits() {
     assert!(wrong.is_empty(), "{} are wrong:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// Queries with what is wrong in their answers.
+/// Queries with wrong answers, and the reasons.
 pub(super) async fn wrong_answers(corpus: &Corpus) -> Vec<String> {
     let questions: Vec<Question> = serde_saphyr::from_str(&fixture("queries")).unwrap();
     assert!(questions.len() >= 250, "{} queries", questions.len());
@@ -355,7 +355,7 @@ pub(super) async fn wrong_answers(corpus: &Corpus) -> Vec<String> {
         let told = corpus.told(query).await;
         let mut say = |what: String| wrong.push(format!("{query}\n    {what}"));
         if told != found {
-            say(format!("in one pass {told:?} are told"));
+            say(format!("a full scan returns {told:?}"));
         }
         match hits {
             Hits::Number(number) if *number != total => say(format!("{total} hits, not {number}")),
@@ -394,7 +394,7 @@ pub(super) async fn wrong_answers(corpus: &Corpus) -> Vec<String> {
     wrong
 }
 
-/// What was is counted and suggested as what is, and within what the caller may read.
+/// Old versions are counted and suggested like current objects, within the caller's permissions.
 #[rstest]
 #[case::deleted("is:deleted", "label", "app=", "app=relay 2, app=checkout 1, app=web 1", "app=relay 1")]
 #[case::deleted_names("is:deleted kind:pod", "name", "r", "relay-77-xyz12 1", "relay-77-xyz12 1")]
@@ -403,7 +403,7 @@ pub(super) async fn wrong_answers(corpus: &Corpus) -> Vec<String> {
 #[case::since("during:now-3h.. label:canary", "label", "tier=", "tier=front 1", "")]
 #[case::now("kind:deploy ns:edge", "label", "app=", "app=cache 1", "")]
 #[tokio::test]
-async fn values_are_suggested_of_what_was(
+async fn values_of_old_versions_are_suggested(
     #[case] rest: &str,
     #[case] field: &str,
     #[case] written: &str,
@@ -420,7 +420,7 @@ async fn values_are_suggested_of_what_was(
 /// Suggested values of a field with their counts.
 pub(super) async fn suggested(sources: Sources, rest: &str, field: &str, written: &str) -> String {
     let rest = parse(rest, &Limits::default()).unwrap();
-    let Some(Field::Known(known)) = lookup(field) else { panic!("{field} is no field") };
+    let Some(Field::Known(known)) = lookup(field) else { panic!("{field} is not a field") };
     let values = Values { sources, world: world(), rest, limit: 10 };
     let (suggestions, _) = values.of(known, written).await.unwrap();
     let told: Vec<String> = suggestions.iter().map(|s| format!("{} {}", s.text, s.count.unwrap())).collect();
@@ -442,9 +442,9 @@ fn reader(cluster: &str, namespace: &str) -> Arc<Rights> {
     rights
 }
 
-/// A reader of one namespace finds of what was what everybody's rights would leave of all of it.
+/// A reader of one namespace finds exactly the old versions of that namespace.
 #[tokio::test]
-async fn what_was_is_found_within_rights() {
+async fn old_versions_are_found_within_permissions() {
     check_rights_of_what_was(&Corpus::new().await).await;
 }
 
@@ -467,9 +467,9 @@ pub(super) async fn check_rights_of_what_was(corpus: &Corpus) {
     }
 }
 
-/// Reads back what was kept of an object under its key.
+/// Reads the old versions of an object by its key.
 #[tokio::test]
-async fn the_corpus_has_a_past() {
+async fn the_corpus_has_a_history() {
     let corpus = Corpus::new().await;
     let span = Span { deleted: false, ..Span::DELETED };
     let versions = corpus.sources.store.past(&span, &Narrowing::NONE, 1000).await.unwrap();

@@ -1,4 +1,4 @@
-//! Queries against a small fleet: golden answers, and the engine held against direct evaluation.
+//! Queries on a small fleet: golden answers, and comparison of the engine with direct evaluation.
 
 mod backends;
 pub(crate) mod corpus;
@@ -130,7 +130,7 @@ impl Corpus {
         self.model_of(query, &|_| true)
     }
 
-    /// What direct evaluation of each document that may be read finds.
+    /// The result of direct evaluation of each document that may be read.
     fn model_of(&self, query: &str, may_read: &dyn Fn(&Document) -> bool) -> BTreeSet<String> {
         let mut readable = Readable(self.documents.iter().map(|(_, d)| d).filter(|d| may_read(d)).collect());
         let matches = self.planned(query, &mut readable);
@@ -145,7 +145,7 @@ fn context(rights: &Arc<Rights>, caller: &UserInfo) -> SearchContext {
     SearchContext { rights, requested_at: now, deadline: now + Duration::from_secs(60) }
 }
 
-/// The text index itself, without permits.
+/// The text index without permits.
 struct Looked<'t> {
     text: &'t TextIndex,
     context: SearchContext,
@@ -259,7 +259,7 @@ fn propagation_is_found(#[case] query: &str, #[case] expected: &str) {
     assert_eq!(found.into_iter().collect::<Vec<_>>().join(" "), expected);
 }
 
-/// An entry of the fleet's journal: m1 lost readiness, so web left it at noon.
+/// Journal entries: m1 lost readiness, so web was evicted at noon.
 fn journal() -> Corpus {
     let web = json!({"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "shop", "name": "web", "uid": "t1"});
     let m1 = json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster", "name": "m1"});
@@ -292,14 +292,14 @@ fn journal() -> Corpus {
 }
 
 #[rstest]
-#[case::about_what_it_happened_to("about:deploy/shop/web", "Event/evicted Event/garbled")]
-#[case::about_what_it_has_to_do_with("about:cluster/m1", "Event/evicted Event/flipped")]
-#[case::because("cause:cluster/m1", "Event/evicted")]
-#[case::because_by_its_name("cause:m1", "Event/evicted")]
-#[case::because_of_any("cause:*", "Event/evicted")]
-#[case::not_because("kind:event -cause:cluster/m1", "Event/flipped Event/garbled")]
-#[case::because_of_another("cause:cluster/m2", "")]
-#[case::of_such_an_event("kind:deploy has.event(reason:Evicted)", "Deployment/web")]
+#[case::about_its_object("about:deploy/shop/web", "Event/evicted Event/garbled")]
+#[case::about_its_cause("about:cluster/m1", "Event/evicted Event/flipped")]
+#[case::cause("cause:cluster/m1", "Event/evicted")]
+#[case::cause_by_name("cause:m1", "Event/evicted")]
+#[case::any_cause("cause:*", "Event/evicted")]
+#[case::without_the_cause("kind:event -cause:cluster/m1", "Event/flipped Event/garbled")]
+#[case::another_cause("cause:cluster/m2", "")]
+#[case::object_of_such_an_event("kind:deploy has.event(reason:Evicted)", "Deployment/web")]
 fn causes_are_found(#[case] query: &str, #[case] expected: &str) {
     let corpus = journal();
     let found: BTreeSet<String> = corpus.engine(query, SortBy::Relevance, true).into_iter().collect();
@@ -307,9 +307,9 @@ fn causes_are_found(#[case] query: &str, #[case] expected: &str) {
     assert_eq!(found.into_iter().collect::<Vec<_>>().join(" "), expected);
 }
 
-/// An event is of the time when it happened, whatever else is of the time when it was so.
+/// An event matches the time when it happened; other objects match the period of their state.
 #[test]
-fn events_of_a_span_have_happened_in_it() {
+fn events_match_the_period_in_which_they_happened() {
     let corpus = journal();
     let noon = "2026-09-21T12:00:00Z".parse::<jiff::Timestamp>().unwrap().as_second();
     let since = |from: i64| {
@@ -320,7 +320,7 @@ fn events_of_a_span_have_happened_in_it() {
 }
 
 #[test]
-fn rights_hold_in_many_namespaces() {
+fn permissions_apply_in_many_namespaces() {
     let pod = |nth: usize| {
         let metadata = json!({"name": "web", "namespace": format!("team-{nth}")});
         ("member1", json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata}))
@@ -345,7 +345,7 @@ fn rights_hold_in_many_namespaces() {
     assert_eq!((gathered.total, gathered.facets[0].iter().map(|(_, count)| count).sum::<u64>()), (1, 1));
 }
 
-/// Pods in several segments, some of them deleted since, more than a block of them in each.
+/// Pods in several segments with more than one block of documents each, some of them deleted.
 fn segments() -> (Corpus, Vec<(u64, Value)>) {
     let pod = |nth: u64| {
         let setting = ["setting_1", "setting2", "settingé", "set-ting", "unset"][nth as usize % 5];
@@ -380,7 +380,7 @@ fn segments() -> (Corpus, Vec<(u64, Value)>) {
 #[case::a_longer_word("content:setting_1", |said: &str| said == "setting_1")]
 #[case::a_tail("content:ting", |said: &str| said == "set-ting")]
 #[case::a_part("name:web-8 -content:unset", |said: &str| said != "unset")]
-fn the_best_of_many_segments_are_the_best_of_all(#[case] query: &str, #[case] holds: fn(&str) -> bool) {
+fn top_hits_of_segments_are_merged(#[case] query: &str, #[case] holds: fn(&str) -> bool) {
     static SEGMENTS: LazyLock<(Corpus, Vec<(u64, Value)>)> = LazyLock::new(segments);
     let (corpus, pods) = &*SEGMENTS;
     assert_eq!(corpus.text.searcher().segment_readers().len(), 3);
@@ -421,7 +421,7 @@ fn the_best_of_many_segments_are_the_best_of_all(#[case] query: &str, #[case] ho
         [(SortBy::Relevance, true), (SortBy::Text(Facet::Name), false), (SortBy::Text(Facet::Namespace), true)]
     {
         let sort = Sort { by, descending };
-        // Asked twice: what was remembered the first time is what comes the second time.
+        // Executed twice, the second time from the cache.
         for _ in 0..2 {
             let all = gathered(5000, sort, None);
             let counts = |facet: usize| all.facets[facet].iter().map(|(_, count)| count).sum::<u64>();
@@ -433,7 +433,7 @@ fn the_best_of_many_segments_are_the_best_of_all(#[case] query: &str, #[case] ho
                 assert_eq!(best.hits, all.hits[..keep.min(all.hits.len())], "{query}, the best {keep}");
                 assert_eq!((best.total, &best.facets), (all.total, &all.facets));
             }
-            // Page after page is everything once, in order.
+            // The pages together are all hits once, in order.
             let (mut pages, mut left) = (Vec::new(), all.total);
             loop {
                 let page = gathered(300, sort, pages.last());
@@ -445,7 +445,7 @@ fn the_best_of_many_segments_are_the_best_of_all(#[case] query: &str, #[case] ho
                 pages.extend(page.hits);
             }
             assert_eq!(pages, all.hits, "{query}");
-            // And so it is told in one pass, from anywhere on and no further than is wanted.
+            // A full scan returns the same, from any position and up to any limit.
             assert_eq!(told(usize::MAX, sort, None), all.hits, "{query}");
             let (middle, most) = (all.hits.len() / 3, 100.min(all.hits.len() / 2));
             if let Some(last) = middle.checked_sub(1) {
@@ -468,7 +468,7 @@ fn the_closest_name_comes_first() {
 }
 
 #[test]
-fn hits_say_why() {
+fn hits_have_reasons() {
     let planned = plan(&parse("kind:pod crash restarts:>5", &Limits::default()).unwrap(), &world());
     let (_, document) = FLEET.documents.iter().find(|(name, _)| name == "Pod/checkout-7d9f-abcde").unwrap();
     let reasons = Evaluated::new(document).reasons(&planned.matches);
@@ -477,7 +477,7 @@ fn hits_say_why() {
 }
 
 #[test]
-fn what_is_not_served_is_said_and_left_out() {
+fn unsupported_terms_are_reported_and_ignored() {
     let planned = plan(&parse("kind:node is:sleepy .spec..x:1", &Limits::default()).unwrap(), &world());
     assert_eq!(planned.notices.len(), 2, "{:?}", planned.notices);
     assert_eq!(FLEET.engine("kind:node is:sleepy .spec..x:1", SortBy::Relevance, true), ["Node/n1"]);

@@ -1,4 +1,4 @@
-//! For any corpus, query and rights the engine finds what direct evaluation finds.
+//! For any corpus, query and permissions, the engine finds what direct evaluation finds.
 
 use super::*;
 use proptest::prelude::*;
@@ -47,7 +47,7 @@ fn some_pod() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Relations among [`some_fleet`]'s objects, alone or with what else is asked.
+/// Relations among the objects of [`some_fleet`], alone or combined with other terms.
 pub(crate) fn relation() -> impl Strategy<Value = String> {
     let relations = [
         "has.event(reason:BackOff)",
@@ -71,7 +71,7 @@ pub(crate) fn relation() -> impl Strategy<Value = String> {
     })
 }
 
-/// Pods with owners over them, what they use, and events about them.
+/// Pods with their owners, used objects, and events.
 pub(crate) fn some_fleet() -> impl Strategy<Value = Vec<(&'static str, Value)>> {
     let pod = (some_pod(), any::<bool>(), prop::option::of(1..3i64), any::<bool>(), any::<bool>());
     prop::collection::vec(pod, 1..6).prop_map(|pods| {
@@ -162,8 +162,8 @@ fn allows(allowed: &Allowed, document: &Document) -> bool {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
-    /// For any corpus and query the engine finds exactly what direct evaluation finds, also among what a caller may read:
-    /// relations go only through that.
+    /// For any corpus and query, the engine equals direct evaluation, also within a caller's permissions: relations
+    /// only traverse objects that the caller may read.
     #[test]
     fn the_engine_agrees_with_the_model(
         fleet in some_fleet(),

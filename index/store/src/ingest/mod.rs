@@ -1,7 +1,8 @@
-//! Ingest: an object's bytes as the member sent them become a record and a body.
+//! Ingest: converts the bytes of an object from a member into a record and a body.
 //!
-//! Borrowed bytes are scanned, not built into trees: the top level and `metadata` are split into raw pieces, the pieces
-//! worth keeping are joined again, and views read what is printed. Secret values never get past here (invariant I8).
+//! Borrowed bytes are scanned without building trees: the top level and `metadata` are split into raw values, the
+//! values to keep are joined again, and typed views read the printed columns. Secret values are removed here
+//! (invariant I8).
 
 mod redact;
 mod split;
@@ -35,26 +36,26 @@ pub struct Draft {
     pub body: Bytes,
 }
 
-/// What the server's answer says about all its objects; items of typed lists leave it out.
+/// Type of the objects in a response; items of typed lists omit it.
 #[derive(Debug, Clone, Copy)]
 pub struct Expected<'a> {
     pub resource: &'a Gvr,
-    /// Used where the object does not say.
+    /// Used if the object has no kind.
     pub kind: &'a str,
 }
 
-/// What stays in bodies that otherwise goes, and what goes beside that.
+/// Parts of bodies to keep that are normally removed, and values to remove.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Keep {
-    /// Values of Secrets; they are never indexed.
+    /// Values of Secrets. They are never indexed.
     pub secret_values: bool,
-    /// `managedFields`: about a third more of each object.
+    /// `managedFields`, which enlarge each object by about a third.
     pub managed_fields: bool,
     pub withheld: Vec<Withheld>,
 }
 
-/// What a record takes from `metadata`.
+/// Fields of `metadata` that are stored in a record.
 #[derive(Default)]
 struct Metadata<'a> {
     name: Option<Text<'a>>,
@@ -93,7 +94,7 @@ fn parse<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Result<T, serde_json::Err
     serde_json::from_str(raw.get())
 }
 
-/// Reads one object. Fails on anything that is not a JSON object with a name.
+/// Reads one object. Fails on anything but a JSON object with a name.
 pub fn read(raw: &RawValue, expected: Expected<'_>, keep: &Keep) -> Result<Draft, serde_json::Error> {
     let fields: Fields<'_> = parse(raw)?;
     let kind = fields.text("kind").unwrap_or_else(|| expected.kind.into());
@@ -118,7 +119,7 @@ pub fn read(raw: &RawValue, expected: Expected<'_>, keep: &Keep) -> Result<Draft
     let mut out = split::Joined::new(&mut body);
     out.push_text("apiVersion", &api_version);
     out.push_text("kind", &kind);
-    // Early, where readers find it without going through the rest.
+    // Written early, so that readers find it without scanning the rest.
     let before = out.value("metadata");
     redacted |= match (redacted, care) {
         (true, redact::Care::Secret) => {
@@ -177,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn managed_fields_go_and_kind_comes() {
+    fn managed_fields_are_removed_and_kind_is_added() {
         let draft = read_value(
             json!({"metadata": {"name": "web\"0", "namespace": "a", "uid": "u", "resourceVersion": "7",
                 "labels": {"app": "web"}, "managedFields": [{"manager": "x"}]}, "spec": {"nodeName": "n"}}),
@@ -193,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_to_be_kept_is_kept() {
+    fn managed_fields_and_secrets_are_kept_on_request() {
         let secret = json!({"kind": "Secret", "metadata": {"name": "db", "managedFields": [{"manager": "x"}]},
             "data": {"password": "aHVudGVyMg=="}});
         for (secret_values, managed_fields) in [(false, true), (true, false)] {
@@ -206,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_object_with_a_name_is_refused() {
+    fn values_other_than_named_objects_are_refused() {
         for text in [
             "7",
             "[]",
@@ -224,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn withheld_values_never_get_in() {
+    fn withheld_values_are_removed() {
         let keep = Keep { withheld: vec!["configmaps:data.b".parse().unwrap()], ..Keep::default() };
         let last_applied = "kubectl.kubernetes.io/last-applied-configuration";
         let object = json!({"kind": "ConfigMap", "metadata": {"name": "c", "annotations": {last_applied: "{hunter2}"}},
@@ -238,13 +239,13 @@ mod tests {
         let draft = read_keeping(work, Gvr::new("work.karmada.io", "v1alpha1", "works"), &keep);
         let text = String::from_utf8(draft.body.to_vec()).unwrap();
         assert!(draft.redacted && !text.contains("hunter2") && text.contains("kept"), "{text}");
-        // Of another resource they are.
+        // Objects of another resource keep them.
         let draft = read_keeping(object, Gvr::new("example.com", "v1", "configmaps"), &keep);
         assert!(!draft.redacted && String::from_utf8(draft.body.to_vec()).unwrap().contains("hunter2"));
     }
 
     #[test]
-    fn secret_values_never_get_in() {
+    fn secret_values_are_removed() {
         let last_applied = "kubectl.kubernetes.io/last-applied-configuration";
         let draft = read_value(
             json!({"kind": "Secret", "metadata": {"name": "db", "annotations": {last_applied: "{hunter2}", "team": "a"}},
@@ -291,7 +292,7 @@ mod tests {
         "last": json!({"spec": {"all": [secret(json!({}))]}}).to_string()}}}))]
     #[case::yaml("", json!({"kind": "ConfigMap", "metadata": {"name": "kept-1", "annotations": {
         "any.tool/applied": format!("apiVersion: v1\nkind: Secret\nstringData:\n  p: {MARKER}\n")}}}))]
-    fn values_of_secrets_never_get_in_anywhere(#[case] group: &str, #[case] object: serde_json::Value) {
+    fn secret_values_are_removed_everywhere(#[case] group: &str, #[case] object: serde_json::Value) {
         assert!(object.to_string().contains(MARKER) || object.to_string().contains(ENCODED));
         let draft = read_value(object, group);
         let text = String::from_utf8(draft.body.to_vec()).unwrap();
@@ -307,7 +308,7 @@ mod tests {
         "kubectl.kubernetes.io/last-applied-configuration": "{\"kind\":\"Deployment\",\"imagePullSecrets\":[]}"}}}))]
     #[case::other_group("x.y", json!({"kind": "Bundle", "metadata": {"name": "a"},
         "spec": {"of": {"apiVersion": "x.y/v1", "kind": "Secret", "data": {"a": "b"}}}}))]
-    fn what_holds_no_secret_stays_as_it_is(#[case] group: &str, #[case] object: serde_json::Value) {
+    fn objects_without_secrets_are_unchanged(#[case] group: &str, #[case] object: serde_json::Value) {
         let draft = read_value(object.clone(), group);
         let mut body: serde_json::Value = serde_json::from_slice(&draft.body).unwrap();
         body.as_object_mut().unwrap().remove("apiVersion");
@@ -315,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_that_lie_too_deep_go() {
+    fn too_deeply_nested_secrets_are_removed() {
         let mut object = secret(json!({}));
         for _ in 0..200 {
             object = json!({"below": object});
@@ -325,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn where_values_are_kept_their_copies_are() {
+    fn copies_are_kept_if_secret_values_are_kept() {
         let keep = Keep { secret_values: true, ..Keep::default() };
         let object = secret(json!({"metadata": {"name": "db", "annotations": {"kapp.k14s.io/original": MARKER}}}));
         let draft = read_keeping(object, Gvr::new("", "v1", "secrets"), &keep);

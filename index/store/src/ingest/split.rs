@@ -1,4 +1,4 @@
-//! Taking JSON objects apart and putting them together again without decoding the pieces.
+//! Splits and joins JSON objects without decoding their values.
 
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::fmt;
 
-/// Text borrowed from the JSON wherever it has no escapes.
+/// Text that is borrowed from the JSON unless it has escapes.
 #[derive(Deserialize, Debug, Clone, PartialEq, Eq)]
 #[serde(transparent)]
 pub(crate) struct Text<'a>(#[serde(borrow)] pub Cow<'a, str>);
@@ -31,7 +31,7 @@ impl std::ops::Deref for Text<'_> {
     }
 }
 
-/// The fields of a JSON object in their order, values untouched.
+/// The fields of a JSON object in order, with raw values.
 #[derive(Debug, Default)]
 pub(crate) struct Fields<'a>(Vec<(Text<'a>, &'a RawValue)>);
 
@@ -40,7 +40,7 @@ impl<'a> Fields<'a> {
         self.0.iter().find(|(field, _)| &**field == name).map(|(_, value)| *value)
     }
 
-    /// A field that is a string.
+    /// The value of a string field.
     pub fn text(&self, name: &str) -> Option<Text<'a>> {
         self.get(name).and_then(|raw| serde_json::from_str(raw.get()).ok())
     }
@@ -93,7 +93,7 @@ impl<'o> Joined<'o> {
         quote(text, self.value(name));
     }
 
-    /// The field's JSON is to be written there.
+    /// Begins a field; the caller appends its JSON value.
     pub fn value(&mut self, name: &str) -> &mut String {
         if !self.first {
             self.out.push(',');

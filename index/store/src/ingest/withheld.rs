@@ -1,4 +1,4 @@
-//! Values an operator wants kept out of the cache, beside those of Secrets: names, labels and keys stay (invariant I8).
+//! Values to exclude from the cache in addition to Secret values; names, labels and keys are kept (invariant I8).
 
 use super::split::{Fields, Joined};
 use crowsnest_apimachinery::names::Gvr;
@@ -6,11 +6,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::str::FromStr;
 
-/// What lies deeper is not looked at: it goes.
+/// Deeper values are removed without inspection.
 const DEEPEST: usize = 64;
 
-/// A path in the objects of one resource: `configmaps:data`, `widgets.example.com:spec.users.password`. Lists are looked
-/// through, `*` is every field, `\.` a point in a field's name.
+/// A path in the objects of a resource: `configmaps:data`, `widgets.example.com:spec.users.password`. Lists are
+/// traversed; `*` matches every field, `\.` is a dot in a field name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Withheld {
     resource: String,
@@ -18,25 +18,25 @@ pub struct Withheld {
     path: Vec<String>,
 }
 
-/// Why a text names no path.
+/// Reason why a text is not a valid path.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WithheldError {
-    #[error("{0:?} is no path of a resource such as configmaps:data or widgets.example.com:spec.password")]
+    #[error("{0:?} is not a path such as configmaps:data or widgets.example.com:spec.password")]
     Shape(String),
-    #[error("{0:?} cannot be withheld: apiVersion, kind and metadata are what the cache knows an object by")]
+    #[error("{0:?} cannot be withheld: the cache requires apiVersion, kind and metadata")]
     Identity(String),
-    #[error("{0:?} cannot be withheld: rights, placement and status are decided by such objects")]
+    #[error("{0:?} cannot be withheld: permissions, placement and status depend on such objects")]
     Decisive(String),
 }
 
-/// Objects that controllers and rights read from the cache, field by field.
+/// Objects that controllers and authorization read from the cache field by field.
 fn is_decisive(group: &str, resource: &str) -> bool {
     let core = ["pods", "nodes", "namespaces", "services", "persistentvolumeclaims", "endpoints", "resourcequotas"];
     let groups = ["apps", "batch", "autoscaling", "policy", "rbac.authorization.k8s.io", "apiextensions.k8s.io"];
     group.ends_with("karmada.io") || groups.contains(&group) || group.is_empty() && core.contains(&resource)
 }
 
-/// Names of a path; a point behind a backslash belongs to one.
+/// Field names of a path; an escaped dot belongs to a name.
 fn names(path: &str) -> Vec<String> {
     let mut names = vec![String::new()];
     let mut characters = path.chars().peekable();
@@ -73,12 +73,12 @@ impl FromStr for Withheld {
 }
 
 impl Withheld {
-    /// Whether objects of the resource lose something.
+    /// True if values of this resource's objects are withheld.
     pub fn is_of(&self, resource: &Gvr) -> bool {
         self.resource == *resource.resource && self.group == *resource.group
     }
 
-    /// By the resource most kinds are served as.
+    /// By the plural that most kinds are served as.
     pub(super) fn is_of_kind(&self, group: &str, kind: &str) -> bool {
         let lower = kind.to_lowercase();
         let plural = match lower.strip_suffix('y') {
@@ -89,7 +89,7 @@ impl Withheld {
         self.group == group && self.resource == plural
     }
 
-    /// Whether such an object may lie somewhere in the text.
+    /// True if an object of this kind may be embedded in the text.
     pub(super) fn is_in(&self, text: &str) -> bool {
         let kind = |rest: &'_ str| -> Option<bool> {
             let kind = rest.trim_start().strip_prefix(':')?.trim_start().strip_prefix('"')?.split('"').next()?;
@@ -98,7 +98,7 @@ impl Withheld {
         text.split("\"kind\"").skip(1).any(|rest| kind(rest).unwrap_or_default())
     }
 
-    /// A top-level field's value without what is withheld of it; None where that is nothing.
+    /// The value of a top-level field without the withheld values; None if nothing is withheld from it.
     fn of_field(&self, name: &str, value: &str) -> Result<Option<String>, serde_json::Error> {
         match self.path.split_first() {
             Some((first, rest)) if first == name || first == "*" => cut(value, rest, DEEPEST).map(Some),
@@ -107,7 +107,7 @@ impl Withheld {
     }
 }
 
-/// A top-level field's value without what all of these withhold of it.
+/// The value of a top-level field without the values withheld by any of the paths.
 pub(super) fn without(paths: &[&Withheld], name: &str, value: String) -> Result<String, serde_json::Error> {
     paths.iter().try_fold(value, |value, path| Ok(path.of_field(name, &value)?.unwrap_or(value)))
 }
@@ -169,14 +169,14 @@ mod tests {
         r#"{"a":[{"b":[1,"x"]}],"c":true}"#,
         Some(r#"{"a":[{"b":[null,""]}],"c":null}"#)
     )]
-    #[case::a_point(
+    #[case::escaped_dot(
         r"configmaps:data.ca\.crt",
         "data",
         r#"{"ca.crt":"x","ca":"y"}"#,
         Some(r#"{"ca.crt":"","ca":"y"}"#)
     )]
-    #[case::not_there("w.x:spec.a.b", "spec", r#"{"a":"x"}"#, Some(r#"{"a":"x"}"#))]
-    fn values_go_and_keys_stay(
+    #[case::absent("w.x:spec.a.b", "spec", r#"{"a":"x"}"#, Some(r#"{"a":"x"}"#))]
+    fn values_are_removed_and_keys_kept(
         #[case] withheld: &str,
         #[case] field: &str,
         #[case] value: &str,
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_too_deep_goes() {
+    fn too_deeply_nested_values_are_removed() {
         let value = format!("{}7{}", "[".repeat(100_000), "]".repeat(100_000));
         let withheld: Withheld = "configmaps:data.a".parse().unwrap();
         let left = withheld.of_field("data", &value).unwrap().unwrap();
@@ -195,14 +195,14 @@ mod tests {
     }
 
     #[rstest]
-    #[case("deployments.apps:spec", "are decided by such objects")]
-    #[case("works.work.karmada.io:spec", "are decided by such objects")]
-    #[case("configmaps", "is no path of a resource")]
-    #[case("configmaps:", "is no path of a resource")]
-    #[case(":data", "is no path of a resource")]
-    #[case("configmaps:data..a", "is no path of a resource")]
+    #[case("deployments.apps:spec", "depend on such objects")]
+    #[case("works.work.karmada.io:spec", "depend on such objects")]
+    #[case("configmaps", "is not a path")]
+    #[case("configmaps:", "is not a path")]
+    #[case(":data", "is not a path")]
+    #[case("configmaps:data..a", "is not a path")]
     #[case("configmaps:metadata.labels", "cannot be withheld")]
-    fn what_is_no_path_is_refused(#[case] text: &str, #[case] expected: &str) {
+    fn invalid_paths_are_refused(#[case] text: &str, #[case] expected: &str) {
         assert!(text.parse::<Withheld>().unwrap_err().to_string().contains(expected));
     }
 }

@@ -1,4 +1,4 @@
-//! Leases and claims in the database, and the state of collections that goes with them.
+//! Leases and claims in the database, and the related state of collections.
 
 use super::connecting::TIMEOUT;
 use super::load::stored_collection;
@@ -16,9 +16,9 @@ use sqlx::{Connection, Row};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Rows touched by transactions that committed late may be older than what was read already.
+/// Overlap of consecutive reads, because a transaction that commits late has an older timestamp.
 const OVERLAP: &str = "15 s";
-/// Replicas that ended without a word are forgotten.
+/// Records of replicas that ended without releasing their lease are deleted after this time.
 const FORGET: &str = "1 h";
 
 impl PostgresStore {
@@ -26,9 +26,9 @@ impl PostgresStore {
         &self.replica
     }
 
-    /// Says that this replica lives, if it does; tells who else does and who holds what.
+    /// Renews this replica's lease if it is alive, and returns the live replicas and the claims.
     pub async fn beat(&self, alive: bool) -> Result<View, Error> {
-        let fail = |e| Error::store("cannot keep the lease", e);
+        let fail = |e| Error::store("cannot renew the lease", e);
         let mut line = self.beating.lock().await;
         let mut connection = self.line(line.take()).await?;
         let sql = "INSERT INTO replicas (id, heartbeat) VALUES ($1, clock_timestamp()) \
@@ -59,8 +59,8 @@ impl PostgresStore {
         Ok(view)
     }
 
-    /// Claims clusters that nobody alive holds. What the dead still have open in the database is ended first: it could hold
-    /// the lock.
+    /// Claims clusters that no live replica holds. First terminates the database sessions of dead replicas, which
+    /// could hold the lock.
     pub async fn take(
         &self,
         clusters: &BTreeSet<ClusterName>,
@@ -100,9 +100,9 @@ impl PostgresStore {
         Ok(taken)
     }
 
-    /// Gives claims back; those that moved meanwhile stay as they are.
+    /// Releases claims; claims that moved in the meantime are unchanged.
     pub async fn release(&self, claims: &BTreeMap<ClusterName, Epoch>) -> Result<(), Error> {
-        let fail = |e| Error::store("cannot let go of clusters", e);
+        let fail = |e| Error::store("cannot release clusters", e);
         let mut line = self.claiming.lock().await;
         let mut connection = self.line(line.take()).await?;
         let mut transaction = connection.begin().await.map_err(fail)?;
@@ -118,7 +118,7 @@ impl PostgresStore {
         Ok(())
     }
 
-    /// Ends the lease, so that others need not wait for its end.
+    /// Ends the lease, so that others do not wait for its expiry.
     pub async fn leave(&self) -> Result<(), Error> {
         let fail = |e| Error::store("cannot end the lease", e);
         let mut line = self.claiming.lock().await;
@@ -127,7 +127,7 @@ impl PostgresStore {
         lock(&mut transaction).await?;
         let claims = "UPDATE claims SET replica = NULL WHERE replica = $1";
         sqlx::query(claims).bind(&self.replica).execute(&mut *transaction).await.map_err(fail)?;
-        // Dead, but lately: what it wanted still counts for a while.
+        // Expired, but recently: the interests of this replica stay valid for a while.
         let lease = "UPDATE replicas SET heartbeat = clock_timestamp() - make_interval(secs => $2) WHERE id = $1";
         let query = sqlx::query(lease).bind(&self.replica).bind(LEASE.as_secs_f64());
         query.execute(&mut *transaction).await.map_err(fail)?;
@@ -136,8 +136,8 @@ impl PostgresStore {
         Ok(())
     }
 
-    /// In a writing transaction, after its lock: these claims are still this replica's. Tells which labels objects are looked up
-    /// by, in any replica.
+    /// Checks in a write transaction, while holding its lock, that these claims still belong to this replica.
+    /// Returns the labels that any replica has indexed.
     pub(super) async fn check_claims(
         &self,
         connection: &mut PgConnection,
@@ -161,7 +161,7 @@ impl PostgresStore {
         Ok(chosen.map(|text| ChosenLabels::parse(&text)).unwrap_or_default())
     }
 
-    /// Writes down why collections are not followed, where the claim still holds.
+    /// Stores the reasons why collections are not followed, as long as the claim is valid.
     pub async fn note(&self, troubles: &[(CollectionKey, Epoch, Option<String>)]) -> Result<(), Error> {
         let sql = "INSERT INTO collections (cluster, \"group\", version, resource, trouble) \
             SELECT n.cluster, n.\"group\", n.version, n.resource, n.trouble \
@@ -179,10 +179,10 @@ impl PostgresStore {
             .bind(troubles.iter().map(|(.., trouble)| trouble.as_deref()).collect::<Vec<_>>())
             .bind(troubles.iter().map(|(_, epoch, _)| epoch.0 as i64).collect::<Vec<_>>())
             .bind(&self.replica);
-        self.rows("cannot note troubles", query).await.map(drop)
+        self.rows("cannot save the states of collections", query).await.map(drop)
     }
 
-    /// (gone, collection) of those touched since, and the time to ask from next.
+    /// The collections changed since a time, as (gone, collection), and the time for the next call.
     pub async fn collections_since(
         &self,
         since: Option<&str>,
@@ -205,10 +205,10 @@ impl PostgresStore {
         Ok((found, now))
     }
 
-    /// Hears of every commit of any replica.
+    /// Subscribes to the commits of all replicas.
     pub async fn listen(&self) -> Result<PgListener, Error> {
-        let fail = |e| Error::store("cannot be listened to", e);
-        // A pool of its own: a connection nobody hears through any more takes no other's place.
+        let fail = |e| Error::store("cannot be subscribed to", e);
+        // A separate pool, so that an abandoned connection does not occupy another's place.
         let pool = PgPoolOptions::new().max_connections(1).idle_timeout(None).max_lifetime(None);
         let pool = pool.acquire_timeout(TIMEOUT).connect_lazy_with(self.connect.clone());
         let mut listener = PgListener::connect_with(&pool).await.map_err(fail)?;
@@ -218,7 +218,7 @@ impl PostgresStore {
     }
 }
 
-/// What a batch claims.
+/// The claim under which a batch is written.
 pub(super) fn claim_of(batch: &Batch) -> (&ClusterName, Epoch) {
     (&batch.collection.cluster, batch.epoch)
 }

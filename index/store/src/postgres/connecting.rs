@@ -7,32 +7,32 @@ use sqlx::postgres::{PgConnectOptions, PgConnection, PgSslMode};
 use std::str::FromStr;
 use std::time::Duration;
 
-/// Longest wait for a connection.
+/// Timeout for opening a connection.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Connections under the name `application`.
+/// Connection options with the name `application`.
 pub(super) fn reached_by(options: &PostgresOptions, application: &str) -> Result<PgConnectOptions, Error> {
     let url = options.url.reveal();
     if !["postgres://", "postgresql://"].iter().any(|scheme| url.starts_with(scheme)) {
-        let text = "the address of the cache's database has to begin with postgres://";
+        let text = "the URL of the cache's database must begin with postgres://";
         return Err(Error::StoreFormat(text.to_owned()));
     }
     Ok(PgConnectOptions::from_str(url)
-        .map_err(|e| Error::store("has an address that cannot be read (postgres://user@host/database)", e))?
+        .map_err(|e| Error::store("has an invalid URL (expected postgres://user@host/database)", e))?
         .application_name(application)
         .statement_cache_capacity(64)
         .options([
             ("search_path", SCHEMA),
-            // Every query here is by key. Right after a large list the statistics still say the tables are empty, and
-            // plans made from them read whole tables.
+            // All queries use keys. Directly after a large list, outdated statistics report empty tables, and the
+            // planner would choose sequential scans.
             ("enable_seqscan", "off"),
             ("enable_hashjoin", "off"),
             ("enable_mergejoin", "off"),
-            // The price put on those plans would have the few that are left compiled, for a second each time.
+            // The cost penalty of disabled plans would trigger JIT compilation, which takes a second each time.
             ("jit", "off"),
             ("lock_timeout", "10s"),
             ("statement_timeout", "30s"),
-            // A stopped replica must not keep its locks.
+            // A suspended replica must not keep its locks.
             ("idle_in_transaction_session_timeout", "3s"),
             ("tcp_keepalives_idle", "5"),
             ("tcp_keepalives_interval", "2"),
@@ -55,16 +55,16 @@ pub(super) fn exposure(connect: &PgConnectOptions) -> Option<&'static str> {
     match connect.get_ssl_mode() {
         _ if is_here => None,
         PgSslMode::VerifyFull => None,
-        PgSslMode::VerifyCa => Some("the database's certificate may be for another host: sslmode=verify-ca"),
+        PgSslMode::VerifyCa => Some("the host name in the database's certificate is not verified: sslmode=verify-ca"),
         PgSslMode::Require => Some("the database's certificate is not verified: sslmode=require"),
-        PgSslMode::Prefer => Some("whoever is in between can have the connection go without TLS: sslmode=prefer"),
+        PgSslMode::Prefer => Some("an attacker on the network can disable TLS: sslmode=prefer"),
         PgSslMode::Allow | PgSslMode::Disable => Some("the connection has no TLS: sslmode=disable or allow"),
     }
 }
 
 /// Error for a response that exceeded the time limit.
 pub(super) fn late() -> sqlx::Error {
-    sqlx::Error::Io(std::io::Error::new(std::io::ErrorKind::TimedOut, "the database does not answer"))
+    sqlx::Error::Io(std::io::Error::new(std::io::ErrorKind::TimedOut, "the database did not respond"))
 }
 
 pub(super) async fn connection(connect: &PgConnectOptions) -> Result<PgConnection, sqlx::Error> {
@@ -72,7 +72,7 @@ pub(super) async fn connection(connect: &PgConnectOptions) -> Result<PgConnectio
     opening.await.unwrap_or_else(|_| Err(late()))
 }
 
-/// How a replica's connections are named in the database.
+/// Application name of a replica's connections.
 pub(super) fn application(replica: &str) -> String {
     format!("crowsnest {replica}")
 }
@@ -96,15 +96,15 @@ mod tests {
     #[rstest]
     #[case::verified("postgres://me:pw@db.example/crowsnest?sslmode=verify-full", None)]
     #[case::verified_by_a_file("postgres://me:pw@db/crowsnest?sslmode=verify-full&sslrootcert=/etc/ca.crt", None)]
-    #[case::any_host("postgres://me:pw@db/crowsnest?sslmode=verify-ca", Some("for another host"))]
+    #[case::any_host("postgres://me:pw@db/crowsnest?sslmode=verify-ca", Some("host name"))]
     #[case::any_certificate("postgres://me:pw@db/crowsnest?sslmode=require", Some("is not verified"))]
-    #[case::downgraded("postgres://me:pw@db/crowsnest?sslmode=prefer", Some("go without TLS"))]
+    #[case::downgraded("postgres://me:pw@db/crowsnest?sslmode=prefer", Some("can disable TLS"))]
     #[case::allowed("postgres://me:pw@db/crowsnest?sslmode=allow", Some("has no TLS"))]
     #[case::disabled("postgres://me:pw@10.0.0.7/crowsnest?sslmode=disable", Some("has no TLS"))]
     #[case::this_machine("postgres://me:pw@127.0.0.1:5432/crowsnest?sslmode=disable", None)]
     #[case::this_machine_by_name("postgres://me:pw@localhost/crowsnest?sslmode=disable", None)]
     #[case::this_machine_by_ipv6("postgres://me:pw@[::1]/crowsnest?sslmode=disable", None)]
-    fn what_is_between_is_told(#[case] url: &str, #[case] expected: Option<&str>) {
+    fn insecure_connections_are_described(#[case] url: &str, #[case] expected: Option<&str>) {
         let connect = reached_by(&PostgresOptions::new(url), "test").unwrap();
         let found = exposure(&connect);
         assert_eq!(found.is_some(), expected.is_some(), "{found:?}");
@@ -116,7 +116,7 @@ mod tests {
     #[case("postgres://me:open-sesame@db/crowsnest?sslmode=nonsense")]
     #[case("postgres://me:open-sesame@db:port/crowsnest")]
     #[case("postgres://me:open-sesame@[db/crowsnest")]
-    fn an_address_that_cannot_be_read_is_not_repeated(#[case] url: &str) {
+    fn invalid_urls_are_not_repeated_in_errors(#[case] url: &str) {
         let error = reached_by(&PostgresOptions::new(url), "test").unwrap_err();
         let told = format!("{error} {error:?}");
         assert!(!told.contains("sesame"), "{told}");
@@ -149,7 +149,7 @@ mod tests {
     #[case::encrypted("require", false)]
     #[case::preferred("prefer", true)]
     #[tokio::test]
-    async fn nobody_in_between_takes_tls_away(#[case] mode: &str, #[case] goes_on: bool) {
+    async fn tls_cannot_be_disabled_by_an_attacker(#[case] mode: &str, #[case] goes_on: bool) {
         let (port, noted) = downgrading().await;
         let url = format!("postgres://me:open-sesame@127.0.0.1:{port}/crowsnest?sslmode={mode}");
         let connect = reached_by(&PostgresOptions::new(url), "test").unwrap();

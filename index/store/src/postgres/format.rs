@@ -1,5 +1,5 @@
-//! The database as whoever brings it to another format, or throws it away, sees it. No replica may run meanwhile: one that does is
-//! named, and nothing is changed.
+//! Migration and deletion of the shared database. No replica may run meanwhile: if one does, the error names it and
+//! nothing is changed.
 
 use super::connecting::{application, connection, database_name, reached_by};
 use super::{SCHEMA, migrations};
@@ -14,11 +14,11 @@ use tokio::time::Instant;
 /// The format this version writes.
 pub(crate) const NEWEST: usize = migrations::NEWEST;
 
-/// How long after its lease a replica that was killed is still waited for, and between two looks.
+/// How long after its lease a killed replica is waited for, and the polling interval.
 const AFTER_LEASE: Duration = Duration::from_secs(1);
 const AGAIN: Duration = Duration::from_millis(200);
 
-/// A database, and what it is called.
+/// An open database and its name for messages.
 struct Reached {
     connection: PgConnection,
     name: String,
@@ -38,7 +38,7 @@ impl Reached {
         move |e| Error::store(what.clone(), e)
     }
 
-    /// None where there is no cache in it.
+    /// The format of the cache; None if the database contains none.
     async fn format(&mut self) -> Result<Option<usize>, Error> {
         let fail = self.fail("cannot be read");
         let there = "SELECT 1 FROM pg_class WHERE relnamespace = to_regnamespace($1) AND relname = 'format'";
@@ -53,7 +53,7 @@ impl Reached {
         if format == 0 {
             return Ok(());
         }
-        // One that was killed is taken for dead after that.
+        // The lease of a killed replica expires within this time.
         let until = Instant::now() + LEASE + AFTER_LEASE;
         loop {
             let live = self.live().await?;
@@ -67,7 +67,7 @@ impl Reached {
         }
     }
 
-    /// Those that beat, and those that are connected and do not beat yet, or can't.
+    /// Replicas with a valid lease, and replicas that are connected without one.
     async fn live(&mut self) -> Result<Vec<String>, Error> {
         let fail = self.fail("cannot be read");
         let sql = "SELECT id FROM replicas WHERE heartbeat > clock_timestamp() - make_interval(secs => $1) \
@@ -79,7 +79,7 @@ impl Reached {
     }
 }
 
-/// Brings the cache to format `to`; from which one it came, none where there is no cache.
+/// Migrates the cache to format `to`. Returns the previous format; None if there is no cache.
 pub(crate) async fn migrate(options: &PostgresOptions, to: usize) -> Result<Option<usize>, Error> {
     let mut reached = Reached::at(options).await?;
     let Some(from) = reached.format().await? else { return Ok(None) };
@@ -90,12 +90,12 @@ pub(crate) async fn migrate(options: &PostgresOptions, to: usize) -> Result<Opti
     Ok(Some(from))
 }
 
-/// Throws the cache away; whether there was one.
+/// Deletes the cache. Returns false if there was none.
 pub(crate) async fn discard(options: &PostgresOptions) -> Result<bool, Error> {
     let mut reached = Reached::at(options).await?;
     let Some(format) = reached.format().await? else { return Ok(false) };
     reached.nobody_runs(format).await?;
-    let fail = reached.fail("cannot be emptied");
+    let fail = reached.fail("cannot be deleted");
     let drop = AssertSqlSafe(format!("DROP SCHEMA {SCHEMA} CASCADE"));
     sqlx::raw_sql(drop).execute(&mut reached.connection).await.map_err(fail)?;
     Ok(true)

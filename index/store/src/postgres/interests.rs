@@ -1,4 +1,4 @@
-//! What replicas want collected, in the database.
+//! Interests of replicas, stored in the database.
 
 use super::PostgresStore;
 use crate::Error;
@@ -11,11 +11,11 @@ use sqlx::postgres::PgRow;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// How long a silent replica's interests count.
+/// How long the interests of a silent replica stay valid.
 const COUNT_FOR: Duration = Duration::from_secs(60);
 
 impl PostgresStore {
-    /// Puts this replica's interests in the place of what it told before.
+    /// Replaces this replica's stored interests.
     pub async fn tell_interests(&self, wishes: &BTreeSet<Wish>) -> Result<(), Error> {
         let sql = "WITH told AS (SELECT DISTINCT $1::text AS replica, t.* FROM unnest($2::text[], $3::text[], $4::text[], \
             $5::text[], $6::text[]) AS t (clusters, \"group\", version, resource, namespaces)), \
@@ -39,12 +39,12 @@ impl PostgresStore {
             .bind(wishes.iter().map(|(_, resource, _)| &*resource.version).collect::<Vec<_>>())
             .bind(wishes.iter().map(|(_, resource, _)| &*resource.resource).collect::<Vec<_>>())
             .bind(wishes.iter().map(|(.., of)| namespaces(of)).collect::<Vec<_>>());
-        self.rows("cannot keep what this replica wants", query).await.map(drop)
+        self.rows("cannot save the interests of this replica", query).await.map(drop)
     }
 
-    /// What other replicas want, each with its name.
+    /// The interests of other replicas, with their names.
     pub async fn hear_interests(&self) -> Result<BTreeSet<(String, Wish)>, Error> {
-        let what = "cannot read what other replicas want";
+        let what = "cannot read the interests of other replicas";
         let sql = "SELECT i.replica, i.clusters, i.\"group\", i.version, i.resource, i.namespaces FROM interests AS i \
             JOIN replicas AS r ON r.id = i.replica \
             WHERE i.replica <> $1 AND r.heartbeat > clock_timestamp() - make_interval(secs => $2)";

@@ -1,4 +1,4 @@
-//! Objects by the labels somebody looks them up by, so that nobody scans a collection for them.
+//! Index of objects by chosen labels, so that lookups need no scan.
 
 use super::PostgresStore;
 use super::write::lock;
@@ -33,8 +33,8 @@ pub(super) async fn write(connection: &mut PgConnection, labels: &Relabelling) -
 }
 
 impl PostgresStore {
-    /// Keeps objects findable by these labels: keys, with a `*` at either end for anything. Other replicas may choose others, as
-    /// those of another release do: all write what any of them looks up by.
+    /// Indexes objects by these labels: keys with an optional `*` at either end. Replicas may choose different
+    /// labels, for example in different releases; each writes the union.
     pub async fn choose_labels(&mut self, labels: &[String]) -> Result<(), Error> {
         let chosen = ChosenLabels(labels.to_vec());
         let mut writer = self.writer.lock().await;
@@ -71,7 +71,8 @@ async fn remembered(connection: &mut PgConnection) -> Result<ChosenLabels, Error
     Ok(known.map(|(text,)| ChosenLabels::parse(&text)).unwrap_or_default())
 }
 
-/// Adds those that nobody has chosen yet. In a writer's turn, so that no change is missed; nobody's turn is taken for a look.
+/// Indexes labels that no replica has chosen yet. Takes the write lock so that no change is missed, but only if
+/// labels are missing.
 async fn prepare(connection: &mut PgConnection, chosen: &ChosenLabels) -> Result<(), Error> {
     let fail = |e| Error::store("cannot index labels", e);
     let lacks = |known: &ChosenLabels| chosen.0.iter().any(|pattern| !known.0.contains(pattern));
@@ -79,7 +80,7 @@ async fn prepare(connection: &mut PgConnection, chosen: &ChosenLabels) -> Result
         return Ok(());
     }
     let mut transaction = connection.begin().await.map_err(fail)?;
-    // All records are read once: the usual bound of a statement does not hold here.
+    // All records are read once, so the usual statement timeout does not apply.
     sqlx::raw_sql("SET LOCAL statement_timeout = 0").execute(&mut *transaction).await.map_err(fail)?;
     lock(&mut transaction).await?;
     let mut all = remembered(&mut transaction).await?;

@@ -1,4 +1,4 @@
-//! Collections and dictionaries by their numbers, also those that other replicas make.
+//! Loads collections and dictionaries, including those that other replicas create.
 
 use super::PostgresStore;
 use crate::Error;
@@ -30,7 +30,7 @@ impl PostgresStore {
         Ok(found)
     }
 
-    /// Takes in dictionaries other replicas have trained.
+    /// Loads dictionaries that other replicas have trained.
     pub(super) async fn load_dictionaries(&self, after: i64) -> Result<(), Error> {
         let what = "cannot read its dictionaries";
         let fail = |e| Error::store(what, e);
@@ -42,10 +42,10 @@ impl PostgresStore {
         Ok(())
     }
 
-    /// Learns the collections and dictionaries that rows beginning with [`OBJECT_COLUMNS`] name, where other replicas
-    /// made them.
+    /// Loads unknown collections and dictionaries in rows that begin with [`OBJECT_COLUMNS`]; other replicas may
+    /// have created them.
     pub(super) async fn learn(&self, rows: &[PgRow]) -> Result<(), Error> {
-        let fail = |e| Error::store("has a row of another shape", e);
+        let fail = |e| Error::store("has an invalid row", e);
         let mut collections = BTreeSet::new();
         let mut dictionaries = BTreeSet::new();
         for row in rows {
@@ -81,7 +81,7 @@ impl PostgresStore {
     }
 }
 
-/// (id, gone, collection); None where the cluster's name is none.
+/// (id, gone, collection); None if the cluster name is invalid.
 pub(super) fn stored_collection(row: &PgRow) -> Result<Option<(i64, bool, StoredCollection)>, sqlx::Error> {
     let Ok(cluster) = ClusterName::parse(row.text(1)?) else { return Ok(None) };
     let state = CollectionState {

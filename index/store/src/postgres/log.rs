@@ -1,4 +1,4 @@
-//! The change log as followers read it: every change once, in order, with what the object was before.
+//! The change log for followers: each change once, in order, with the previous state of its object.
 
 use super::PostgresStore;
 use crate::Error;
@@ -11,21 +11,21 @@ use sqlx::{AssertSqlSafe, Row};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Old versions are kept for a replica to catch up by, this long and this many changes. One that was away longer starts
-/// its tail anew, and its readers list again.
+/// Minimum retention of old versions for replicas that catch up, in time and in changes. A replica that was away
+/// for longer restarts its tail, and its readers list again.
 const KEPT_MS: i64 = 15 * 60 * 1000;
 const KEPT_CHANGES: i64 = 100_000;
 
-/// What follows a place in the log.
+/// Result of reading the log.
 #[derive(Debug)]
 pub enum Log {
-    /// The next changes; none when the follower is up to date.
+    /// The next changes; empty if the follower is up to date.
     Changes(Vec<Change>),
-    /// What follows is no longer kept. The log goes on after this.
+    /// The requested changes are no longer kept. The log continues after this seq.
     Pruned(Seq),
 }
 
-/// How a version ended.
+/// End of a version.
 struct End {
     at: i64,
     version: Option<String>,
@@ -41,8 +41,8 @@ impl PostgresStore {
         if latest <= since {
             return Ok(Log::Changes(Vec::new()));
         }
-        // One statement, so that everything is seen at one moment: records, versions that began in the window, and
-        // versions from before that ended in it (their bodies only where that was a deletion).
+        // One statement, so that everything is read from one snapshot: records and versions that began in the
+        // window, and earlier versions that ended in it (with bodies only for deletions).
         let columns = OBJECT_COLUMNS;
         let headless = columns.strip_suffix(", body").unwrap_or(columns);
         let sql = AssertSqlSafe(format!(
@@ -78,9 +78,9 @@ impl PostgresStore {
         Ok(if changes.is_empty() { Log::Pruned(latest) } else { Log::Changes(changes) })
     }
 
-    /// The version in a row, and (seq, time) of its end.
+    /// The version in a row, and the (seq, time) of its end.
     fn version_of(&self, row: &PgRow) -> Result<(Object, Option<(i64, i64)>), Error> {
-        let fail = |e| Error::store("has a row of another shape", e);
+        let fail = |e| Error::store("has an invalid row", e);
         let ended = row.maybe(15).map_err(fail)?.zip(row.maybe(16).map_err(fail)?);
         if row.try_get::<Option<&[u8]>, _>(14).map_err(fail)?.is_some() {
             return Ok((self.catalog.object_of(row)?, ended));
@@ -89,9 +89,9 @@ impl PostgresStore {
         Ok((Object { record: Arc::new(record), body: bytes::Bytes::new() }, ended))
     }
 
-    /// Versions that ended later are still needed by followers.
+    /// Followers still need versions that ended after this seq.
     pub(super) async fn log_floor(&self, now_ms: i64) -> Result<i64, Error> {
-        let what = "cannot tell what its log needs";
+        let what = "cannot determine the retention of its log";
         let sql = "SELECT greatest((SELECT seq FROM counter) - $1, \
             coalesce((SELECT max(ended) FROM versions WHERE ended_at < $2), 0))";
         let query = sqlx::query(sql).bind(KEPT_CHANGES).bind(now_ms.saturating_sub(KEPT_MS));
@@ -99,7 +99,7 @@ impl PostgresStore {
     }
 }
 
-/// The change of this seq, if all of it is there.
+/// The change with this seq, if all of its parts were found.
 fn change(seq: Seq, now: Option<Object>, end: Option<End>) -> Option<Change> {
     let Some(object) = now else {
         let End { at, version, old, .. } = end.filter(|end| end.deleted)?;

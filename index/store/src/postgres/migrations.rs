@@ -1,5 +1,5 @@
-//! Bringing a database to this version's format, step by step, up or down. One replica at a time: the others wait for its
-//! advisory lock and then find nothing left to do.
+//! Migrates a database to a format, step by step, up or down. Replicas are serialized by an advisory lock; all but
+//! the first find nothing left to do.
 
 use super::SCHEMA;
 use crate::Error;
@@ -19,15 +19,15 @@ const MIGRATIONS: [Migration; 6] = [
 /// The format this version writes.
 pub(super) const NEWEST: usize = MIGRATIONS.len();
 
-/// Any number, the same in every replica.
+/// Advisory lock key, equal in every replica.
 const LOCK: i64 = 0x6372_6f77_736e_6573;
 
-/// Brings the schema to format `target`, up or down, in one transaction. A newer one that may be shared is left as it is, any other newer or
-/// foreign one is refused.
+/// Migrates the schema to format `target`, up or down, in one transaction. A compatible newer format is left
+/// unchanged; any other newer format and foreign tables are rejected.
 pub(super) async fn migrate(connection: &mut PgConnection, database: &str, target: usize) -> Result<(), Error> {
-    let fail = |e| Error::store(format!("{database} cannot be brought up to date"), e);
+    let fail = |e| Error::store(format!("{database} cannot be migrated"), e);
     let mut transaction = connection.begin().await.map_err(fail)?;
-    // Others may be at a long step: the usual bounds of a statement do not hold here.
+    // Another replica may execute a long step, so the usual statement limits do not apply.
     sqlx::raw_sql("SET LOCAL lock_timeout = 0; SET LOCAL statement_timeout = 0")
         .execute(&mut *transaction)
         .await
@@ -48,15 +48,19 @@ pub(super) async fn migrate(connection: &mut PgConnection, database: &str, targe
         0
     } else {
         return Err(Error::StoreFormat(format!(
-            "schema {SCHEMA} of {database} holds tables that are not the cache's ({}): use another database",
+            "schema {SCHEMA} of {database} contains tables that do not belong to the cache ({}); use another database",
             tables.join(", ")
         )));
     };
     match found(version, shared_with(&mut transaction).await.map_err(fail)?, NEWEST) {
         Found::Known => {}
         Found::Shared => {
-            tracing::info!(version, known = NEWEST, "the cache's database is of a newer version, and used as it is");
-            // Now, and not with the connection's next use: others wait for the lock.
+            tracing::info!(
+                version,
+                known = NEWEST,
+                "the cache's database has a newer, compatible format and is used unchanged"
+            );
+            // Rolls back immediately to release the lock, instead of with the connection's next use.
             return transaction.rollback().await.map_err(fail);
         }
         Found::TooNew => {
@@ -76,7 +80,7 @@ pub(super) async fn migrate(connection: &mut PgConnection, database: &str, targe
     transaction.commit().await.map_err(fail)
 }
 
-/// With which formats it may be shared; none where it does not say.
+/// The oldest compatible format; None if not recorded.
 async fn shared_with(connection: &mut PgConnection) -> Result<Option<usize>, sqlx::Error> {
     let says = "SELECT 1 FROM information_schema.columns WHERE table_schema = $1 AND table_name = 'format' \
         AND column_name = 'shared_with'";

@@ -1,17 +1,17 @@
-//! Postgres: one database that replicas share.
+//! Postgres backend: one database shared by replicas.
 //!
-//! **Order.** Readers follow `seq > n`, so seqs must become visible in the order they were given. Every transaction that
-//! writes locks the one row of `counter` first, takes its seqs from it and holds it to the commit: seqs are given in
-//! commit order and have no gaps. Writers therefore take turns; a turn is a batch of up to thousands of changes in a
-//! handful of statements, so this costs little. Claims on clusters move under the same lock, which makes the check of a
-//! claim in a writing transaction exact.
+//! **Order.** Readers follow `seq > n`, so seqs must become visible in the order in which they are assigned. Every
+//! write transaction first locks the only row of `counter`, takes its seqs from it and holds the lock until the
+//! commit; therefore seqs are in commit order and have no gaps. Writes are serialized, which costs little because a
+//! batch has up to thousands of changes in a few statements. Claims on clusters are changed under the same lock, so
+//! checking a claim in a write transaction is exact.
 //!
-//! **Changes.** `versions` keeps what records were before; together with `records` it is the whole change log (see
-//! the migration): [`PostgresStore::changes`] tells a follower each change with what the object was before, exactly as
-//! [`Store::apply`] told the writer. Once per transaction the newest seq is sent as a notification.
+//! **Changes.** `versions` holds the previous states of records; together with `records` it is the complete change
+//! log (see the migration). [`PostgresStore::changes`] returns each change to followers with the previous state,
+//! exactly as [`Store::apply`] returned it to the writer. Every transaction notifies followers of its newest seq.
 //!
-//! **Bounds.** Every statement has a deadline here and in the server, so that neither a silent network nor a stopped
-//! replica holds the others up: the server ends a transaction that stands idle.
+//! **Limits.** Every statement has a timeout in the client and in the server, so that neither a network failure nor
+//! a suspended replica blocks the others: the server terminates idle transactions.
 
 mod claims;
 mod connecting;
@@ -52,21 +52,21 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Mutex;
 
-/// Holds all tables of the cache.
+/// Schema with all tables of the cache.
 const SCHEMA: &str = "crowsnest_cache";
-/// Each writing transaction sends its newest seq here.
+/// Channel on which each write transaction announces its newest seq.
 const CHANNEL: &str = "crowsnest_cache";
 /// A [`Narrowing`]: collections $5 and $6, namespaces $7.
 const NARROWED: &str = "AND collection <> ALL($5) AND (collection <> ALL($6) OR namespace = ANY($7))";
-/// Longest wait for an answer to a read.
+/// Timeout of a read.
 const READ_TIMEOUT: Duration = Duration::from_secs(10);
-/// Longest writing transaction.
+/// Timeout of a write transaction.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The Postgres backend.
 pub struct PostgresStore {
-    /// Connections of their own, so that none waits for another's work. Each is taken out for its use and put back only
-    /// when that went well: after an error, or given up half way, it is closed.
+    /// Separate connections, so that they do not wait for each other. Each is taken for its use and returned only
+    /// after success; after an error or cancellation it is closed.
     writer: Mutex<Option<PgConnection>>,
     claiming: Mutex<Option<PgConnection>>,
     beating: Mutex<Option<PgConnection>>,
@@ -84,7 +84,7 @@ impl std::fmt::Debug for PostgresStore {
 }
 
 impl PostgresStore {
-    /// Connects and brings the schema up to date. `replica` names this process among those that share the database.
+    /// Connects and migrates the schema. `replica` identifies this process among those that share the database.
     pub async fn open(options: &PostgresOptions, replica: &str, codec: Arc<Codec>) -> Result<Self, Error> {
         let connect = reached_by(options, &application(replica))?;
         let database = database_name(&connect);
@@ -92,7 +92,7 @@ impl PostgresStore {
             tracing::warn!(
                 database,
                 why,
-                "the way to the cache's database is not protected; sslmode=verify-full in --db does"
+                "the connection to the cache's database is not secure; set sslmode=verify-full in --db"
             );
         }
         let unusable = |e| Error::store(format!("{database} cannot be opened"), e);
@@ -111,7 +111,8 @@ impl PostgresStore {
         Ok(store)
     }
 
-    /// Rows of one query. A connection whose answer is late is thrown away: nobody knows what it would say next.
+    /// Rows of a query. A connection is closed after a timeout, because a late response would be taken for the next
+    /// one.
     async fn rows(&self, what: &str, query: Query<'_, Postgres, PgArguments>) -> Result<Vec<PgRow>, Error> {
         let fail = |e| Error::store(what, e);
         let mut connection = self.readers.acquire().await.map_err(fail)?;
@@ -124,7 +125,8 @@ impl PostgresStore {
         }
     }
 
-    /// Rows of a collection, whose kind is known then: another replica may have stored it since the collections were read.
+    /// Rows of a collection. Also loads its kind, which another replica may have stored since the collections were
+    /// read.
     async fn rows_of(&self, what: &str, id: i64, query: Query<'_, Postgres, PgArguments>) -> Result<Vec<PgRow>, Error> {
         let rows = self.rows(what, query).await?;
         if self.catalog.name_of(id).is_some_and(|(_, kind)| kind.is_empty()) && !rows.is_empty() {
@@ -137,7 +139,7 @@ impl PostgresStore {
         Ok(self.rows(what, query).await?.into_iter().next())
     }
 
-    /// The connection that was kept, or a new one.
+    /// The kept connection, or a new one.
     async fn line(&self, kept: Option<PgConnection>) -> Result<PgConnection, Error> {
         match kept {
             Some(connection) => Ok(connection),
@@ -151,14 +153,14 @@ impl PostgresStore {
         rows.iter().map(|row| self.catalog.object_of(row)).collect()
     }
 
-    /// Notes whose members are cached here. Two fleets in one database would each delete what the other collects, so
-    /// another one is refused.
+    /// Stores the id of the control plane whose members are cached. Two fleets in one database would delete each
+    /// other's objects, so another control plane is rejected.
     pub async fn belong_to(&self, control_plane: &str) -> Result<(), Error> {
         if control_plane.is_empty() {
             return Ok(());
         }
         let sql = "INSERT INTO facts (name, value) VALUES ('control plane', $1) ON CONFLICT (name) DO NOTHING";
-        self.rows("cannot note its control plane", sqlx::query(sql).bind(control_plane)).await?;
+        self.rows("cannot save its control plane", sqlx::query(sql).bind(control_plane)).await?;
         match self.fact("control plane").await? {
             Some(known) if known != control_plane => Err(Error::StoreFormat(format!(
                 "{} caches the fleet of another control plane ({known}, this one is {control_plane}): use another \
@@ -176,7 +178,7 @@ impl PostgresStore {
     }
 
     async fn fact(&self, name: &str) -> Result<Option<String>, Error> {
-        let what = "cannot read what it knows of itself";
+        let what = "cannot read its facts";
         let row = self.one(what, sqlx::query("SELECT value FROM facts WHERE name = $1").bind(name)).await?;
         row.map(|row| row.try_get(0)).transpose().map_err(|e| Error::store(what, e))
     }
@@ -275,7 +277,7 @@ impl Store for PostgresStore {
     }
 
     async fn replay(&self, since: Seq, limit: usize) -> Result<Vec<Replayed>, Error> {
-        // One statement, so that both halves are read at one moment.
+        // One statement, so that both halves are read from the same snapshot.
         let half = limit as i64;
         let sql = AssertSqlSafe(format!(
             "(SELECT {OBJECT_COLUMNS}, false FROM records WHERE seq > $1 ORDER BY seq LIMIT $2) UNION ALL \
@@ -308,7 +310,7 @@ impl Store for PostgresStore {
     }
 
     async fn latest(&self) -> Result<Seq, Error> {
-        let what = "cannot tell its seq";
+        let what = "cannot read its sequence number";
         let row = self.one(what, sqlx::query("SELECT seq FROM counter")).await?;
         let seq = row.map(|row| row.number(0)).transpose().map_err(|e| Error::store(what, e))?;
         Ok(Seq(seq.unwrap_or_default() as u64))
@@ -317,12 +319,12 @@ impl Store for PostgresStore {
     async fn identity(&self) -> Result<String, Error> {
         let fresh = format!("{:032x}", rand::random::<u128>());
         let sql = "INSERT INTO facts (name, value) VALUES ('identity', $1) ON CONFLICT (name) DO NOTHING";
-        self.rows("cannot name itself", sqlx::query(sql).bind(fresh)).await?;
+        self.rows("cannot save its identity", sqlx::query(sql).bind(fresh)).await?;
         self.fact("identity").await?.ok_or(Error::Stopped)
     }
 
     async fn began(&self, now_ms: i64) -> Result<i64, Error> {
-        let what = "cannot tell since when it is filled";
+        let what = "cannot read its creation time";
         let sql = "INSERT INTO facts (name, value) \
             SELECT 'began', COALESCE((SELECT MIN(changed_at) FROM records), $1)::text \
             WHERE NOT EXISTS (SELECT 1 FROM facts WHERE name = 'began') ON CONFLICT (name) DO NOTHING";
@@ -333,11 +335,11 @@ impl Store for PostgresStore {
     }
 
     async fn save_dictionary(&self, kind: &str, dictionary: &[u8], now_ms: i64) -> Result<(), Error> {
-        let what = "cannot keep a dictionary";
+        let what = "cannot save a dictionary";
         let sql = "INSERT INTO dictionaries (kind, created_at, dictionary) VALUES ($1, $2, $3) RETURNING id";
         let row = self.one(what, sqlx::query(sql).bind(kind).bind(now_ms).bind(dictionary)).await?;
         let id = row.ok_or(Error::Stopped)?.number(0).map_err(|e| Error::store(what, e))?;
-        // Those between may be others'.
+        // Dictionaries in between may belong to other replicas.
         self.load_dictionaries(i64::from(self.catalog.codec.newest())).await?;
         self.catalog.codec.install(id as u32, kind, dictionary);
         Ok(())
@@ -395,7 +397,7 @@ impl Store for PostgresStore {
     }
 
     async fn notes(&self) -> Result<Vec<(RecordKey, String)>, Error> {
-        let what = "cannot read what is noted";
+        let what = "cannot read its notes";
         let text = |row: &PgRow, column: usize| row.try_get::<String, _>(column);
         let mut found = Vec::new();
         for row in self.rows(what, sqlx::query(notes::ALL)).await? {
@@ -409,7 +411,7 @@ impl Store for PostgresStore {
     async fn note(&self, key: &RecordKey, note: Option<&str>) -> Result<(), Error> {
         let sql = if note.is_some() { notes::PUT } else { notes::DROP };
         let query = notes::columns(key).into_iter().chain(note).fold(sqlx::query(sql), |query, text| query.bind(text));
-        self.rows("cannot note anything", query).await.map(drop)
+        self.rows("cannot save a note", query).await.map(drop)
     }
 
     async fn facts(&self, prefix: &str) -> Result<Vec<(String, String)>, Error> {
@@ -422,22 +424,22 @@ impl Store for PostgresStore {
     async fn keep_fact(&self, name: &str, value: Option<&str>) -> Result<(), Error> {
         let sql = if value.is_some() { notes::KEEP_FACT } else { notes::FORGET_FACT };
         let query = value.into_iter().fold(sqlx::query(sql).bind(name), |query, value| query.bind(value));
-        self.rows("cannot keep a fact", query).await.map(drop)
+        self.rows("cannot save a fact", query).await.map(drop)
     }
 
     async fn drop_notes(&self, cluster: &ClusterName) -> Result<(), Error> {
         let query = sqlx::query(notes::DROP_CLUSTER).bind(cluster.as_str());
-        self.rows("cannot forget what is noted", query).await.map(drop)
+        self.rows("cannot delete notes", query).await.map(drop)
     }
 
     async fn counts(&self) -> Result<Vec<(CollectionKey, u64)>, Error> {
-        // Other replicas may have made some.
+        // Other replicas may have created collections.
         self.read_collections().await?;
         self.catalog.counts(&self.rows("cannot count its records", sqlx::query(COUNTS)).await?)
     }
 
     async fn size(&self) -> Result<StoreSize, Error> {
-        let what = "cannot measure itself";
+        let what = "cannot determine its size";
         let sql = "SELECT (SELECT count(*) FROM records), (SELECT count(*) FROM versions), \
             (SELECT count(*) FROM versions WHERE deleted), (SELECT coalesce(sum(bytes), 0)::bigint FROM versions), \
             (SELECT coalesce(sum(pg_total_relation_size(oid)), 0)::bigint FROM pg_class \

@@ -1,4 +1,4 @@
-//! Letting go of old versions that neither readers nor followers of the log will ask for.
+//! Deletes old versions that neither readers nor followers of the log need.
 
 use super::{PostgresStore, WRITE_TIMEOUT, late};
 use crate::history::{CUT, DROP, LAST_DELETION, TRIM};
@@ -8,9 +8,9 @@ use sqlx::Postgres;
 use sqlx::postgres::PgArguments;
 use sqlx::query::Query;
 
-/// Seqs of versions that one statement drops: however much there is, each ends in time.
+/// Seqs of versions deleted per statement, so that each statement ends within its timeout.
 const AT_ONCE: i64 = 50_000;
-/// What the oldest version ended before.
+/// Lower bound of the oldest version's end.
 const OLDEST: &str = "SELECT coalesce(min(ended), 1) - 1 FROM versions";
 
 impl PostgresStore {
@@ -19,7 +19,7 @@ impl PostgresStore {
         let floor = floor.min(i64::try_from(seen.0).unwrap_or(i64::MAX));
         let query = sqlx::query(CUT).bind(history.oldest(now_ms)).bind(history.most_bytes()).bind(floor);
         let cut = self.number(what, query).await?;
-        // Noted first: whoever is told that nothing is missing must not find it gone.
+        // Stored before deleting: a reader must not find a gap after being told that nothing is missing.
         self.reach("pruned", self.number(what, sqlx::query(LAST_DELETION).bind(cut)).await?).await?;
         let mut dropped = 0;
         let mut until = self.number(what, sqlx::query(OLDEST)).await?;
@@ -56,7 +56,7 @@ impl PostgresStore {
     async fn reach(&self, name: &str, number: i64) -> Result<(), Error> {
         let sql = "INSERT INTO facts (name, value) VALUES ($1, $2::bigint::text) ON CONFLICT (name) DO UPDATE \
             SET value = greatest(facts.value::bigint, excluded.value::bigint)";
-        self.count("cannot note what it pruned", sqlx::query(sql).bind(name).bind(number)).await.map(drop)
+        self.count("cannot save its pruning position", sqlx::query(sql).bind(name).bind(number)).await.map(drop)
     }
 
     pub(super) async fn number_fact(&self, name: &str) -> Result<i64, Error> {

@@ -5,8 +5,8 @@ use crate::{Error, Seq, Store};
 /// Maximum number of changes that are read at once; it also bounds the bodies in memory.
 pub const CHANGES_AT_ONCE: u64 = 500;
 
-/// Builds the tail of a replica that starts. It begins with the earlier changes that the log still has, as far as there is room, so
-/// that watches of another replica continue here.
+/// Creates the tail of a starting replica with the earlier changes in the log, up to the limits, so that watches of
+/// another replica can continue here.
 pub async fn resumed(store: &PostgresStore, max_changes: usize, max_bytes: usize) -> Result<Tail, Error> {
     let latest = store.latest().await?;
     let tail = Tail::new(Seq(latest.0.saturating_sub(max_changes as u64)), max_changes, max_bytes);
@@ -14,7 +14,7 @@ pub async fn resumed(store: &PostgresStore, max_changes: usize, max_bytes: usize
         match store.changes(tail.latest(), CHANGES_AT_ONCE).await? {
             Log::Changes(changes) if changes.is_empty() => break,
             Log::Changes(changes) => drop(tail.publish(changes)),
-            // What comes first is not kept any more: half as far back, until nothing is missing.
+            // Earlier changes were pruned: halve the range until nothing is missing.
             Log::Pruned(_) => tail.restart(Seq(latest.0 - (latest.0 - tail.latest().0) / 2)),
         }
     }

@@ -1,4 +1,4 @@
-//! What only this backend does: the change log, several writers, formats.
+//! Behaviour specific to this backend: the change log, concurrent writers, formats.
 
 use super::resumed;
 use super::{Log, PostgresStore, migrations};
@@ -43,7 +43,7 @@ fn batch(of: &str, steps: Vec<Step>) -> Batch {
     Batch { collection: pods(of), epoch: Epoch::ALONE, steps, progress }
 }
 
-/// Everything a reader could tell two changes apart by.
+/// All properties of changes that a reader can observe.
 fn told(changes: &[Change]) -> Vec<String> {
     let text = |change: &Change| {
         let Change { seq, happened, object, previous } = change;
@@ -66,7 +66,7 @@ async fn follow(store: &PostgresStore, mut since: Seq, limit: u64) -> Vec<Change
     }
 }
 
-/// The changes after `since` that the tail of a replica that starts now has; none: it has forgotten some.
+/// The changes after `since` in the tail of a starting replica; None if some are missing.
 async fn at_the_start(database: &Database, since: u64, most: usize) -> Option<Vec<u64>> {
     let tail = Arc::new(resumed(&open(database, "new").await, most, 1 << 20).await.unwrap());
     let changes = tail.follow(Seq(since)).ready_now().ok()?;
@@ -74,7 +74,7 @@ async fn at_the_start(database: &Database, since: u64, most: usize) -> Option<Ve
 }
 
 #[tokio::test]
-async fn a_replica_that_starts_tells_what_came_before() {
+async fn a_starting_replica_has_earlier_changes() {
     let Some(database) = Database::fresh().await else { return };
     let store = open(&database, "one").await;
     let codec = &store.catalog.codec;
@@ -87,10 +87,10 @@ async fn a_replica_that_starts_tells_what_came_before() {
         write(version).await;
     }
     assert_eq!(at_the_start(&database, 0, 100).await, Some(vec![1, 2, 3, 4, 5, 6]));
-    // No more than there is room for.
+    // Limited by the size of the tail.
     assert_eq!(at_the_start(&database, 4, 2).await, Some(vec![5, 6]));
     assert_eq!(at_the_start(&database, 3, 2).await, None);
-    // Nothing from before a hole.
+    // Nothing before a gap.
     store.prune(&History::default(), i64::MAX, Seq(u64::MAX)).await.unwrap();
     for version in 7..=8 {
         write(version).await;
@@ -100,7 +100,7 @@ async fn a_replica_that_starts_tells_what_came_before() {
 }
 
 #[tokio::test]
-async fn followers_are_told_exactly_what_the_writer_was_told() {
+async fn followers_receive_the_same_changes_as_the_writer() {
     let Some(database) = Database::fresh().await else { return };
     let (one, two) = (open(&database, "one").await, open(&database, "two").await);
     let codec = &one.catalog.codec;
@@ -112,7 +112,7 @@ async fn followers_are_told_exactly_what_the_writer_was_told() {
     let batches = [
         batch("member1", vec![put(codec, &pod("a", "1", "1")), put(codec, &pod("b", "2", "2"))]),
         batch("member2", vec![put(codec, &pod("a", "3", "3"))]),
-        // Several changes of one object in one transaction, a new object under an old name, a deletion that tells no
+        // Several changes of one object in one transaction, a new object with an old name, a deletion without a
         // version.
         batch("member1", vec![put(codec, &pod("a", "1", "4")), put(codec, &pod("a", "1", "5")), delete("b", "6")]),
         batch("member1", vec![put(codec, &pod("b", "9", "7")), put(codec, &pod("a", "8", "8")), delete("a", "")]),
@@ -126,11 +126,11 @@ async fn followers_are_told_exactly_what_the_writer_was_told() {
         assert_eq!(told(&follow(&two, Seq(0), limit).await), told(&told_here), "limit {limit}");
     }
     assert_eq!(told(&follow(&two, Seq(4), 100).await), told(&told_here[4..]));
-    // A replica that starts now learns collections and kinds from the database.
+    // A starting replica reads collections and kinds from the database.
     let three = open(&database, "three").await;
     assert_eq!(told(&follow(&three, Seq(0), 100).await), told(&told_here));
 
-    // What was pruned is not skipped in silence.
+    // Pruned changes are reported.
     one.prune(&History::default(), i64::MAX, Seq(u64::MAX)).await.unwrap();
     assert!(matches!(two.changes(Seq(3), 100).await.unwrap(), Log::Pruned(Seq(11))));
     assert!(follow(&two, Seq(11), 100).await.is_empty());
@@ -170,7 +170,7 @@ async fn several_writers_and_a_follower_see_one_order() {
     }
     let all = tokio::time::timeout(Duration::from_secs(60), following).await.unwrap().unwrap();
     assert!(all.iter().enumerate().all(|(nth, change)| change.seq.0 == nth as u64 + 1));
-    // Each change of an object goes on from the one before.
+    // Each change of an object follows the previous one.
     for name in ["shared", "own0", "own1", "own2"] {
         let of: Vec<&Change> = all.iter().filter(|change| &*change.object.record.key.name == name).collect();
         for pair in of.windows(2) {
@@ -195,7 +195,7 @@ async fn another_replicas_dictionary_is_learned() {
 }
 
 #[tokio::test]
-async fn a_claim_that_moved_writes_nothing_more() {
+async fn a_moved_claim_rejects_writes() {
     let Some(database) = Database::fresh().await else { return };
     let (one, two) = (open(&database, "one").await, open(&database, "two").await);
     let member = BTreeSet::from([cluster("member1")]);
@@ -207,18 +207,18 @@ async fn a_claim_that_moved_writes_nothing_more() {
     one.beat(true).await.unwrap();
     let first = claimed(&one.take(&member, &BTreeSet::new()).await.unwrap()).unwrap();
     assert_eq!(write(&one, first, "1").await.unwrap().len(), 1);
-    // Nobody takes from the living.
+    // Claims of live replicas cannot be taken.
     assert_eq!(two.beat(true).await.unwrap().claims[&cluster("member1")], (Some("one".to_owned()), first));
     assert_eq!(two.take(&member, &BTreeSet::new()).await.unwrap(), BTreeMap::new());
     assert!(matches!(write(&two, first, "2").await, Err(Error::Fenced)));
-    // The lease runs out.
+    // The lease expires.
     let mut connection = database.connect().await;
     let late = "UPDATE crowsnest_cache.replicas SET heartbeat = heartbeat - interval '1 min' WHERE id = 'one'";
     sqlx::raw_sql(late).execute(&mut connection).await.unwrap();
     assert_eq!(two.beat(true).await.unwrap().live, BTreeSet::from(["two".to_owned()]));
     let second = claimed(&two.take(&member, &BTreeSet::from(["one".to_owned()])).await.unwrap()).unwrap();
     assert!(second > first);
-    // What it had open was ended; and with a new connection the claim is still gone.
+    // Its session was terminated; with a new connection, the claim is still lost.
     assert!(write(&one, first, "3").await.is_err());
     assert!(matches!(write(&one, first, "3").await, Err(Error::Fenced)));
     let dropped = one.drop_collection(&pods("member1"), first, 10, 1000).await;
@@ -230,18 +230,18 @@ async fn a_claim_that_moved_writes_nothing_more() {
     let (found, now) = one.collections_since(None).await.unwrap();
     assert_eq!(found[0].1.state.trouble.as_deref(), Some("cut off"));
     assert_eq!(one.collections_since(Some(&now)).await.unwrap().0.len(), 1, "touched within the overlap");
-    // Claimed again by its holder: what was sent under the old epoch is refused.
+    // Claimed again by its holder: writes under the old epoch are rejected.
     let third = claimed(&two.take(&member, &BTreeSet::new()).await.unwrap()).unwrap();
     assert!(matches!(write(&two, second, "5").await, Err(Error::Fenced)));
     two.release(&BTreeMap::from([(cluster("member1"), third)])).await.unwrap();
-    assert!(one.take(&member, &BTreeSet::new()).await.is_err(), "this connection of its was ended, too");
+    assert!(one.take(&member, &BTreeSet::new()).await.is_err(), "this connection was terminated as well");
     assert_eq!(claimed(&one.take(&member, &BTreeSet::new()).await.unwrap()), Some(Epoch(third.0 + 1)));
     one.leave().await.unwrap();
     assert_eq!(two.beat(true).await.unwrap().claims[&cluster("member1")], (None, Epoch(third.0 + 1)));
 }
 
 #[tokio::test]
-async fn what_one_replica_wants_the_others_hear() {
+async fn interests_are_shared_between_replicas() {
     let Some(database) = Database::fresh().await else { return };
     let (one, two) = (open(&database, "one").await, open(&database, "two").await);
     let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
@@ -252,21 +252,21 @@ async fn what_one_replica_wants_the_others_hear() {
         Namespaces::Names(names(&["a", "b"])),
     );
     one.tell_interests(&BTreeSet::from([everywhere.clone(), narrow.clone()])).await.unwrap();
-    assert!(two.hear_interests().await.unwrap().is_empty(), "it was never alive");
+    assert!(two.hear_interests().await.unwrap().is_empty(), "it has never renewed its lease");
     one.beat(true).await.unwrap();
     let from_one = |wish: &Wish| ("one".to_owned(), wish.clone());
     assert_eq!(two.hear_interests().await.unwrap(), BTreeSet::from([from_one(&everywhere), from_one(&narrow)]));
     assert!(one.hear_interests().await.unwrap().is_empty());
     one.tell_interests(&BTreeSet::from([narrow.clone()])).await.unwrap();
     assert_eq!(two.hear_interests().await.unwrap(), BTreeSet::from([from_one(&narrow)]));
-    // Who leaves is dead at once, and what it wanted outlives it for a while.
+    // A replica that leaves counts as dead immediately, but its interests stay valid for a while.
     one.leave().await.unwrap();
     assert!(two.beat(true).await.unwrap().live.contains("two"));
     assert!(!two.beat(true).await.unwrap().live.contains("one"));
     assert_eq!(two.hear_interests().await.unwrap(), BTreeSet::from([from_one(&narrow)]));
 }
 
-/// One that is open holds every writer up, until the server ends it.
+/// An open transaction blocks all writers until the server terminates it.
 #[tokio::test]
 async fn a_replica_that_starts_leaves_no_transaction_open() {
     let Some(database) = Database::fresh().await else { return };
@@ -282,7 +282,7 @@ async fn a_replica_that_starts_leaves_no_transaction_open() {
     assert_eq!(open, 0, "of {} replicas", stores.len());
 }
 
-/// A dead replica's connections are ended; those of a replica of the same name that uses another database stay.
+/// Sessions of a dead replica are terminated; those of a replica with the same name in another database are not.
 #[tokio::test]
 async fn connections_of_a_dead_replica_are_ended_in_its_database_only() {
     let (Some(database), Some(elsewhere)) = (Database::fresh().await, Database::fresh().await) else { return };
@@ -302,9 +302,9 @@ async fn connections_of_a_dead_replica_are_ended_in_its_database_only() {
     drop((dead, namesake));
 }
 
-/// While replicas of two releases run, each finds what the other writes.
+/// While replicas of two releases run, each finds the objects that the other writes.
 #[tokio::test]
-async fn replicas_look_up_by_labels_of_their_own_choice() {
+async fn replicas_may_index_different_labels() {
     let Some(database) = Database::fresh().await else { return };
     let mut stores = Vec::new();
     async fn write(store: &PostgresStore, name: &str) {
@@ -332,7 +332,7 @@ async fn replicas_look_up_by_labels_of_their_own_choice() {
 }
 
 #[tokio::test]
-async fn formats_go_up_and_down_and_foreign_tables_are_left_alone() {
+async fn migrations_go_up_and_down_and_foreign_tables_are_rejected() {
     let Some(database) = Database::fresh().await else { return };
     drop(open(&database, "one").await);
     let mut connection = database.connect().await;
@@ -347,11 +347,14 @@ async fn formats_go_up_and_down_and_foreign_tables_are_left_alone() {
     sqlx::raw_sql(foreign).execute(&mut connection).await.unwrap();
     let refused = PostgresStore::open(&PostgresOptions::new(database.url()), "one", Arc::default()).await;
     let Err(Error::StoreFormat(text)) = refused else { panic!("{refused:?}") };
-    assert!(text.contains("holds tables that are not the cache's (accounts)") && !text.contains('\n'), "{text}");
+    assert!(
+        text.contains("contains tables that do not belong to the cache (accounts)") && !text.contains('\n'),
+        "{text}"
+    );
 }
 
 #[tokio::test]
-async fn nothing_is_changed_under_a_replica_that_runs() {
+async fn nothing_is_changed_while_a_replica_runs() {
     let Some(database) = Database::fresh().await else { return };
     let store = open(&database, "one").await;
     store.beat(true).await.unwrap();
@@ -363,7 +366,7 @@ async fn nothing_is_changed_under_a_replica_that_runs() {
         let Err(Error::InUse { database: name, replicas }) = refused else { panic!("{refused:?}") };
         assert!(replicas == "one" && !name.contains("postgres://"), "{replicas} {name}");
     }
-    // One that does not beat may still be writing.
+    // A connected replica without a lease may still be writing.
     store.leave().await.unwrap();
     let connected = crate::format::migrate(&options, nowhere, 1).await;
     assert!(matches!(connected, Err(Error::InUse { .. })), "{connected:?}");
@@ -379,12 +382,12 @@ async fn another_fleets_database_is_refused() {
         store.belong_to("uid-1").await.unwrap();
         store.belong_to("").await.unwrap();
     }
-    let Err(Error::StoreFormat(text)) = store.belong_to("uid-2").await else { panic!("it was taken") };
+    let Err(Error::StoreFormat(text)) = store.belong_to("uid-2").await else { panic!("it was accepted") };
     assert!(text.contains("caches the fleet of another control plane (uid-1, this one is uid-2)"), "{text}");
 }
 
 #[tokio::test]
-async fn nothing_reads_whole_tables() {
+async fn no_query_reads_whole_tables() {
     let Some(database) = Database::fresh().await else { return };
     let store = open(&database, "one").await;
     let steps = (0..300).map(|n| put(&store.catalog.codec, &pod(&format!("p{n}"), &format!("u{n}"), "1"))).collect();
@@ -403,7 +406,7 @@ async fn nothing_reads_whole_tables() {
         (scans[1].as_str(), "(1, 'x', 'p1', 10)", "records_by_key"),
         ("SELECT id FROM records WHERE seq > $1 ORDER BY seq LIMIT $2", "(7, 10)", "records_by_seq"),
         ("SELECT body FROM records WHERE id = ANY($1)", "(ARRAY[1, 2]::bigint[])", "records_pkey"),
-        // By its end, whichever index of those that begin with it.
+        // By an index on the end.
         ("SELECT id FROM versions WHERE ended > $1 AND ended <= $2", "(7, 10)", "using versions_"),
         (of_key.as_str(), "(1, 'x', 'p1', 10)", "versions_by_key"),
         (deletions.as_str(), "(9223372036854775807, 0, 9223372036854775807, 10)", "versions_deleted"),
@@ -416,7 +419,7 @@ async fn nothing_reads_whole_tables() {
         (as_of.as_str(), "(7, ARRAY[1, 2]::bigint[])", "using versions_"),
         ("SELECT id FROM versions WHERE seq > $1 AND seq <= $2", "(7, 10)", "versions_by_seq"),
     ];
-    // Whether an index can give it in order; of the few rows here it would rather sort some.
+    // Checks whether an index can provide the order; for the few rows here, the planner would prefer sorting.
     sqlx::raw_sql("SET enable_sort = off; SET enable_bitmapscan = off").execute(&mut *connection).await.unwrap();
     for (nth, (sql, arguments, index)) in queries.iter().enumerate() {
         let prepare = format!("PREPARE q{nth} AS {sql}");
@@ -436,11 +439,11 @@ fn the_password_is_never_shown() {
 }
 
 #[tokio::test]
-async fn an_address_nobody_answers_is_named_without_its_password() {
+async fn an_unreachable_database_is_named_without_its_password() {
     let options = PostgresOptions::new("postgres://ann:hunter2@127.0.0.1:1/cache");
     let refused = PostgresStore::open(&options, "one", Arc::default()).await.unwrap_err().chain();
     assert!(refused.contains("cache at 127.0.0.1:1 cannot be opened") && !refused.contains("hunter2"), "{refused}");
     let broken = PostgresOptions::new("mysql:hunter2");
     let refused = PostgresStore::open(&broken, "one", Arc::default()).await.unwrap_err().chain();
-    assert_eq!(refused, "the address of the cache's database has to begin with postgres://");
+    assert_eq!(refused, "the URL of the cache's database must begin with postgres://");
 }

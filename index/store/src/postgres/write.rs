@@ -1,4 +1,4 @@
-//! The writing half: one transaction for many batches, a handful of statements whatever their number.
+//! Write operations: one transaction for many batches, with a fixed number of statements.
 
 use super::claims::claim_of;
 use super::{CHANNEL, PostgresStore, labels};
@@ -14,7 +14,7 @@ use sqlx::postgres::{PgConnection, PgRow};
 use sqlx::{AssertSqlSafe, Connection, Row};
 use std::collections::{BTreeMap, HashMap};
 
-/// A record's columns without its key, as an update sets them.
+/// Columns of a record without its key, as in an update.
 const PUT: &str = "INSERT INTO records (id, collection, namespace, name, seq, uid, resource_version, generation, created, \
     deleting, changed_at, labels, header, dictionary, body) SELECT id, collection, namespace, name, seq, uid, \
     resource_version, generation, created, deleting, $15, labels, header, dictionary, body FROM unnest($1::bigint[], \
@@ -26,7 +26,7 @@ const PUT: &str = "INSERT INTO records (id, collection, namespace, name, seq, ui
     changed_at = excluded.changed_at, labels = excluded.labels, header = excluded.header, \
     dictionary = excluded.dictionary, body = excluded.body";
 
-/// Keeps records as they were; gives back the bodies of those that are deleted.
+/// Copies records to the versions and returns the bodies of deleted ones.
 const KEEP: &str = "INSERT INTO versions (ended, ended_at, deleted, ended_version, id, collection, namespace, name, seq, uid, \
     resource_version, generation, created, deleting, changed_at, bytes, labels, header, dictionary, body) \
     SELECT e.ended, $5, e.deleted, e.version, r.id, r.collection, r.namespace, r.name, r.seq, r.uid, r.resource_version, \
@@ -119,7 +119,7 @@ impl PostgresStore {
             decided.bury(id, self.catalog.record_of(row, id)?, None, &mut sequence);
         }
         let changes = self.obey(&mut transaction, decided, &chosen, now_ms).await?;
-        // Incomplete first: what is left in between must not look whole.
+        // Marked incomplete first, so that a partly dropped collection is not mistaken for a complete one.
         let sql = "UPDATE collections SET complete = false, resource_version = '', gone = $2, \
             scope = CASE WHEN $2 THEN '' ELSE scope END, touched_at = clock_timestamp() WHERE id = $1";
         sqlx::query(sql).bind(id).bind(changes.is_empty()).execute(&mut *transaction).await.map_err(fail)?;
@@ -141,13 +141,13 @@ impl PostgresStore {
         query.fetch_one(connection).await.and_then(|row| row.number(0)).map_err(fail)
     }
 
-    /// What the keys hold now.
+    /// The current rows of the keys.
     async fn present(
         &self,
         connection: &mut PgConnection,
         run: &[(&Target, &Step)],
     ) -> Result<HashMap<(i64, String, String), Record>, Error> {
-        let fail = |e| Error::store("cannot compare with what is there", e);
+        let fail = |e| Error::store("cannot read existing records", e);
         let sql = "SELECT r.id, r.seq, r.uid, r.resource_version, r.generation, r.created, r.deleting, r.changed_at, \
             r.labels, r.header, r.namespace, r.name, r.collection FROM unnest($1::bigint[], $2::text[], $3::text[]) \
             AS k (collection, namespace, name) JOIN records AS r ON r.collection = k.collection \
@@ -167,7 +167,7 @@ impl PostgresStore {
         Ok(present)
     }
 
-    /// Does what was decided, and returns what changed.
+    /// Executes a decision and returns its changes.
     async fn obey(
         &self,
         connection: &mut PgConnection,
@@ -193,7 +193,7 @@ impl PostgresStore {
         decided: &mut Decided<'_>,
         now_ms: i64,
     ) -> Result<(), Error> {
-        let fail = |e| Error::store("cannot keep old versions", e);
+        let fail = |e| Error::store("cannot save old versions", e);
         let (mut ids, mut ended, mut versions, mut deleted) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for ending in decided.endings() {
             ids.push(ending.id);
@@ -223,18 +223,18 @@ impl PostgresStore {
     }
 }
 
-/// Waits for this writer's turn; gives the newest seq.
+/// Waits for the write lock and returns the newest seq.
 pub(super) async fn lock(connection: &mut PgConnection) -> Result<u64, Error> {
     let row = sqlx::query("SELECT seq FROM counter FOR UPDATE").fetch_one(connection).await;
-    row.and_then(|row| row.number(0)).map(|seq| seq as u64).map_err(|e| Error::store("cannot take its turn", e))
+    row.and_then(|row| row.number(0)).map(|seq| seq as u64).map_err(|e| Error::store("cannot lock its counter", e))
 }
 
-/// Notes the newest seq and tells it; the turn ends with the commit.
+/// Stores and announces the newest seq; the lock is released by the commit.
 async fn unlock(connection: &mut PgConnection, seq: u64) -> Result<(), Error> {
     let sql =
         "WITH told AS (UPDATE counter SET seq = $1 RETURNING seq) SELECT pg_notify($2, seq::text)::text FROM told";
     let done = sqlx::query(sql).bind(seq as i64).bind(CHANNEL).execute(connection).await;
-    done.map(drop).map_err(|e| Error::store("cannot save its seq", e))
+    done.map(drop).map_err(|e| Error::store("cannot save its sequence number", e))
 }
 
 async fn put(connection: &mut PgConnection, decided: &Decided<'_>, now_ms: i64) -> Result<(), Error> {
@@ -266,7 +266,7 @@ async fn put(connection: &mut PgConnection, decided: &Decided<'_>, now_ms: i64) 
         .map_err(|e| Error::store("cannot write records", e))
 }
 
-/// One progress for each collection, the later batch's word first.
+/// The combined progress of each collection; later batches take precedence.
 fn progress_of(targets: &[Target], batches: &[Batch]) -> BTreeMap<i64, Progress> {
     let mut all: BTreeMap<i64, Progress> = BTreeMap::new();
     for (target, batch) in targets.iter().zip(batches) {

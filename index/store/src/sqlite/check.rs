@@ -1,4 +1,4 @@
-//! Reading the whole database to see that it is whole.
+//! Integrity check of the whole database.
 
 use super::{FILE, SqliteStore, migrations, together};
 use crate::catalog::Catalog;
@@ -14,10 +14,10 @@ use std::path::Path;
 use std::sync::Arc;
 use tokio::sync::Mutex;
 
-/// Rows read at once.
+/// Rows per query.
 const ROWS: i64 = 500;
 
-/// What a body has to agree with its row on.
+/// Fields of a body that must equal its row.
 #[derive(Deserialize)]
 struct Body {
     metadata: Metadata,
@@ -34,7 +34,7 @@ struct Metadata {
 }
 
 impl SqliteStore {
-    /// An existing database of this version's format, for reading; another process may be writing it.
+    /// Opens an existing database in this version's format for reading. Another process may write to it.
     pub async fn read_only(data_dir: &Path, codec: Arc<Codec>) -> Result<Self, Error> {
         let path = data_dir.join(FILE);
         let unusable = |e| Error::store(format!("{} cannot be opened", path.display()), e);
@@ -44,7 +44,7 @@ impl SqliteStore {
         let format = row.try_get::<i64, _>(0).map_err(unusable)? as usize;
         if format < migrations::NEWEST {
             return Err(Error::StoreFormat(format!(
-                "{} has format {format}, this version reads {}: start this version once",
+                "{} has format {format}, this version reads {}; start this version once to migrate it",
                 path.display(),
                 migrations::NEWEST
             )));
@@ -58,19 +58,19 @@ impl SqliteStore {
         Ok(store)
     }
 
-    /// The newest seq now, which another process may have given; `latest` is that of the opening.
+    /// The current newest seq, including those assigned by another process; `latest` is the one at opening.
     pub async fn newest(&self) -> Result<Seq, Error> {
         super::load::newest(&self.readers).await
     }
 
     pub async fn known_identity(&self) -> Result<String, Error> {
-        let fail = |e| Error::store("cannot tell its identity", e);
+        let fail = |e| Error::store("cannot read its identity", e);
         let sql = "SELECT value FROM facts WHERE name = 'identity'";
         let row = sqlx::query(sql).fetch_optional(&self.readers).await.map_err(fail)?;
         row.map_or(Ok(String::new()), |row| row.try_get(0)).map_err(fail)
     }
 
-    /// Adds what is wrong with the pages, and with every record and old version.
+    /// Reports problems of the pages, and of every record and old version.
     pub async fn check(&self, report: &mut CheckReport) -> Result<(), Error> {
         match sqlx::query("PRAGMA integrity_check(20)").fetch_all(&self.readers).await {
             Ok(rows) => {
@@ -79,7 +79,7 @@ impl SqliteStore {
             }
             Err(error) => report.problem(Error::store("cannot be read", error).chain()),
         }
-        // What is torn cannot be read row by row.
+        // Damaged pages cannot be read row by row.
         if !report.is_sound() {
             return Ok(());
         }
@@ -88,7 +88,7 @@ impl SqliteStore {
         Ok(())
     }
 
-    /// Reads a table in order of its key; returns its number of rows.
+    /// Checks all rows of a table in key order; returns their number.
     async fn check_rows(&self, table: &str, key: &str, report: &mut CheckReport) -> Result<u64, Error> {
         let fail = |e| Error::store("cannot be read", e);
         let sql = format!("SELECT {OBJECT_COLUMNS}, {key} FROM {table} WHERE {key} > $1 ORDER BY {key} LIMIT $2");
@@ -115,6 +115,6 @@ impl SqliteStore {
         let same = *inside.name == *record.key.name
             && inside.uid == record.uid
             && inside.resource_version == record.resource_version;
-        if same { Ok(()) } else { Err(format!("its body is that of {} {}", inside.name, inside.resource_version)) }
+        if same { Ok(()) } else { Err(format!("its body belongs to {} {}", inside.name, inside.resource_version)) }
     }
 }

@@ -1,4 +1,4 @@
-//! Objects by the labels somebody looks them up by, so that nobody scans a collection for them.
+//! Index of objects by chosen labels, so that lookups need no scan.
 
 use super::SqliteStore;
 use super::write::json;
@@ -9,7 +9,8 @@ use crate::rows::COLUMNS;
 use sqlx::sqlite::SqliteConnection;
 use sqlx::{AssertSqlSafe, Connection};
 
-/// Whole lists come with every object, what goes is rare: SQLite would read a collection's labels to find many of them.
+/// Additions are batched, removals are executed individually: with a batch, SQLite would scan a collection's
+/// labels.
 pub(super) async fn write(connection: &mut SqliteConnection, labels: Relabelling) -> Result<(), Error> {
     let fail = |e| Error::store("cannot write labels", e);
     for Label { collection, key, value, record } in labels.gone {
@@ -32,7 +33,7 @@ pub(super) async fn write(connection: &mut SqliteConnection, labels: Relabelling
     sqlx::query(insert).bind(come).execute(connection).await.map(drop).map_err(fail)
 }
 
-/// Fills the table anew when other labels were chosen than last time.
+/// Rebuilds the index if the chosen labels changed.
 pub(super) async fn prepare(connection: &mut SqliteConnection, chosen: &ChosenLabels) -> Result<(), Error> {
     let fail = |e| Error::store("cannot index labels", e);
     let known: Option<(String,)> = sqlx::query_as("SELECT value FROM facts WHERE name = 'chosen_labels'")

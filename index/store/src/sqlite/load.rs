@@ -1,4 +1,4 @@
-//! Reads at the opening of a store: dictionaries, the newest change, the collections and their numbers.
+//! Loads dictionaries, the newest change and the collections when a store is opened.
 
 use super::SqliteStore;
 use crate::Error;
@@ -27,7 +27,7 @@ impl SqliteStore {
         self.read_collections().await.map(drop)
     }
 
-    /// The collections that are collected. The catalog learns the numbers of all collections.
+    /// The active collections. The catalog also learns the ids of inactive ones.
     pub(super) async fn read_collections(&self) -> Result<Vec<StoredCollection>, Error> {
         let fail = |e| Error::store("cannot list its collections", e);
         let sql = "SELECT id, cluster, \"group\", version, resource, kind, namespaced, scope, resource_version, complete, \
@@ -55,7 +55,7 @@ impl SqliteStore {
     }
 }
 
-/// The newest seq ever given, as stored in the file.
+/// The newest seq assigned, as stored in the file.
 pub(super) async fn newest(connection: impl SqliteExecutor<'_>) -> Result<Seq, Error> {
     let fail = |e| Error::store("cannot read its newest change", e);
     let sql = "SELECT max(coalesce((SELECT max(seq) FROM records), 0), \

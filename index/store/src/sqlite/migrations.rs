@@ -1,4 +1,4 @@
-//! Bringing a database file to this version's format, step by step, up or down.
+//! Migrates a database file to a format, step by step, up or down.
 
 use crate::Error;
 use crate::migration::{Found, Migration, found, migration, next, reachable};
@@ -17,14 +17,14 @@ const MIGRATIONS: [Migration; 5] = [
 /// The format this version writes.
 pub const NEWEST: usize = MIGRATIONS.len();
 
-/// Brings the file to format `target`, up or down, one transaction a step. A newer one that may be shared is left as it is, any other newer one
-/// is refused.
+/// Migrates the file to format `target`, up or down, with one transaction per step. A compatible newer format is
+/// left unchanged; any other newer format is rejected.
 pub(super) async fn migrate(connection: &mut SqliteConnection, path: &Path, target: usize) -> Result<(), Error> {
-    let fail = |e| Error::store(format!("{} cannot be brought up to date", path.display()), e);
+    let fail = |e| Error::store(format!("{} cannot be migrated", path.display()), e);
     let row = sqlx::query("PRAGMA user_version").fetch_one(&mut *connection).await.map_err(fail)?;
     let mut version = row.try_get::<i64, _>(0).map_err(fail)? as usize;
     if usable(connection, version, path).await? == Found::Shared {
-        tracing::info!(version, known = NEWEST, "the cache's file is of a newer version, and used as it is");
+        tracing::info!(version, known = NEWEST, "the cache file has a newer, compatible format and is used unchanged");
         return Ok(());
     }
     while let Some((step, reached)) = next(&MIGRATIONS, version, target) {
@@ -38,7 +38,7 @@ pub(super) async fn migrate(connection: &mut SqliteConnection, path: &Path, targ
     Ok(())
 }
 
-/// Brings an existing file to format `to`; from which one it came, none where there is no file.
+/// Migrates an existing file to format `to`. Returns the previous format; None if there is no file.
 pub async fn bring(data_dir: &Path, to: usize) -> Result<Option<usize>, Error> {
     let path = data_dir.join(super::FILE);
     if !path.is_file() {
@@ -55,7 +55,7 @@ pub async fn bring(data_dir: &Path, to: usize) -> Result<Option<usize>, Error> {
     Ok(Some(from))
 }
 
-/// What is to be done about a file of format `version`; an error where it is of no use to this version.
+/// How to proceed with a file of format `version`; fails if this version cannot use it.
 pub(super) async fn usable(connection: &mut SqliteConnection, version: usize, path: &Path) -> Result<Found, Error> {
     let fail = |e| Error::store(format!("{} cannot be read", path.display()), e);
     let says = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'format'";

@@ -1,4 +1,4 @@
-//! SQLite: one file, write-ahead log, one writing connection, a few reading ones.
+//! SQLite backend: one file with a write-ahead log, one write connection, several read connections.
 
 mod check;
 mod labels;
@@ -36,7 +36,7 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 use write::{save_latest, save_positions, save_progress};
 
-/// Begins a transaction that writes. A reading one that comes to write later is refused where somebody wrote meanwhile.
+/// Begins a write transaction. Upgrading a read transaction would fail after a concurrent write.
 const WRITE: &str = "BEGIN IMMEDIATE";
 /// The database's file in the data directory.
 pub const FILE: &str = "cache.sqlite";
@@ -57,13 +57,14 @@ pub fn discard(data_dir: &Path) -> Result<bool, Error> {
 /// A [`Narrowing`]: collections $5 and $6, namespaces $7.
 const NARROWED: &str = "AND collection NOT IN (SELECT value FROM json_each($5)) AND \
     (collection NOT IN (SELECT value FROM json_each($6)) OR namespace IN (SELECT value FROM json_each($7)))";
-/// What the write-ahead log may keep of the disk once a large transaction is over.
+/// Maximum size in bytes of the write-ahead log after a large transaction.
 const JOURNAL_BYTES: &str = "67108864";
 
-/// So many reads of single objects at once, so many objects each: a read costs less than its way to SQLite's thread.
+/// Concurrent reads of single objects, and objects per read: the round trip to SQLite's thread costs more than the
+/// read itself.
 const GETS: (usize, usize) = (2, 64);
 
-/// An object by the number of its collection, namespace and name.
+/// Key of an object: collection id, namespace, name.
 type Place = (i64, Arc<str>, Arc<str>);
 type Gets = Together<Place, Option<SqliteRow>>;
 
@@ -108,7 +109,7 @@ impl SqliteStore {
             .pragma("journal_size_limit", JOURNAL_BYTES)
             .pragma("cache_size", format!("-{}", options.sqlite_cache_kib));
         let unusable = |e| Error::store(format!("{} cannot be opened", path.display()), e);
-        // Only here: to say it again, as every reader would, is a write.
+        // Only set on this connection, because setting it on each reader would be a write.
         let writing = common.clone().create_if_missing(true).auto_vacuum(SqliteAutoVacuum::Incremental);
         let mut connection = SqliteConnection::connect_with(&writing).await.map_err(unusable)?;
         migrations::migrate(&mut connection, &path, migrations::NEWEST).await?;
@@ -131,7 +132,7 @@ impl SqliteStore {
         rows.iter().map(|row| self.catalog.version_of(row)).collect()
     }
 
-    /// The rows at these places, in their order.
+    /// The rows of these keys, in order.
     async fn rows_at(&self, places: Vec<Place>) -> Result<Vec<Option<SqliteRow>>, Error> {
         let fail = |e| Error::store("cannot read objects", e);
         let wanted: Vec<_> = places.iter().map(|(collection, space, name)| (collection, &**space, &**name)).collect();
@@ -216,7 +217,8 @@ impl Store for SqliteStore {
             decided.bury(id, self.catalog.record_of(&row, id)?, None, &mut sequence);
         }
         let changes = self.obey(&mut transaction, decided, now_ms).await?;
-        // Incomplete first: what a crash leaves in between must not look whole.
+        // Marked incomplete first, so that a partly dropped collection is not mistaken for a complete one after a
+        // crash.
         let sql = "UPDATE collections SET complete = 0, resource_version = '', gone = $2, \
             scope = CASE WHEN $2 THEN '' ELSE scope END WHERE id = $1";
         sqlx::query(sql).bind(id).bind(changes.is_empty()).execute(&mut *transaction).await.map_err(fail)?;
@@ -275,7 +277,7 @@ impl Store for SqliteStore {
 
     async fn replay(&self, since: Seq, limit: usize) -> Result<Vec<Replayed>, Error> {
         let fail = |e| Error::store("cannot replay changes", e);
-        // One transaction, so that both halves are read at one moment.
+        // One transaction, so that both halves are read from the same snapshot.
         let mut reading = self.readers.begin().await.map_err(fail)?;
         let sql = AssertSqlSafe(format!("SELECT {OBJECT_COLUMNS} FROM records WHERE seq > ? ORDER BY seq LIMIT ?"));
         let (since, rows) = (since.0 as i64, limit as i64);
@@ -304,7 +306,7 @@ impl Store for SqliteStore {
     }
 
     async fn identity(&self) -> Result<String, Error> {
-        let fail = |e| Error::store("cannot tell its identity", e);
+        let fail = |e| Error::store("cannot read its identity", e);
         let mut writer = self.writer.lock().await;
         let fresh = format!("{:032x}", rand::random::<u128>());
         sqlx::query("INSERT OR IGNORE INTO facts (name, value) VALUES ('identity', ?)")
@@ -318,7 +320,7 @@ impl Store for SqliteStore {
     }
 
     async fn began(&self, now_ms: i64) -> Result<i64, Error> {
-        let fail = |e| Error::store("cannot tell since when it is filled", e);
+        let fail = |e| Error::store("cannot read its creation time", e);
         let mut writer = self.writer.lock().await;
         sqlx::query(
             "INSERT INTO facts (name, value) SELECT 'began', COALESCE((SELECT MIN(changed_at) FROM records), ?) \
@@ -342,7 +344,7 @@ impl Store for SqliteStore {
             .bind(dictionary)
             .execute(&mut writer.connection)
             .await
-            .map_err(|e| Error::store("cannot keep a dictionary", e))?;
+            .map_err(|e| Error::store("cannot save a dictionary", e))?;
         self.catalog.codec.install(done.last_insert_rowid() as u32, kind, dictionary);
         Ok(())
     }
@@ -402,7 +404,7 @@ impl Store for SqliteStore {
     }
 
     async fn notes(&self) -> Result<Vec<(RecordKey, String)>, Error> {
-        let fail = |e| Error::store("cannot read what is noted", e);
+        let fail = |e| Error::store("cannot read its notes", e);
         type Columns = (String, String, String, String, String, String, String);
         let rows: Vec<Columns> = sqlx::query_as(notes::ALL).fetch_all(&self.readers).await.map_err(fail)?;
         Ok(rows.into_iter().filter_map(|(a, b, c, d, e, f, g)| notes::read([a, b, c, d, e, f, g])).collect())
@@ -413,7 +415,7 @@ impl Store for SqliteStore {
         let query = notes::columns(key).into_iter().chain(note).fold(sqlx::query(sql), |query, text| query.bind(text));
         let mut writer = self.writer.lock().await;
         let done = query.execute(&mut writer.connection).await;
-        done.map(drop).map_err(|e| Error::store("cannot note anything", e))
+        done.map(drop).map_err(|e| Error::store("cannot save a note", e))
     }
 
     async fn facts(&self, prefix: &str) -> Result<Vec<(String, String)>, Error> {
@@ -426,13 +428,13 @@ impl Store for SqliteStore {
         let query = value.into_iter().fold(sqlx::query(sql).bind(name), |query, value| query.bind(value));
         let mut writer = self.writer.lock().await;
         let done = query.execute(&mut writer.connection).await;
-        done.map(drop).map_err(|e| Error::store("cannot keep a fact", e))
+        done.map(drop).map_err(|e| Error::store("cannot save a fact", e))
     }
 
     async fn drop_notes(&self, cluster: &ClusterName) -> Result<(), Error> {
         let mut writer = self.writer.lock().await;
         let done = sqlx::query(notes::DROP_CLUSTER).bind(cluster.as_str()).execute(&mut writer.connection).await;
-        done.map(drop).map_err(|e| Error::store("cannot forget what is noted", e))
+        done.map(drop).map_err(|e| Error::store("cannot delete notes", e))
     }
 
     async fn counts(&self) -> Result<Vec<(CollectionKey, u64)>, Error> {
@@ -444,11 +446,11 @@ impl Store for SqliteStore {
         self.readers.close().await;
         let mut writer = self.writer.lock().await;
         let checkpoint = sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)").execute(&mut writer.connection).await;
-        checkpoint.map(drop).map_err(|e| Error::store("cannot put its log into its file", e))
+        checkpoint.map(drop).map_err(|e| Error::store("cannot checkpoint its log", e))
     }
 
     async fn size(&self) -> Result<StoreSize, Error> {
-        let fail = |e| Error::store("cannot measure itself", e);
+        let fail = |e| Error::store("cannot determine its size", e);
         let sql = "SELECT (SELECT count(*) FROM records), (SELECT count(*) FROM versions), \
             (SELECT count(*) FROM versions WHERE deleted), (SELECT coalesce(sum(bytes), 0) FROM versions), \
             (SELECT page_count * page_size FROM pragma_page_count, pragma_page_size), \

@@ -1,4 +1,4 @@
-//! Letting go of old versions, and giving the space back.
+//! Deletes old versions and frees disk space.
 
 use super::{SqliteStore, WRITE};
 use crate::history::{CUT, DROP, LAST_DELETION, TRIM};
@@ -6,7 +6,7 @@ use crate::{Error, History, Seq};
 use sqlx::sqlite::{SqliteConnection, SqliteExecutor};
 use sqlx::{Connection, Row as _};
 
-/// Pages given back at once: the writer waits meanwhile.
+/// Pages freed at once; the writer is blocked meanwhile.
 const VACUUM_PAGES: &str = "PRAGMA incremental_vacuum(4096)";
 
 impl SqliteStore {
@@ -31,17 +31,17 @@ impl SqliteStore {
     }
 }
 
-/// Notes a number that only grows.
+/// Stores a number that only grows.
 async fn note(connection: &mut SqliteConnection, name: &str, number: i64) -> Result<(), Error> {
     let sql = "INSERT INTO facts (name, value) VALUES ($1, CAST($2 AS TEXT)) ON CONFLICT (name) DO UPDATE \
         SET value = CAST(max(CAST(facts.value AS INTEGER), $2) AS TEXT)";
     let done = sqlx::query(sql).bind(name).bind(number).execute(connection).await;
-    done.map(drop).map_err(|e| Error::store("cannot note what it pruned", e))
+    done.map(drop).map_err(|e| Error::store("cannot save its pruning position", e))
 }
 
-/// What was noted last; 0 before anything was.
+/// The stored number; 0 if there is none.
 pub(super) async fn number(connection: impl SqliteExecutor<'_>, name: &str) -> Result<i64, Error> {
-    let fail = |e| Error::store("cannot tell what it pruned", e);
+    let fail = |e| Error::store("cannot read its pruning position", e);
     let sql = "SELECT CAST(value AS INTEGER) FROM facts WHERE name = ?";
     let row = sqlx::query(sql).bind(name).fetch_optional(connection).await.map_err(fail)?;
     row.map_or(Ok(0), |row| row.try_get(0)).map_err(fail)

@@ -1,4 +1,4 @@
-//! The writing half: what a batch changes, row by row, inside one transaction.
+//! Write operations: applies the changes of a batch within one transaction.
 
 use super::{SqliteStore, json_ids, labels};
 use crate::Error;
@@ -25,8 +25,8 @@ static INSERTS: LazyLock<[(usize, Arc<str>); 3]> = LazyLock::new(|| {
     })
 });
 
-/// Keeps records as they were ($1: list of id, seq of the end, its resourceVersion, whether deleted); gives back the bodies of
-/// those that are deleted.
+/// Copies records to the versions ($1: list of id, seq of the end, its resourceVersion, deleted) and returns the
+/// bodies of deleted ones.
 const KEEP: &str = "INSERT INTO versions (ended, ended_at, deleted, ended_version, id, collection, namespace, name, seq, uid, \
     resource_version, generation, created, deleting, changed_at, bytes, labels, header, dictionary, body) \
     SELECT e.value ->> 1, $2, e.value ->> 3, e.value ->> 2, r.id, r.collection, r.namespace, r.name, r.seq, r.uid, \
@@ -57,14 +57,14 @@ impl SqliteStore {
         Ok(done.last_insert_rowid())
     }
 
-    /// What the keys hold now.
+    /// The current rows of the keys.
     async fn present(
         &self,
         connection: &mut SqliteConnection,
         target: &Target,
         keys: &[(&str, &str)],
     ) -> Result<HashMap<(String, String), Record>, Error> {
-        let fail = |e| Error::store("cannot compare with what is there", e);
+        let fail = |e| Error::store("cannot read existing records", e);
         let wanted = json(&keys, "list of keys")?;
         let sql = "SELECT r.id, r.seq, r.uid, r.resource_version, r.generation, r.created, r.deleting, r.changed_at, \
             r.labels, r.header, r.namespace, r.name FROM json_each(?) AS k CROSS JOIN records AS r \
@@ -78,7 +78,7 @@ impl SqliteStore {
         Ok(present)
     }
 
-    /// Applies steps whose keys are all different.
+    /// Applies steps with distinct keys.
     pub(super) async fn apply_run(
         &self,
         connection: &mut SqliteConnection,
@@ -97,7 +97,7 @@ impl SqliteStore {
         self.obey(connection, decided, sequence.now_ms).await
     }
 
-    /// Does what was decided, and returns what changed.
+    /// Executes a decision and returns its changes.
     pub(super) async fn obey(
         &self,
         connection: &mut SqliteConnection,
@@ -110,14 +110,14 @@ impl SqliteStore {
         Ok(decided.into_changes())
     }
 
-    /// Keeps records as they were, and takes out those that are deleted.
+    /// Copies records to the versions and deletes those that were deleted.
     async fn keep_versions(
         &self,
         connection: &mut SqliteConnection,
         decided: &mut Decided<'_>,
         now_ms: i64,
     ) -> Result<(), Error> {
-        let fail = |e| Error::store("cannot keep old versions", e);
+        let fail = |e| Error::store("cannot save old versions", e);
         let endings: Vec<_> = decided.endings().map(|e| (e.id, e.ended, e.version, e.deleted)).collect();
         if endings.is_empty() {
             return Ok(());
@@ -202,7 +202,7 @@ pub(super) async fn save_progress(
         .map_err(|e| Error::store("cannot save a position", e))
 }
 
-/// Each with the number of its collection, and when it was told.
+/// Positions with the id of their collection and the time of the last contact.
 pub(super) async fn save_positions(
     connection: &mut SqliteConnection,
     positions: &[(i64, &str, i64)],
@@ -220,5 +220,5 @@ pub(super) async fn save_latest(connection: &mut SqliteConnection, latest: u64) 
         .execute(connection)
         .await
         .map(drop)
-        .map_err(|e| Error::store("cannot save its seq", e))
+        .map_err(|e| Error::store("cannot save its sequence number", e))
 }

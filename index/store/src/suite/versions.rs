@@ -1,4 +1,4 @@
-//! What is kept of objects as they were, on every backend.
+//! Old versions, on every backend.
 
 use super::*;
 use crate::Version;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 #[rstest]
 #[tokio::test]
-async fn objects_are_told_as_they_were_after_a_change(#[values(Kind::Sqlite, Kind::Postgres)] kind: Kind) {
+async fn previous_states_are_found_by_seq(#[values(Kind::Sqlite, Kind::Postgres)] kind: Kind) {
     let Some(backend) = Backend::of(kind).await else { return };
     let steps = ["a", "b", "c"].map(|name| backend.put(&pod("x", name, name, "1")));
     backend.apply(steps.into(), "1").await;
@@ -62,10 +62,10 @@ async fn versions(backend: &Backend, name: &str) -> Vec<(String, String, u64, u6
 
 #[rstest]
 #[tokio::test]
-async fn what_objects_were_is_kept(#[values(Kind::Sqlite, Kind::Postgres)] kind: Kind) {
+async fn previous_versions_are_kept(#[values(Kind::Sqlite, Kind::Postgres)] kind: Kind) {
     let Some(backend) = Backend::of(kind).await else { return };
     backend.apply(vec![backend.put(&pod("x", "a", "1", "1")), backend.put(&pod("x", "b", "2", "1"))], "1").await;
-    // Twice in one transaction, deleted, and another under the same name.
+    // Changed twice in one transaction, deleted, and recreated with the same name.
     let steps = vec![
         backend.put(&pod("x", "a", "1", "2")),
         backend.put(&pod("x", "a", "1", "3")),
@@ -80,7 +80,7 @@ async fn what_objects_were_is_kept(#[values(Kind::Sqlite, Kind::Postgres)] kind:
     assert!(versions(&backend, "b").await.is_empty() && versions(&backend, "nobody").await.is_empty());
     assert_eq!(backend.store.versions(&key("x", "a"), 1).await.unwrap().len(), 1);
 
-    // A dropped collection leaves all it had, also after a restart.
+    // A dropped collection leaves its versions, also after a restart.
     while !backend.store.drop_collection(&pods(), Epoch::ALONE, 100, 1000).await.unwrap().is_empty() {}
     let backend = backend.reopened().await;
     assert!(backend.store.collections().await.unwrap().is_empty());
@@ -102,7 +102,7 @@ async fn what_objects_were_is_kept(#[values(Kind::Sqlite, Kind::Postgres)] kind:
     let mut some = seqs(backend.store.ended(&[Seq(5), Seq(3), Seq(99)]).await.unwrap());
     some.sort_unstable();
     assert_eq!(some, [3, 5]);
-    // And the same collection comes back with its history.
+    // A recreated collection has its earlier history.
     backend.apply(vec![backend.put(&pod("x", "a", "10", "7"))], "7").await;
     assert_eq!(versions(&backend, "a").await.len(), 4);
     let size = backend.store.size().await.unwrap();
@@ -112,10 +112,10 @@ async fn what_objects_were_is_kept(#[values(Kind::Sqlite, Kind::Postgres)] kind:
 
 #[rstest]
 #[case::everything(&[], &[], "a/x a/y a/z b/x b/y b/z")]
-#[case::nothing_of_one(&[("b", "")], &[], "a/x a/y a/z")]
-#[case::some_namespaces_of_one(&[("a", "x nowhere")], &[], "a/x b/x b/y b/z")]
+#[case::excluded_collection(&[("b", "")], &[], "a/x a/y a/z")]
+#[case::limited_collection(&[("a", "x nowhere")], &[], "a/x b/x b/y b/z")]
 #[case::of_both(&[("a", "x"), ("b", "x")], &[], "a/x b/x")]
-#[case::of_one_nothing_of_the_other(&[("a", "x z"), ("b", "")], &[], "a/x a/z")]
+#[case::limited_and_excluded(&[("a", "x z"), ("b", "")], &[], "a/x a/z")]
 #[case::page_by_page(&[("a", "x z")], &[1, 2], "a/x a/z b/x b/y b/z")]
 #[tokio::test]
 async fn old_versions_are_narrowed(
@@ -158,9 +158,9 @@ async fn old_versions_are_narrowed(
 #[case::too_old(History { kept_for: Duration::ZERO, ..KEPT }, 0, 0)]
 #[case::too_many(History { per_object: 2, ..KEPT }, 2, 1)]
 #[case::too_large(History { max_bytes: 0, ..KEPT }, 0, 0)]
-#[case::none_of_it(KEPT, 9, 1)]
+#[case::within_the_limits(KEPT, 9, 1)]
 #[tokio::test]
-async fn old_versions_go(
+async fn old_versions_are_pruned(
     #[values(Kind::Sqlite, Kind::Postgres)] kind: Kind,
     #[case] history: History,
     #[case] of_a: usize,
@@ -170,18 +170,18 @@ async fn old_versions_go(
     backend.apply(vec![backend.put(&pod("x", "b", "2", "1")), Backend::delete("x", "b", "2")], "2").await;
     let steps = (1..=10).map(|version| backend.put(&pod("x", "a", "1", &version.to_string()))).collect();
     backend.apply(steps, "10").await;
-    // Late enough that no follower needs them any more.
+    // Late enough that no follower needs the versions.
     let now = 1000 + 3600 * 1000;
-    // But not before the text index has seen them.
+    // Versions that the text index has not processed are kept.
     assert_eq!(backend.store.prune(&history, now, Seq(0)).await.unwrap(), 0);
     backend.store.prune(&history, now, Seq(u64::MAX)).await.unwrap();
     assert_eq!((versions(&backend, "a").await.len(), versions(&backend, "b").await.len()), (of_a, of_b));
-    // What is there stays, and pruning again changes nothing.
+    // Current objects are kept, and pruning again changes nothing.
     assert_eq!(backend.store.prune(&history, now, Seq(u64::MAX)).await.unwrap(), 0);
     assert_eq!(backend.store.get(&key("x", "a")).await.unwrap().unwrap().record.resource_version, "10");
     let newest = versions(&backend, "a").await;
     assert!(newest.first().is_none_or(|version| version.0 == "9"), "{newest:?}");
-    // A whole new version is kept as before.
+    // Later versions are kept as before.
     backend.apply(vec![backend.put(&pod("x", "a", "1", "11"))], "11").await;
     assert_eq!(versions(&backend, "a").await.len(), of_a + 1);
 }

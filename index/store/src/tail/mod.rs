@@ -1,9 +1,9 @@
-//! The last changes in memory, for watches, controllers and live search.
+//! In-memory window of the most recent changes, for watches, controllers and live search.
 //!
-//! Written by the store's writer, after its commit, and with a shared store by the follower of its log: each seq is taken
-//! once, in order, whoever brings it first. Read by any number of readers, each with its own place. Bounded in
-//! changes and bytes: a reader that falls out of the window is told [`Gone`] and lists again, instead of costing memory.
-//! Whoever follows a [`Topic`] wakes for its changes only.
+//! Appended by the store's writer after its commit and, with a shared store, by the follower of the change log:
+//! each seq is taken once, in order, from the first source. Any number of readers follow with their own positions.
+//! Limited in changes and bytes: a reader that falls out of the window gets [`Gone`] and lists again. Followers of
+//! a [`Topic`] wake only for its changes.
 
 mod topics;
 
@@ -17,10 +17,10 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use topics::Topics;
 
-/// Changes handed out at once.
+/// Maximum number of changes returned at once.
 const BATCH: usize = 512;
 
-/// Bounded window over the newest changes.
+/// A limited window of the newest changes.
 #[derive(Debug)]
 pub struct Tail {
     window: RwLock<Window>,
@@ -33,27 +33,27 @@ pub struct Tail {
 struct Window {
     changes: VecDeque<Arc<Change>>,
     bytes: usize,
-    /// Everything after this is in `changes`.
+    /// All later changes are in `changes`.
     since: Seq,
     topics: Topics,
 }
 
-/// What was read.
+/// Result of a read.
 struct Read {
     changes: Vec<Arc<Change>>,
-    /// The reader knows everything of its own up to here.
+    /// The reader has seen all its changes up to this seq.
     until: Seq,
 }
 
 impl Tail {
-    /// Starts after the last change the store already has.
+    /// Starts after the newest change in the store.
     pub fn new(latest: Seq, max_changes: usize, max_bytes: usize) -> Self {
         let window = RwLock::new(Window { since: latest, ..Window::default() });
         Self { window, latest: watch::Sender::new(latest), max_changes: max_changes.max(1), max_bytes }
     }
 
-    /// Appends changes the store has committed, in order. Those that were told already are left out. False, and nothing
-    /// is appended, when others come before them: those have to be read from the store first.
+    /// Appends committed changes, in order; changes already in the window are skipped. Returns false and appends
+    /// nothing if earlier changes are missing; they have to be read from the store first.
     pub fn publish(&self, mut changes: Vec<Change>) -> bool {
         let mut window = self.window.write();
         let told = window.changes.back().map_or(window.since, |change| change.seq);
@@ -75,12 +75,12 @@ impl Tail {
             window.since = oldest.seq;
             window.topics.pop(&oldest);
         }
-        // Under the lock: two who publish must not tell their ends in the other order.
+        // Updated under the lock, so that concurrent publishers cannot reorder the values.
         self.latest.send_replace(last);
         true
     }
 
-    /// Goes on after `latest`: what came before is not known here, and whoever follows lists again.
+    /// Continues after `latest`. Earlier changes are unknown, so followers have to list again.
     pub fn restart(&self, latest: Seq) {
         let mut window = self.window.write();
         window.topics.clear(latest);
@@ -89,7 +89,7 @@ impl Tail {
         self.latest.send_replace(latest);
     }
 
-    /// The newest change. List first, then watch from the seq read before the list: nothing is missed.
+    /// Seq of the newest change. Read it before a list and watch from it, so that no change is missed.
     pub fn latest(&self) -> Seq {
         *self.latest.borrow()
     }
@@ -99,12 +99,12 @@ impl Tail {
         Follower { tail: Arc::clone(self), topic: None, since, latest: self.latest.subscribe() }
     }
 
-    /// Follows what of a topic comes after `since`.
+    /// Follows the changes of a topic after `since`.
     pub fn follow_topic(self: &Arc<Self>, since: Seq, topic: Topic) -> Follower {
         let mut window = self.window.write();
         let Window { changes, topics, since: whole_after, .. } = &mut *window;
         let mut latest = topics.join(&topic, *whole_after, changes.iter());
-        // What is in the window already is still to be read.
+        // Changes already in the window are still to be read.
         latest.mark_changed();
         Follower { tail: Arc::clone(self), topic: Some(topic), since, latest }
     }
@@ -121,22 +121,22 @@ impl Tail {
         };
         let last = changes.last().filter(|_| changes.len() == BATCH);
         let newest = window.changes.back().map_or(window.since, |change| change.seq);
-        // One who waits for what is still to come is ahead of all that is there.
+        // A reader that is ahead of the window keeps its position.
         Ok(Read { until: last.map_or(newest, |change| change.seq).max(since), changes })
     }
 
-    /// Changes and bytes held now.
+    /// Number and bytes of the changes in the window.
     pub fn size(&self) -> (usize, usize) {
         let window = self.window.read();
         (window.changes.len(), window.bytes)
     }
 }
 
-/// One reader's place in the tail.
+/// A reader's position in the tail.
 #[derive(Debug)]
 pub struct Follower {
     tail: Arc<Tail>,
-    /// None: everything.
+    /// None: all changes.
     topic: Option<Topic>,
     since: Seq,
     latest: watch::Receiver<Seq>,
@@ -151,7 +151,7 @@ impl Drop for Follower {
 }
 
 impl Follower {
-    /// The next changes, waiting until there are some. Cancel-safe. None when the cache stopped.
+    /// The next changes; waits until there are some. Cancel-safe. None after the cache stopped.
     pub async fn next(&mut self) -> Option<Result<Vec<Arc<Change>>, Gone>> {
         loop {
             self.latest.borrow_and_update();
@@ -163,14 +163,14 @@ impl Follower {
         }
     }
 
-    /// What is there now, without waiting; empty when the reader is up to date.
+    /// The available changes without waiting; empty if the reader is up to date.
     pub fn ready_now(&mut self) -> Result<Vec<Arc<Change>>, Gone> {
         let Read { changes, until } = self.tail.read(self.since, self.topic.as_ref())?;
         self.since = until;
         Ok(changes)
     }
 
-    /// Waits until there is something to read. Cancel-safe. False when the cache stopped.
+    /// Waits until there are changes to read. Cancel-safe. False after the cache stopped.
     pub async fn wait(&mut self) -> bool {
         loop {
             if *self.latest.borrow_and_update() > self.since {
@@ -186,7 +186,7 @@ impl Follower {
         self.since
     }
 
-    /// Goes on from somewhere else, after the store was read up to there.
+    /// Continues from another position, after the store was read up to it.
     pub fn skip_to(&mut self, seq: Seq) {
         self.since = seq;
     }
@@ -211,21 +211,21 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn each_change_is_told_once_and_in_order_whoever_brings_it() {
+    async fn each_change_is_delivered_once_in_order_from_either_source() {
         let tail = Arc::new(Tail::new(Seq(2), 100, 1 << 20));
         let mut follower = tail.follow(Seq(2));
         let mut told = async || -> Result<Vec<u64>, Gone> {
             Ok(follower.ready_now()?.iter().map(|change| change.seq.0).collect())
         };
         assert!(tail.publish(changes(3..=4)));
-        // Others' changes come first: these wait until those were read.
+        // Earlier changes are missing, so these are rejected.
         assert!(!tail.publish(changes(7..=8)));
         assert_eq!(tail.latest(), Seq(4));
         assert!(tail.publish(changes(3..=6)));
         assert!(tail.publish(changes(5..=8)));
         assert!(tail.publish(changes(1..=8)));
         assert_eq!(told().await, Ok(vec![3, 4, 5, 6, 7, 8]));
-        // A hole that cannot be filled: whoever followed has to list again.
+        // A gap that cannot be filled: followers have to list again.
         tail.restart(Seq(20));
         assert_eq!(told().await, Err(Gone { oldest: Seq(20) }));
         assert!(tail.publish(changes(20..=21)));
@@ -248,7 +248,7 @@ mod tests {
     #[case::of_a_name(None, Some("a"), &[1, 3])]
     #[case::one_object(Some("x"), Some("b"), &[2, 4])]
     #[case::nothing(Some("z"), None, &[])]
-    fn a_topic_is_followed_from_the_window_on(
+    fn a_topic_includes_the_changes_in_the_window(
         #[case] namespace: Option<&str>,
         #[case] name: Option<&str>,
         #[case] expected: &[u64],
@@ -261,7 +261,7 @@ mod tests {
             follower.ready_now().unwrap().iter().map(|change| change.seq.0).collect()
         };
         assert_eq!(told(&mut follower), expected);
-        // It knows everything of its own up to here, whatever it is of.
+        // The position advances past changes of other topics.
         assert_eq!(follower.since(), Seq(4));
         let from = expected.first().copied().unwrap_or(4);
         let mut later = tail.follow_topic(Seq(from), topic(namespace, name));
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_follows_a_quiet_topic_misses_nothing_when_others_fill_the_window() {
+    async fn a_follower_of_an_idle_topic_does_not_expire() {
         let tail = Arc::new(Tail::new(Seq(0), 2, 1 << 20));
         let (mut quiet, mut busy) =
             (tail.follow_topic(Seq(0), topic(Some("x"), None)), tail.follow_topic(Seq(0), topic(Some("y"), None)));
@@ -283,14 +283,14 @@ mod tests {
         assert_eq!(busy.ready_now().unwrap_err(), Gone { oldest: Seq(7) });
         assert_eq!(all.ready_now().unwrap_err(), Gone { oldest: Seq(7) });
         drop((quiet, busy));
-        assert!(format!("{:?}", tail.window.read().topics).ends_with("{} }"), "a topic nobody follows is kept");
+        assert!(format!("{:?}", tail.window.read().topics).ends_with("{} }"), "a topic without followers is kept");
     }
 
     proptest! {
-        /// Whatever is published and read when: a topic tells what following everything tells of it, or that it is gone
-        /// where following everything says so too.
+        /// For any sequence of writes and reads, following a topic returns the matching changes of the whole tail,
+        /// or is gone only if following the whole tail is as well.
         #[test]
-        fn a_topic_tells_what_the_tail_tells_of_it(
+        fn a_topic_equals_the_filtered_tail(
             steps in prop::collection::vec((0_u8..3, 0_u8..3, prop::bool::weighted(0.3)), 1..60),
             namespace in prop::option::of(0_u8..3),
             name in prop::option::of(0_u8..3),
@@ -307,7 +307,7 @@ mod tests {
                 }
                 let told = of_topic.ready_now();
                 let Ok(all) = of_all.ready_now() else {
-                    // Nothing more is told to that one; the topic may have missed nothing.
+                    // This follower has expired; the topic may have missed nothing.
                     of_all.skip_to(tail.latest());
                     if told.is_err() {
                         of_topic.skip_to(tail.latest());

@@ -1,6 +1,7 @@
-//! Changes by what they are of, for followers of a part: of thousands of them, each wakes for its own changes only.
+//! Indexes changes by topic, so that each of thousands of followers wakes only for its own changes.
 //!
-//! Written by the tail beside its window, under the same lock; holds what of the window somebody follows by topic.
+//! Written by the tail together with its window, under the same lock. Holds the changes of the window for followed
+//! topics only.
 
 use crate::Gone;
 use crate::record::{Change, Seq};
@@ -9,7 +10,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use tokio::sync::watch;
 
-/// Objects of a resource: all of them, those of a namespace, those of a name.
+/// Objects of a resource: all of them, those in a namespace, those with a name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Topic {
     pub resource: Gvr,
@@ -17,7 +18,7 @@ pub struct Topic {
     pub name: Option<Arc<str>>,
 }
 
-/// Part of a topic that is the same for all resources.
+/// The namespace and name of a topic, without the resource.
 type Place = (Option<Arc<str>>, Option<Arc<str>>);
 
 #[derive(Debug, Default)]
@@ -28,7 +29,7 @@ pub(super) struct Topics {
 #[derive(Debug, Default)]
 struct Followed {
     changes: VecDeque<Arc<Change>>,
-    /// None of them is missing after this, however much else left the window.
+    /// No change after this is missing, even if the window has advanced.
     since: Seq,
     latest: watch::Sender<Seq>,
     followers: usize,
@@ -48,7 +49,7 @@ impl Topic {
 }
 
 impl Topics {
-    /// One more follows it. It may begin with the window, which is whole after `since`.
+    /// Adds a follower of a topic. The window is complete after `since`.
     pub fn join<'w>(
         &mut self,
         topic: &Topic,
@@ -78,7 +79,7 @@ impl Topics {
         }
     }
 
-    /// Of a topic, what came after `since`.
+    /// The changes of a topic after `since`.
     pub fn after(&self, topic: &Topic, since: Seq, most: usize) -> Result<Vec<Arc<Change>>, Gone> {
         let followed = self.of.get(&topic.resource).and_then(|places| places.get(&topic.place()));
         let Some(followed) = followed else { return Ok(Vec::new()) };
@@ -89,7 +90,7 @@ impl Topics {
         Ok(followed.changes.iter().skip(start).take(most).cloned().collect())
     }
 
-    /// The newest change.
+    /// Adds the newest change.
     pub fn push(&mut self, change: &Arc<Change>) {
         self.each(change, |followed| {
             followed.changes.push_back(Arc::clone(change));
@@ -97,7 +98,7 @@ impl Topics {
         });
     }
 
-    /// The oldest change left the window.
+    /// Removes the oldest change from the window.
     pub fn pop(&mut self, change: &Change) {
         self.each(change, |followed| {
             followed.since = change.seq;
@@ -107,7 +108,7 @@ impl Topics {
         });
     }
 
-    /// Everything left the window; whoever follows finds out.
+    /// Clears the window; followers get [`Gone`] on their next read.
     pub fn clear(&mut self, latest: Seq) {
         for followed in self.of.values_mut().flat_map(HashMap::values_mut) {
             followed.changes.clear();

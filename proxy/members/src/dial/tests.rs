@@ -1,4 +1,4 @@
-//! Proxies on the way to a member, as small as they can be: each says what it was asked and then echoes.
+//! Minimal proxies between this process and a member: each records the request and then echoes.
 
 use super::*;
 use rstest::rstest;
@@ -45,7 +45,7 @@ async fn read<const N: usize>(client: &mut TcpStream) -> [u8; N] {
     bytes
 }
 
-/// A text after its length.
+/// A length-prefixed text.
 async fn text(client: &mut TcpStream) -> String {
     let mut bytes = vec![0; client.read_u8().await.unwrap().into()];
     client.read_exact(&mut bytes).await.unwrap();
@@ -100,14 +100,14 @@ async fn members_are_reached_through_proxies(#[case] proxy: &str, #[case] expect
 #[case("socks5://me:secret@proxy", "socks5://me:secret@proxy:1080/")]
 #[case("socks5://[::1]", "socks5://[::1]:1080/")]
 #[case("socks5://proxy:9050", "socks5://proxy:9050/")]
-fn socks_has_a_port_of_its_own(#[case] url: &str, #[case] expected: &str) {
+fn socks_proxies_have_another_default_port(#[case] url: &str, #[case] expected: &str) {
     let route = ProxyRoute { url: Some(url.parse().unwrap()), ..ProxyRoute::default() };
     let dialer = Dialer::new(Uri::from_static("https://member"), None, route, Duration::ZERO).unwrap();
     let Via::Socks5 { proxy } = dialer.via else { panic!("{:?}", dialer.via) };
     assert_eq!(proxy.to_string(), expected);
 }
 
-/// The author of a Cluster chooses its endpoint and its proxy; neither may be a service of this host.
+/// The author of a Cluster chooses its endpoint and proxy; neither may be a service of this host.
 #[rstest]
 #[case::endpoint("https://127.0.0.1", None)]
 #[case::endpoint_by_name("https://localhost", None)]
@@ -127,7 +127,7 @@ async fn this_host_is_not_dialled(#[case] target: &str, #[case] proxy: Option<&s
     let route = ProxyRoute { url, ..ProxyRoute::default() };
     let dialer = Dialer::new(target, None, route, Duration::from_secs(10)).unwrap();
     let error = dialer.under(EndpointRules::default()).dial().await.unwrap_err().to_string();
-    assert!(error.contains("loopback address, which members are not reached at"), "{error}");
+    assert!(error.contains("loopback address, which is not allowed for members"), "{error}");
     let arrived = tokio::time::timeout(Duration::from_millis(50), listener.accept()).await;
-    assert!(arrived.is_err(), "a connection arrived");
+    assert!(arrived.is_err(), "a connection was opened");
 }

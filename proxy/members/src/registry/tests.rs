@@ -4,7 +4,7 @@ use kube::client::Body;
 use serde_json::json;
 use std::convert::Infallible;
 
-/// A control plane without Clusters, the answer to whose list or watch panics where it is awaited: in the keeper.
+/// A control plane without Clusters. The response to its list or watch panics in the keeper task.
 fn control_plane(panics_on_watch: bool) -> Client {
     let service = tower::service_fn(move |request: Request<Body>| async move {
         let is_watch = request.uri().query().is_some_and(|query| query.contains("watch="));

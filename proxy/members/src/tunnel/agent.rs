@@ -1,4 +1,4 @@
-//! The member's side of a tunnel: connects the control plane to one API server and to nothing else.
+//! The agent's side of a tunnel: connects the control plane to one API server and nothing else.
 
 use super::{CONNECTION_WINDOW, MAX_STREAMS, Pulse, REPLICAS, STREAM_WINDOW, Tasks, authority};
 use crate::{Dialer, Error, MemberIo};
@@ -19,13 +19,13 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// Delays between two tunnels.
+/// Delays before the next tunnel.
 const RECONNECT: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(30));
 
-/// What is carried when the agent stops may go on for so long.
+/// Time limit for draining connections when the agent stops.
 const DRAIN: Duration = Duration::from_secs(2);
 
-/// Bytes copied at once, each way.
+/// Copy buffer size in bytes, per direction.
 const BUFFER: usize = 64 << 10;
 
 /// Delay before the next tunnel, after `failures` failures in a row. `random` (0 to 1) shortens it by up to a half, so that
@@ -42,26 +42,27 @@ pub struct Agent {
 
 #[derive(Debug)]
 struct Inner {
-    /// The only place the control plane is connected to, by the name that its Cluster says.
+    /// The only target of CONNECT, as the endpoint of the Cluster.
     allowed: Authority,
     member: Dialer,
-    /// How many replicas the control plane said it has.
+    /// The number of replicas that the control plane announced.
     replicas: watch::Sender<usize>,
 }
 
 impl Agent {
-    /// `endpoint` is the API server as the Cluster names it; `member` reaches it from here, without TLS.
+    /// `endpoint` is the API server as in the Cluster object; `member` reaches it from the agent, without TLS.
     pub fn new(endpoint: &Uri, member: Dialer) -> Result<Self, Error> {
         let replicas = watch::Sender::default();
         Ok(Self { inner: Arc::new(Inner { allowed: authority(endpoint)?, member, replicas }) })
     }
 
-    /// Changes whenever the control plane says how many replicas it has: one has come that wants to be found.
+    /// Receives the number of control plane replicas whenever it is announced, so that the agent can connect to new
+    /// ones.
     pub fn replicas(&self) -> watch::Receiver<usize> {
         self.inner.replicas.subscribe()
     }
 
-    /// Serves one tunnel until it ends or `stop` says so.
+    /// Serves one tunnel until it ends or `stop` is cancelled.
     pub async fn serve<IO>(&self, io: IO, stop: &CancellationToken) -> Result<(), Error>
     where
         IO: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
@@ -87,7 +88,7 @@ impl Agent {
             ended = connection.as_mut() => return ended.map_err(broke),
             () = stop.cancelled() => connection.as_mut().graceful_shutdown(),
         }
-        // A watch would go on for ever, and who hangs up first does not matter.
+        // Watches never end, so the wait is limited; the peer may close first.
         let drained = tokio::time::timeout(DRAIN, connection).await;
         tracing::debug!(?drained, "the tunnel is closed");
         Ok(())
@@ -99,16 +100,13 @@ impl Agent {
             return empty(StatusCode::NO_CONTENT);
         }
         if request.method() != Method::CONNECT {
-            return refusal(
-                StatusCode::METHOD_NOT_ALLOWED,
-                "a tunnel carries connections, asked for by CONNECT".into(),
-            );
+            return refusal(StatusCode::METHOD_NOT_ALLOWED, "only CONNECT requests are accepted".into());
         }
         let asked = request.uri().authority().map(|asked| asked.as_str().to_ascii_lowercase());
         if asked.as_deref() != Some(self.inner.allowed.as_str()) {
             let asked = asked.unwrap_or_default();
             tracing::warn!(asked, allowed = %self.inner.allowed, "refused a connection");
-            let text = format!("this agent connects to {} and not to {asked}", self.inner.allowed);
+            let text = format!("this agent connects only to {}, not to {asked}", self.inner.allowed);
             return refusal(StatusCode::FORBIDDEN, text);
         }
         match self.inner.member.dial().await {
@@ -122,7 +120,7 @@ impl Agent {
     }
 }
 
-/// How many replicas there are, where that is what the request says.
+/// The announced number of replicas, if the request is an announcement.
 fn told(request: &Request<Incoming>) -> Option<usize> {
     let number = request.uri().path().strip_prefix(REPLICAS)?;
     (request.method() == Method::POST).then(|| number.parse().ok())?

@@ -1,12 +1,11 @@
-//! The reverse tunnel: how a member is reached that nobody can dial.
+//! Reverse tunnels to members that cannot be dialed.
 //!
-//! An agent in the member opens a connection to the control plane and asks to upgrade it; then the roles turn. The control plane
-//! speaks HTTP/2 as a client and the agent as a server. Each connection that the control plane wants to the member's API server
-//! is one CONNECT stream, whose bytes are those of the connection: TLS runs end to end inside of it. docs/TUNNEL.md is the
-//! protocol.
+//! The agent in the member opens a connection to the control plane and upgrades it; then the roles are reversed.
+//! The control plane is the HTTP/2 client and the agent the server. Each connection to the member's API server is a
+//! CONNECT stream that carries the bytes of an end-to-end TLS connection. docs/TUNNEL.md describes the protocol.
 //!
-//! [`Tunnels`] is the control plane's side: written by whoever accepts agents, read by [`crate::Dialer`] and
-//! [`crate::Fleet`]. [`Agent`] is the member's.
+//! [`Tunnels`] is the control plane's side: servers that accept agents add tunnels, [`crate::Dialer`] and
+//! [`crate::Fleet`] use them. [`Agent`] is the member's side.
 
 mod agent;
 mod open;
@@ -23,38 +22,39 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// What an agent asks to upgrade to.
+/// Upgrade protocol requested by an agent.
 pub use crowsnest_apimachinery::request::TUNNEL_PROTOCOL as PROTOCOL;
 
-/// Connections that one tunnel carries at once.
+/// Maximum number of connections per tunnel.
 pub const MAX_STREAMS: u32 = 1024;
 
-/// Where the control plane tells an agent how many replicas it has; below it stands the number. An earlier agent answers 405.
+/// Path on which the control plane announces its number of replicas, followed by the number. Older agents respond
+/// with 405.
 const REPLICAS: &str = "/replicas/";
 
-/// Tunnels of one cluster at once; one more ends the oldest.
+/// Maximum number of tunnels per cluster; another one closes the oldest.
 pub const MAX_TUNNELS: usize = 8;
 
-/// Bytes that may be on their way in one stream and not yet read.
+/// HTTP/2 flow-control window of a stream in bytes.
 const STREAM_WINDOW: u32 = 512 << 10;
 
-/// As much as all streams together: one that nobody reads must not hold up the others.
+/// Connection window: the sum of all streams, so that an unread stream cannot block the others.
 const CONNECTION_WINDOW: u32 = MAX_STREAMS * STREAM_WINDOW;
 
-/// How a side notices that the other has gone without a word, and how long its return is waited for.
+/// Liveness checks of tunnels, and how long to wait for an agent to reconnect.
 #[derive(Debug, Clone, Copy)]
 struct Pulse {
-    /// Having heard nothing for so long, it asks.
+    /// Idle time after which a ping is sent.
     ask_after: Duration,
-    /// Having heard nothing for so long since, it takes the other for dead.
+    /// Time limit for the response to a ping; then the peer counts as dead.
     answer_within: Duration,
-    /// For so long after a cluster's last tunnel ended, or after it was first asked for here, whoever wants to reach it waits for
-    /// one: its agent opens the next within a second or two, and finds a process that has just started as soon.
+    /// How long requests wait for a tunnel after the cluster's last one ended, or after the first request to the cluster in
+    /// this process. Agents reconnect within a second or two, and find a new process as quickly.
     opens_within: Duration,
 }
 
 impl Default for Pulse {
-    /// What the first two make is three intervals.
+    /// `ask_after` plus `answer_within` is three ping intervals.
     fn default() -> Self {
         Self {
             ask_after: Duration::from_secs(15),
@@ -64,13 +64,13 @@ impl Default for Pulse {
     }
 }
 
-/// The largest answer of an agent that cannot connect: the reason, as text.
+/// Maximum length in bytes of an agent's error text.
 const MAX_REASON: usize = 4 << 10;
 
-/// Host and port of an API server, as CONNECT names it.
+/// Host and port of an API server, the target of CONNECT.
 pub(crate) fn authority(endpoint: &Uri) -> Result<Authority, Error> {
     let fail = |reason: String| Error::Dial { target: endpoint.to_string(), reason };
-    let host = endpoint.host().ok_or_else(|| fail("it names no host".to_owned()))?.to_ascii_lowercase();
+    let host = endpoint.host().ok_or_else(|| fail("it has no host".to_owned()))?.to_ascii_lowercase();
     let port = endpoint.port_u16().unwrap_or(if endpoint.scheme_str() == Some("http") { 80 } else { 443 });
     format!("{host}:{port}").parse().map_err(|error: http::uri::InvalidUri| fail(error.to_string()))
 }

@@ -1,4 +1,4 @@
-//! The tunnels that are open, by cluster, and connections through them.
+//! Registry of open tunnels by cluster, and connections through them.
 
 use super::{CONNECTION_WINDOW, MAX_REASON, MAX_STREAMS, MAX_TUNNELS, Pulse, REPLICAS, STREAM_WINDOW, Tasks};
 use crate::dial::{MemberIo, chain};
@@ -28,12 +28,12 @@ pub struct Tunnels {
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// Of each cluster the oldest first. No empty lists.
+    /// The tunnels of each cluster, oldest first. No empty lists.
     open: Mutex<BTreeMap<ClusterName, Vec<Arc<Tunnel>>>>,
-    /// Since when a cluster that somebody wants to reach has had none.
+    /// Start of the wait for a tunnel, for clusters that were requested without one.
     without: Mutex<BTreeMap<ClusterName, Instant>>,
     next: AtomicU64,
-    /// Counts what opened and what ended.
+    /// Incremented when a tunnel opens or ends.
     changed: watch::Sender<u64>,
     pulse: Pulse,
     stop: CancellationToken,
@@ -48,11 +48,11 @@ struct Tunnel {
     stop: CancellationToken,
 }
 
-/// Why one tunnel gave no connection.
+/// Reason why a tunnel did not open a connection.
 enum Failure {
-    /// Its agent has answered; another would say the same.
+    /// The agent refused; other tunnels of the agent would as well.
     Refused(String),
-    /// The tunnel is full or ends.
+    /// The tunnel is full or closing.
     Unusable(String),
 }
 
@@ -62,8 +62,8 @@ impl Tunnels {
         Self { inner: Arc::new(Inner { pulse, ..Inner::default() }) }
     }
 
-    /// Takes in a tunnel and keeps it until it ends. `upgraded` gives the agent's connection once the answer to it is sent.
-    /// Newer tunnels of a cluster are used before older ones.
+    /// Adds a tunnel and keeps it until it ends. `upgraded` resolves to the agent's connection after the upgrade
+    /// response is sent. Newer tunnels of a cluster are preferred.
     pub fn admit<IO, E>(&self, cluster: ClusterName, upgraded: impl Future<Output = Result<IO, E>> + Send + 'static)
     where
         IO: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
@@ -77,7 +77,7 @@ impl Tunnels {
                 tunnels.carry(&cluster, io, stop.clone()).await.map_err(|error| chain(&error))
             };
             match stop.run_until_cancelled(carried).await {
-                Some(Err(error)) => tracing::info!(%cluster, error, "a tunnel broke"),
+                Some(Err(error)) => tracing::info!(%cluster, error, "a tunnel failed"),
                 Some(Ok(())) | None => tracing::info!(%cluster, "a tunnel ended"),
             }
         });
@@ -101,9 +101,9 @@ impl Tunnels {
         let number = self.inner.next.fetch_add(1, Ordering::Relaxed);
         let streams = Arc::new(Semaphore::new(MAX_STREAMS as usize));
         self.insert(cluster, Tunnel { number, sender, streams, stop });
-        // However this ends, also when the task is dropped.
+        // Removes the tunnel on every exit, including cancellation.
         let _listed = Listed { tunnels: self, cluster, number };
-        tracing::info!(%cluster, "a tunnel is open");
+        tracing::info!(%cluster, "a tunnel was opened");
         connection.await
     }
 
@@ -119,70 +119,70 @@ impl Tunnels {
         self.inner.changed.send_modify(|count| *count += 1);
     }
 
-    /// Whether a cluster can be reached this way.
+    /// True if a tunnel of the cluster is open.
     pub fn is_open(&self, cluster: &ClusterName) -> bool {
         self.inner.open.lock().contains_key(cluster)
     }
 
-    /// Of each cluster that has some: how many tunnels, and how many connections they carry.
+    /// For each cluster with tunnels: the number of tunnels and of their connections.
     pub fn counts(&self) -> Vec<(ClusterName, usize, usize)> {
         let open = self.inner.open.lock();
         let carried = |tunnel: &Arc<Tunnel>| (MAX_STREAMS as usize).saturating_sub(tunnel.streams.available_permits());
         open.iter().map(|(name, of)| (name.clone(), of.len(), of.iter().map(carried).sum())).collect()
     }
 
-    /// Changes whenever a tunnel opens or ends.
+    /// Notified when a tunnel opens or ends.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.inner.changed.subscribe()
     }
 
-    /// Waits for a tunnel of a cluster, where one can be expected soon ([`Pulse`]). Whether there is one.
+    /// Waits for a tunnel of a cluster if one is expected soon ([`Pulse`]). Returns true if one is open.
     pub async fn comes(&self, cluster: &ClusterName) -> bool {
         let mut changes = self.changes();
         let since = *self.inner.without.lock().entry(cluster.clone()).or_insert_with(Instant::now);
         let open = async { while !self.is_open(cluster) && changes.changed().await.is_ok() {} };
-        // What is late is told by what is there then.
+        // After a timeout, the current state decides.
         let _ = tokio::time::timeout_at(since + self.inner.pulse.opens_within, open).await;
         self.is_open(cluster)
     }
 
-    /// Tells each agent how many replicas the control plane has: it looks for those that it has no tunnel to.
+    /// Announces the number of control plane replicas to each agent, so that it connects to new ones.
     pub fn tell_of_replicas(&self, replicas: usize) {
         let newest: Vec<_> = self.inner.open.lock().values().filter_map(|of| of.last().cloned()).collect();
         for tunnel in newest {
             let stop = tunnel.stop.clone();
             self.inner.tracker.spawn(async move {
                 if let Some(Err(error)) = stop.run_until_cancelled(tunnel.tell_of_replicas(replicas)).await {
-                    tracing::debug!(%error, "an agent was not told of replicas");
+                    tracing::debug!(%error, "cannot announce the number of replicas to an agent");
                 }
             });
         }
     }
 
-    /// Ends the tunnels of a cluster that is gone.
+    /// Closes the tunnels of a deleted cluster.
     pub fn close(&self, cluster: &ClusterName) {
         self.inner.without.lock().remove(cluster);
         let closed = self.inner.open.lock().remove(cluster).unwrap_or_default();
         closed.iter().for_each(|tunnel| tunnel.stop.cancel());
     }
 
-    /// A connection to `target` from within the cluster. None when no tunnel is open, a reason when there is one and it did
-    /// not help.
+    /// Opens a connection to `target` within the cluster. None if no tunnel is open; an error if a tunnel is open
+    /// but cannot connect.
     pub(crate) async fn connect(&self, cluster: &ClusterName, target: &Authority) -> Result<Option<MemberIo>, String> {
         let known: Vec<Arc<Tunnel>> = self.inner.open.lock().get(cluster).cloned().unwrap_or_default();
         let mut unusable = None;
         for tunnel in known.iter().rev() {
             match tunnel.connect(target).await {
                 Ok(io) => return Ok(Some(io)),
-                Err(Failure::Refused(reason)) => return Err(format!("its agent answered: {reason}")),
+                Err(Failure::Refused(reason)) => return Err(format!("its agent refused: {reason}")),
                 Err(Failure::Unusable(reason)) => unusable.get_or_insert(reason),
             };
         }
         match unusable {
             None => Ok(None),
-            // The last one ended while it was asked.
+            // The last tunnel ended during the request.
             Some(_) if !self.is_open(cluster) => Ok(None),
-            Some(reason) => Err(format!("the tunnel of its agent {reason}")),
+            Some(reason) => Err(format!("the tunnel to its agent {reason}")),
         }
     }
 
@@ -194,7 +194,7 @@ impl Tunnels {
     }
 }
 
-/// A tunnel in the registry; leaves it when dropped.
+/// An entry in the registry, removed on drop.
 struct Listed<'t> {
     tunnels: &'t Tunnels,
     cluster: &'t ClusterName,
@@ -218,7 +218,7 @@ impl Drop for Listed<'_> {
 }
 
 impl Tunnel {
-    /// An earlier agent knows nothing of it, which is as good.
+    /// Older agents ignore the announcement.
     async fn tell_of_replicas(&self, replicas: usize) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         let request = Request::post(format!("http://agent{REPLICAS}{replicas}")).body(Empty::new())?;
         self.sender.clone().send_request(request).await?;
@@ -228,7 +228,7 @@ impl Tunnel {
     async fn connect(&self, target: &Authority) -> Result<MemberIo, Failure> {
         let unusable = |error: hyper::Error| Failure::Unusable(format!("broke: {}", chain(&error)));
         let permit = Arc::clone(&self.streams).try_acquire_owned();
-        let permit = permit.map_err(|_| Failure::Unusable(format!("carries {MAX_STREAMS} connections already")))?;
+        let permit = permit.map_err(|_| Failure::Unusable(format!("already carries {MAX_STREAMS} connections")))?;
         let response = self.sender.clone().send_request(connect(target)?).await.map_err(unusable)?;
         if !response.status().is_success() {
             return Err(Failure::Refused(reason(response).await));
@@ -238,7 +238,7 @@ impl Tunnel {
     }
 }
 
-/// CONNECT names host and port and nothing else.
+/// The CONNECT request contains only host and port.
 fn connect(target: &Authority) -> Result<Request<Empty<Bytes>>, Failure> {
     let malformed = |error: http::Error| Failure::Refused(error.to_string());
     let mut parts = Parts::default();
@@ -251,7 +251,7 @@ async fn reason(response: Response<Incoming>) -> String {
     let status = response.status();
     let text = match body::collect(response.into_body(), MAX_REASON).await {
         Ok(text) => String::from_utf8_lossy(&text).trim().to_owned(),
-        Err(error) => format!("no reason to be read: {error}"),
+        Err(error) => format!("cannot read the reason: {error}"),
     };
     format!("{status}: {text}")
 }

@@ -1,4 +1,4 @@
-//! Both sides of tunnels in one process: the agent's way to the control plane is a pipe, its API server a loopback socket.
+//! Both sides of tunnels in one process: the agent's connection is a pipe, its API server a loopback socket.
 
 use super::*;
 use crate::dial::ProxyRoute;
@@ -15,14 +15,14 @@ use tokio::net::TcpListener;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 
-/// What the control plane calls the API server; nobody can dial it.
+/// Endpoint of the API server in the Cluster; it cannot be dialed.
 const ENDPOINT: &str = "https://member.invalid:6443";
 
 fn m1() -> ClusterName {
     ClusterName::parse("m1").unwrap()
 }
 
-/// An API server that greets with a letter and then echoes.
+/// An API server that sends a letter and then echoes.
 async fn server(letter: u8) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -44,7 +44,7 @@ struct Running {
     served: JoinHandle<Result<(), crate::Error>>,
 }
 
-/// An agent of m1 with a tunnel open.
+/// Starts an agent of m1 with an open tunnel.
 async fn attach(tunnels: &Tunnels, member: SocketAddr) -> Running {
     let member = format!("http://{member}").parse().unwrap();
     let member = Dialer::new(member, None, ProxyRoute::default(), Duration::from_secs(10)).unwrap();
@@ -59,7 +59,7 @@ async fn attach(tunnels: &Tunnels, member: SocketAddr) -> Running {
 }
 
 impl Running {
-    /// As a process that is killed.
+    /// Simulates a killed process.
     async fn kill(self) {
         self.served.abort();
         assert!(self.served.await.unwrap_err().is_cancelled());
@@ -79,7 +79,7 @@ async fn greeting(tunnels: &Tunnels) -> u8 {
     dial(tunnels).await.unwrap().read_u8().await.unwrap()
 }
 
-/// Sends bytes while it reads them back.
+/// Sends bytes while reading them back.
 async fn roundtrip(mut io: MemberIo, seed: usize, length: usize) {
     let sent: Vec<u8> = (0..length).map(|at| (at * 31 + seed) as u8).collect();
     assert_eq!(io.read_u8().await.unwrap(), b'a');
@@ -94,11 +94,11 @@ async fn roundtrip(mut io: MemberIo, seed: usize, length: usize) {
     );
     wrote.unwrap();
     assert_eq!(got.unwrap(), length);
-    assert!(back == sent, "stream {seed} came back different");
+    assert!(back == sent, "stream {seed} was echoed incorrectly");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_connections_carry_much_and_one_that_nobody_reads_holds_up_none() {
+async fn an_unread_connection_does_not_block_the_others() {
     let tunnels = Tunnels::default();
     let _agent = attach(&tunnels, server(b'a').await).await;
     let (mut unread, mut stuck) = tokio::io::split(dial(&tunnels).await.unwrap());
@@ -120,7 +120,7 @@ async fn many_connections_carry_much_and_one_that_nobody_reads_holds_up_none() {
         done.unwrap();
     }
     assert_eq!(tunnels.counts(), [(m1(), 1, 1)]);
-    // Windows and the kernel's buffers are all that it got rid of.
+    // It could only send what fits into the windows and the kernel's buffers.
     assert!(!stuck.is_finished() && taken.load(Ordering::SeqCst) < 128 << 20, "{taken:?}");
     assert_eq!(unread.read_u8().await.unwrap(), b'a');
     stuck.abort();
@@ -137,15 +137,15 @@ async fn the_death_of_the_agent_ends_its_connections() {
     let mut changes = tunnels.changes();
     agent.kill().await;
     let mut rest = Vec::new();
-    // Broken, not ended: half an answer must not look like a whole one.
+    // The connection fails instead of ending, so that a truncated response is not mistaken for a complete one.
     assert!(io.read_to_end(&mut rest).await.is_err());
     changes.changed().await.unwrap();
     let error = dial(&tunnels).await.unwrap_err();
-    assert_eq!(error, "no agent of cluster m1 has a tunnel open, and it is reached through one alone");
+    assert_eq!(error, "no agent of cluster m1 has a tunnel open, and it can only be reached through a tunnel");
 }
 
 #[tokio::test]
-async fn an_agent_that_stops_says_goodbye() {
+async fn an_agent_that_stops_closes_its_tunnel() {
     let tunnels = Tunnels::default();
     let agent = attach(&tunnels, server(b'a').await).await;
     assert_eq!(greeting(&tunnels).await, b'a');
@@ -162,7 +162,7 @@ async fn the_newest_tunnel_is_used_and_older_ones_when_it_dies() {
     let _old = attach(&tunnels, server(b'a').await).await;
     let new = attach(&tunnels, server(b'b').await).await;
     assert_eq!(greeting(&tunnels).await, b'b');
-    // Nobody waits for the registry to hear of it.
+    // Connections do not wait until the registry notices.
     new.kill().await;
     assert_eq!(greeting(&tunnels).await, b'a');
     let _newer = attach(&tunnels, server(b'c').await).await;
@@ -172,7 +172,7 @@ async fn the_newest_tunnel_is_used_and_older_ones_when_it_dies() {
 }
 
 #[tokio::test]
-async fn one_too_many_ends_the_oldest() {
+async fn a_tunnel_above_the_limit_closes_the_oldest() {
     let tunnels = Tunnels::default();
     let member = server(b'a').await;
     let oldest = attach(&tunnels, member).await;
@@ -180,18 +180,18 @@ async fn one_too_many_ends_the_oldest() {
     for _ in 0..MAX_TUNNELS {
         others.push(attach(&tunnels, member).await);
     }
-    // Its agent sees the end.
+    // Its agent notices the close.
     let _ = oldest.served.await.unwrap();
     assert!(others.iter().all(|other| !other.served.is_finished()));
     assert_eq!(greeting(&tunnels).await, b'a');
 }
 
 #[tokio::test]
-async fn a_silent_agent_is_taken_for_dead() {
+async fn an_agent_that_does_not_answer_pings_counts_as_dead() {
     let pulse =
         Pulse { ask_after: Duration::from_millis(40), answer_within: Duration::from_millis(80), ..Pulse::default() };
     let tunnels = Tunnels::with_pulse(pulse);
-    // Somebody holds the connection and says nothing.
+    // The peer holds the connection and sends nothing.
     let (ours, _held) = tokio::io::duplex(64 << 10);
     let mut changes = tunnels.changes();
     tunnels.admit(m1(), async { Ok::<_, io::Error>(TokioIo::new(ours)) });
@@ -204,7 +204,7 @@ async fn a_silent_agent_is_taken_for_dead() {
 }
 
 #[tokio::test]
-async fn agents_are_told_how_many_replicas_there_are() {
+async fn the_number_of_replicas_is_announced_to_agents() {
     let tunnels = Tunnels::default();
     let (ours, theirs) = tokio::io::duplex(64 << 10);
     let member =
@@ -225,25 +225,25 @@ async fn agents_are_told_how_many_replicas_there_are() {
 }
 
 #[tokio::test]
-async fn a_tunnel_is_waited_for_where_one_can_be_expected() {
+async fn requests_wait_for_a_tunnel_that_is_expected_soon() {
     let opens_within = Duration::from_millis(300);
     let tunnels = Tunnels::with_pulse(Pulse { opens_within, ..Pulse::default() });
     let comes = async || {
         let began = Instant::now();
         (tunnels.comes(&m1()).await, began.elapsed() >= opens_within)
     };
-    // Asked for the first time: the agent may not have found this process yet.
+    // First request: the agent may not have found this process yet.
     assert_eq!(comes().await, (false, true));
-    // It is known by now that nobody comes.
+    // The wait is over, so this does not wait again.
     assert_eq!(comes().await, (false, false));
-    // Of another cluster by the same name nothing is known.
+    // Resets the wait, as for a new cluster of the same name.
     tunnels.close(&m1());
     let (ours, theirs) = tokio::io::duplex(64 << 10);
     let (came, ()) = tokio::join!(comes(), async {
         tunnels.admit(m1(), async { Ok::<_, io::Error>(TokioIo::new(ours)) });
     });
     assert_eq!(came, (true, false));
-    // One that has just ended is opened again.
+    // A tunnel that just ended is expected to be reopened.
     let mut changes = tunnels.changes();
     drop(theirs);
     changes.changed().await.unwrap();
@@ -253,21 +253,21 @@ async fn a_tunnel_is_waited_for_where_one_can_be_expected() {
 #[rstest]
 #[case::not_its_own_api_server(
     "https://10.0.0.7:5432",
-    "cannot connect to https://10.0.0.7:5432/: its agent answered: 403 Forbidden: \
-    this agent connects to member.invalid:6443 and not to 10.0.0.7:5432"
+    "cannot connect to https://10.0.0.7:5432/: its agent refused: 403 Forbidden: \
+    this agent connects only to member.invalid:6443, not to 10.0.0.7:5432"
 )]
 #[case::another_port(
     "https://member.invalid",
-    "cannot connect to https://member.invalid/: its agent answered: 403 Forbidden: \
-    this agent connects to member.invalid:6443 and not to member.invalid:443"
+    "cannot connect to https://member.invalid/: its agent refused: 403 Forbidden: \
+    this agent connects only to member.invalid:6443, not to member.invalid:443"
 )]
 #[case::its_own_is_down(
     ENDPOINT,
-    "cannot connect to https://member.invalid:6443/: its agent answered: 502 Bad Gateway: \
+    "cannot connect to https://member.invalid:6443/: its agent refused: 502 Bad Gateway: \
     cannot connect to http://127.0.0.1:1/: tcp connect error: Connection refused (os error 111)"
 )]
 #[tokio::test]
-async fn agents_say_why_not(#[case] target: &str, #[case] expected: &str) {
+async fn agents_report_why_they_do_not_connect(#[case] target: &str, #[case] expected: &str) {
     let tunnels = Tunnels::default();
     let _agent = attach(&tunnels, "127.0.0.1:1".parse().unwrap()).await;
     let error = dialer(&tunnels, target, Through::AgentOnly).dial().await.unwrap_err();
@@ -275,17 +275,17 @@ async fn agents_say_why_not(#[case] target: &str, #[case] expected: &str) {
 }
 
 #[tokio::test]
-async fn who_may_be_dialled_is_when_no_agent_is_there() {
+async fn a_cluster_that_may_be_dialed_is_dialed_without_an_agent() {
     let tunnels = Tunnels::default();
     let (direct, tunnelled) = (server(b'd').await, server(b't').await);
     let dialer = dialer(&tunnels, &format!("http://{direct}"), Through::AgentIfThere);
     assert_eq!(dialer.dial().await.unwrap().read_u8().await.unwrap(), b'd');
-    // Then the agent decides.
+    // With a tunnel, the agent decides.
     let _agent = attach(&tunnels, tunnelled).await;
     assert!(dialer.dial().await.unwrap_err().to_string().contains("403 Forbidden"));
 }
 
-/// The endpoint of a cluster behind a tunnel is not dialed from here.
+/// The endpoint of a cluster behind a tunnel is not dialed from this process.
 #[tokio::test]
 async fn endpoints_behind_a_tunnel_may_be_local() {
     let tunnels = Tunnels::default();
@@ -293,7 +293,7 @@ async fn endpoints_behind_a_tunnel_may_be_local() {
     let dialer = dialer(&tunnels, &format!("http://{tunnelled}"), Through::AgentIfThere);
     let dialer = dialer.under(crate::EndpointRules::default());
     assert!(dialer.dial().await.unwrap_err().to_string().contains("is a loopback address"));
-    // Behind a tunnel, the agent decides about the address, and uses another one.
+    // The agent decides about the address, and uses another one.
     let _agent = attach(&tunnels, tunnelled).await;
     assert!(dialer.dial().await.unwrap_err().to_string().contains("403 Forbidden"));
 }
@@ -305,7 +305,7 @@ async fn endpoints_behind_a_tunnel_may_be_local() {
 #[case(3, 0.5, 3_000)]
 #[case(6, 0.0, 30_000)]
 #[case(u32::MAX, 1.0, 15_000)]
-fn pauses_grow_and_differ(#[case] failures: u32, #[case] random: f64, #[case] milliseconds: u128) {
+fn delays_grow_with_jitter(#[case] failures: u32, #[case] random: f64, #[case] milliseconds: u128) {
     assert_eq!(backoff(failures, random).as_millis(), milliseconds);
 }
 

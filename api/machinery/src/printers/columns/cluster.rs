@@ -287,7 +287,7 @@ fn node(o: &Value) -> Vec<Cell> {
     ]
 }
 
-/// With the architecture, where that is known.
+/// With the architecture if it is known.
 fn kernel(node: &Value) -> String {
     let version = match text(node, "/status/nodeInfo/kernelVersion") {
         "" => "<unknown>",
@@ -356,7 +356,7 @@ fn policy_binding(o: &Value) -> Vec<Cell> {
     vec![read::name(o), Cell::from(text(o, "/spec/policyName")), Cell::from(reference), read::age(o)]
 }
 
-/// A label selector as kube-apiserver's printer has it here: by its Go type.
+/// A label selector as printed by kube-apiserver for its Go type.
 fn as_go_prints(selector: &Value) -> String {
     let labels = selector.get("matchLabels").and_then(Value::as_object);
     let pairs =

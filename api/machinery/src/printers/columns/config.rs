@@ -6,7 +6,7 @@ use super::read::{self, int, list, size, text};
 use super::{AGE, CREATED_AT, Column, Doc, KindPrinter, NAME};
 use crate::printers::Cell;
 
-/// As in the version of RBAC that tables are described by.
+/// Description of the RBAC version used for tables.
 const ROLE_OF_BINDING: &str = "RoleRef can reference a Role in the current namespace or a ClusterRole in the global namespace. If the RoleRef cannot be resolved, the Authorizer must return an error.";
 const ROLE_OF_CLUSTER_BINDING: &str = "RoleRef can only reference a ClusterRole in the global namespace. If the RoleRef cannot be resolved, the Authorizer must return an error.";
 

@@ -1,7 +1,7 @@
-//! The columns that kube-apiserver prints of each built-in kind, declared once, and the cells that stand in them.
+//! Columns and cells that kube-apiserver prints for built-in kinds.
 //!
-//! Tables of the embedded API server and the cells that the cache keeps beside each record are made of these. Cells do not know
-//! the time: what counts from a moment is rendered when it is shown.
+//! Used for tables of the embedded API server and for the cells that the cache stores with each record. Cells are
+//! independent of the current time: ages are computed when they are displayed.
 
 mod cluster;
 mod config;
@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use super::Cell;
 
-/// Where a column's description comes from.
+/// Source of a column's description.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Doc {
     Text(&'static str),
@@ -29,7 +29,7 @@ pub struct Column {
     /// OpenAPI type: `string`, `integer`, `number`, `boolean`, `date`.
     pub kind: &'static str,
     pub format: &'static str,
-    /// 0 is always shown, 1 only in wide output.
+    /// 0 is always displayed, 1 only in wide output.
     pub priority: i32,
     pub doc: Doc,
 }
@@ -47,7 +47,7 @@ impl Column {
         Self::new(name, "integer", doc)
     }
 
-    /// Shown only by `kubectl get -o wide`.
+    /// Displayed only by `kubectl get -o wide`.
     pub const fn wide(self) -> Self {
         Self { priority: 1, ..self }
     }
@@ -61,16 +61,16 @@ pub const NAME: Column = Column {
     priority: 0,
     doc: Doc::Field("apimachinery.pkg.apis.meta.v1.ObjectMeta", "name"),
 };
-/// What is told of `metadata.creationTimestamp`.
+/// Description of `metadata.creationTimestamp`.
 pub const CREATION: Doc = Doc::Field("apimachinery.pkg.apis.meta.v1.ObjectMeta", "creationTimestamp");
 /// Time since `metadata.creationTimestamp`.
 pub const AGE: Column = Column::text("Age", CREATION);
-/// `metadata.creationTimestamp` as it is.
+/// `metadata.creationTimestamp` unchanged.
 pub const CREATED_AT: Column = Column::new("Created At", "date", CREATION);
 const CONTAINERS: Column = Column::text("Containers", Doc::Text("Names of each container in the template.")).wide();
 const IMAGES: Column = Column::text("Images", Doc::Text("Images referenced by each container in the template.")).wide();
 
-/// How one kind is printed.
+/// Printer of a kind.
 pub struct KindPrinter {
     /// Empty for core.
     pub group: &'static str,
@@ -95,7 +95,7 @@ impl KindPrinter {
         Self { group, kind, columns, cells }
     }
 
-    /// The printer of a kind that has columns of its own; events print alike in both groups that serve them.
+    /// The printer of a kind with specific columns. Events are printed equally in both of their groups.
     pub fn of(group: &str, kind: &str) -> Option<&'static Self> {
         let group = if (group, kind) == ("events.k8s.io", "Event") { "" } else { group };
         Self::all().find(|printer| printer.kind == kind && printer.group == group)
@@ -111,18 +111,18 @@ impl KindPrinter {
         if cells.len() == columns {
             return cells;
         }
-        // What has not its kind's shape has a name all the same, and a cell in each column.
+        // An object of an unexpected form still has a name and a cell in each column.
         std::iter::once(read::name(object)).chain(std::iter::repeat_n(Cell::Empty, columns.saturating_sub(1))).collect()
     }
 }
 
-/// Every built-in kind with columns of its own.
+/// Every built-in kind with specific columns.
 static KINDS: &[&[KindPrinter]] = &[workloads::KINDS, config::KINDS, network::KINDS, storage::KINDS, cluster::KINDS];
 
-/// Kinds that nobody described: those of custom resources that declare no columns.
+/// Default columns, for custom resources without declared columns.
 static ANY: KindPrinter = KindPrinter::new("", "", &[NAME, AGE], |object| vec![read::name(object), read::age(object)]);
 
-/// The columns of a kind, name and age if it has none of its own.
+/// The columns of a kind; name and age by default.
 pub fn columns(group: &str, kind: &str) -> &'static [Column] {
     KindPrinter::of(group, kind).unwrap_or(&ANY).columns
 }

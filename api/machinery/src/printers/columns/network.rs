@@ -161,7 +161,7 @@ fn external_ip(o: &Value) -> String {
     }
 }
 
-/// Addresses of `status.loadBalancer`, sorted, each once.
+/// Distinct addresses of `status.loadBalancer`, sorted.
 fn load_balancer(o: &Value) -> Vec<String> {
     let mut found: Vec<String> = list(o, "/status/loadBalancer/ingress")
         .iter()

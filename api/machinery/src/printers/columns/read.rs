@@ -1,4 +1,4 @@
-//! Reading fields of loosely typed objects: absent and wrong-typed fields read as empty.
+//! Reads fields of untyped objects: absent fields and fields of a wrong type are empty.
 
 use serde_json::Value;
 
@@ -9,7 +9,7 @@ pub(super) use crate::unstructured::{flag, integer as maybe_int, list, text};
 pub(super) const NONE: &str = "<none>";
 pub(super) const UNSET: &str = "<unset>";
 
-/// The text, or `default` when empty.
+/// The text, or `default` if empty.
 pub(super) fn text_or(object: &Value, pointer: &str, default: &str) -> Cell {
     let found = text(object, pointer);
     Cell::from(if found.is_empty() { default } else { found })
@@ -37,7 +37,7 @@ pub(super) fn time(object: &Value, pointer: &str) -> Option<i64> {
     unix_seconds(text(object, pointer))
 }
 
-/// Time since an object was made; `<unknown>` when it does not say.
+/// Time since the creation of an object; `<unknown>` without a timestamp.
 pub fn age(object: &Value) -> Cell {
     Cell::since(time(object, "/metadata/creationTimestamp"))
 }
@@ -51,7 +51,7 @@ pub(super) fn int_or_string(value: Option<&Value>, default: &str) -> Cell {
     }
 }
 
-/// `a=b,c=d` sorted by key, `<none>` when empty.
+/// `a=b,c=d` sorted by key, `<none>` if empty.
 pub(super) fn labels(value: Option<&Value>) -> Cell {
     let pairs: Vec<String> = value
         .and_then(Value::as_object)
@@ -60,7 +60,7 @@ pub(super) fn labels(value: Option<&Value>) -> Cell {
     Cell::from(if pairs.is_empty() { NONE.to_owned() } else { pairs.join(",") })
 }
 
-/// A `LabelSelector` as the selector expression it stands for: `a=b,c in (d,e),!f`. Empty for absent or empty selectors.
+/// A `LabelSelector` in string form: `a=b,c in (d,e),!f`. Empty for absent or empty selectors.
 pub(super) fn selector_text(selector: Option<&Value>) -> String {
     let Some(selector) = selector else { return String::new() };
     let mut terms: Vec<(String, String)> = Vec::new();
@@ -85,7 +85,7 @@ pub(super) fn selector_text(selector: Option<&Value>) -> String {
     terms.into_iter().map(|(_, term)| term).collect::<Vec<_>>().join(",")
 }
 
-/// Like [`selector_text`], `<none>` when it selects everything.
+/// Like [`selector_text`], with `<none>` if it selects everything.
 pub(super) fn selector(selector: Option<&Value>) -> Cell {
     let found = selector_text(selector);
     Cell::from(if found.is_empty() { NONE.to_owned() } else { found })
@@ -98,7 +98,7 @@ pub(super) fn containers(object: &Value, pointer: &str) -> (Cell, Cell) {
     (Cell::from(join("/name")), Cell::from(join("/image")))
 }
 
-/// The status of the condition of that type, empty when absent.
+/// The status of the condition of that type; empty if absent.
 pub(super) fn condition<'a>(object: &'a Value, kind: &str) -> &'a str {
     list(object, "/status/conditions").iter().find(|c| text(c, "/type") == kind).map_or("", |c| text(c, "/status"))
 }

@@ -141,7 +141,7 @@ pub(super) const KINDS: &[KindPrinter] = &[
     ),
 ];
 
-/// `RWO,ROX,RWX,RWOP`, in this order, each once.
+/// Distinct access modes in the order `RWO,ROX,RWX,RWOP`.
 fn access_modes(modes: &[Value]) -> String {
     [("ReadWriteOnce", "RWO"), ("ReadOnlyMany", "ROX"), ("ReadWriteMany", "RWX"), ("ReadWriteOncePod", "RWOP")]
         .iter()

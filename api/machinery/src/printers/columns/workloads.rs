@@ -1,4 +1,4 @@
-//! Columns of pods and of the kinds that make them.
+//! Columns of pods and workloads.
 
 use serde_json::Value;
 
@@ -106,7 +106,7 @@ pub(super) const KINDS: &[KindPrinter] = &[
         "autoscaling",
         "Scale",
         &[
-            // Without the format that names have elsewhere.
+            // Without the format of other name columns.
             Column::text("Name", NAME.doc),
             Column::number("Desired", Doc::Field("api.autoscaling.v1.ScaleSpec", "replicas")),
             Column::number("Available", Doc::Field("api.autoscaling.v1.ScaleStatus", "replicas")),
@@ -335,12 +335,12 @@ fn job(o: &Value) -> Vec<Cell> {
     ]
 }
 
-/// `current/target` of the first two metrics, then how many more there are.
+/// `current/target` of the first two metrics, and the number of further metrics.
 fn metrics(o: &Value) -> String {
     const SHOWN: usize = 2;
     let specs = list(o, "/spec/metrics");
     if specs.is_empty() {
-        // autoscaling/v1 knows only CPU.
+        // autoscaling/v1 only supports CPU.
         return match maybe_int(o, "/spec/targetCPUUtilizationPercentage") {
             Some(target) => {
                 let current = maybe_int(o, "/status/currentCPUUtilizationPercentage");

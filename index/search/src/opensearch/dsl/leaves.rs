@@ -160,7 +160,7 @@ impl Translator<'_> {
             return query::phrase_prefix(SAID, &lines, chunks.len());
         }
         let widely = format!("{:?} ends with the beginning of more than {MAX_EXPANSIONS} words", chunks.join(" "));
-        self.notices.insert(format!("{widely}: messages that hold all of it anywhere are found"));
+        self.notices.insert(format!("{widely}: messages that contain all of its words in any order are returned"));
         begun(MESSAGE, chunks)
     }
 }

@@ -33,9 +33,9 @@ pub enum Query {
         filter: Vec<Query>,
         excluded: Vec<Query>,
     },
-    /// Some hold.
+    /// At least one condition must hold.
     Or(Vec<Query>),
-    /// Scores so much where it holds.
+    /// A constant score for matching documents.
     Worth(Box<Query>, f32),
 }
 
@@ -121,7 +121,7 @@ pub fn any(mut queries: Vec<Query>) -> Query {
     }
 }
 
-/// All hold; their scores are summed.
+/// All conditions must hold; their scores are summed.
 pub fn all(queries: Vec<Query>) -> Query {
     let (mut scored, mut filter, mut excluded) = (Vec::new(), Vec::new(), Vec::new());
     for query in queries {

@@ -50,7 +50,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
-/// As the engine of searches.
+/// The backend of this engine.
 pub(crate) const BACKEND: Backend =
     Backend { name: "opensearch", open: |opening| Box::pin(open::open(opening)), local: None };
 

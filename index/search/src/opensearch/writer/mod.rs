@@ -96,7 +96,7 @@ pub enum WriterError {
     Index(Fault),
     #[error("another index stands behind the alias")]
     Replaced,
-    #[error("the engine takes no documents: {0}")]
+    #[error("the engine does not accept documents: {0}")]
     NothingTaken(String),
     #[error("the index behind the alias changes all the time")]
     Unsettled,

@@ -42,7 +42,7 @@ fn last_of_each(changes: Vec<DocumentChange>) -> Vec<DocumentChange> {
     changes.into_iter().filter(|change| last.get(&change.id) == Some(&change.seq)).collect()
 }
 
-/// Owner of a delivery: counts what is written and says how long to pause.
+/// Owner of a delivery: counts the writes and determines the delay between attempts.
 pub trait Account: Sync {
     fn count(&self, round: &Round);
     /// The engine takes nothing at the moment.

@@ -1,6 +1,6 @@
-//! Top hits, total and facet counts of all segments.
+//! Collects top hits, total and facet counts from all segments.
 //!
-//! Rights come first (invariant I9): a document the caller may not read is not counted anywhere.
+//! Permissions are applied first (invariant I9): a document that the caller may not read is not counted.
 
 use super::doc_sets::{Matching, Question};
 use super::facet_counts::{Tally, Tallying, summed};
@@ -34,7 +34,7 @@ pub fn top_hits(
     Ok(TopHits { facets, notices: question.notices(), ..merged })
 }
 
-/// Hits of a segment, and of its facets how often which value was met.
+/// Hits of a segment, and its facet counts.
 type OfSegment = (TopHits, Vec<Tally>);
 
 fn of_segment(
@@ -67,7 +67,7 @@ fn of_segment(
     if request.keep > 0 || request.after.is_some() {
         let mut best = Best::new(&segment.parts, values, request)?;
         found.incomplete |= !best.offer_all(&docs, &scored, context.deadline);
-        // Without a place to go on from, those that were no candidates are left too.
+        // Without `after`, documents that were not candidates remain as well.
         if request.after.is_some() {
             found.left = best.left();
         }

@@ -1,4 +1,4 @@
-//! A plan as documents of a segment. Every test is a set of documents; sets that were found are remembered
+//! Evaluates a plan on a segment as operations on sets of documents. The sets of conditions are cached
 //! ([`crate::tantivy::terms`]).
 
 use crate::authorization::CallerRights;
@@ -26,30 +26,31 @@ use tantivy::schema::Field;
 use tantivy::{COLLECT_BLOCK_BUFFER_LEN, TantivyError, Term};
 use tantivy_fst::Regex;
 
-/// Terms that the last word of a phrase may begin.
+/// Maximum number of terms that the last word of a phrase may expand to.
 const MOST_EXPANSIONS: u32 = 1 << 14;
 
-/// A plan, ready to be asked of segments.
+/// A plan prepared for evaluation on segments.
 pub struct Question<'q> {
     matches: &'q Match,
     columns: &'q Columns,
     remembered: &'q Remembered,
     permitted: &'q PermittedMemory,
-    /// Of all that are asked.
+    /// Query number.
     number: u64,
     patterns: BTreeMap<String, Regex>,
-    /// Sets of numbers, made once for all segments, by where they are.
+    /// Queries for sets of numbers, created once for all segments, by address.
     sets: Mutex<HashMap<(Field, usize), Arc<dyn Weight>>>,
     deadline: Instant,
-    /// What is to be said of the answer: patterns that cannot be taken, phrases that were taken more widely.
+    /// Remarks: unsupported patterns, and phrases that were matched more broadly.
     notices: Mutex<BTreeSet<String>>,
 }
 
-/// The documents of a segment that match and may be read. Those of each set are worth its score more; only bare words score.
+/// The documents of a segment that match and may be read, with the sets that add to their scores; only bare words
+/// score.
 pub struct Matching {
-    /// None of them is deleted.
+    /// Without deleted documents.
     pub docs: Docs,
-    /// All that may be read.
+    /// All documents that may be read.
     pub permitted: Arc<Permitted>,
     pub scored: Vec<(Docs, f32)>,
 }
@@ -66,7 +67,7 @@ impl<'q> Question<'q> {
         Self::with(matches, all.into_inner(), text, deadline)
     }
 
-    /// With these patterns.
+    /// Uses these patterns.
     pub fn with(matches: &'q Match, all: BTreeSet<String>, text: &'q TextIndex, deadline: Instant) -> Self {
         let (mut patterns, mut notices) = (BTreeMap::new(), BTreeSet::new());
         for pattern in all {
@@ -96,7 +97,7 @@ impl<'q> Question<'q> {
         self.notices.into_inner()
     }
 
-    /// Nothing is found but what the caller may read (invariant I9).
+    /// Evaluates the plan on a segment; returns only documents that the caller may read (invariant I9).
     pub fn ask(&self, segment: &Segment, values: &Values, rights: &Mutex<CallerRights>) -> Result<Matching, Unfound> {
         let parts = &segment.parts;
         let mut asking = self.asking(parts);
@@ -109,7 +110,7 @@ impl<'q> Question<'q> {
         Ok(Matching { docs, permitted, scored: asking.scored })
     }
 
-    /// Looks one thing up, to have it remembered.
+    /// Evaluates one condition to cache its result.
     pub fn look_up(&self, parts: &Parts, asked: Asked) -> Result<(), Unfound> {
         self.asking(parts).remembered(asked).map(drop)
     }
@@ -119,12 +120,12 @@ impl<'q> Question<'q> {
     }
 }
 
-/// One question, one segment.
+/// Evaluation of a query on one segment.
 struct Asking<'a> {
     question: &'a Question<'a>,
     parts: &'a Parts,
     scored: Vec<(Docs, f32)>,
-    /// Inside of a negation nothing scores.
+    /// Within a negation, nothing scores.
     negated: bool,
 }
 
@@ -170,7 +171,7 @@ impl Asking<'_> {
             }
             Match::Ids(ids) => self.numbers(columns.id, ids),
             Match::Because(_, _, inner) => self.docs(inner),
-            // Looked up before: whoever did not holds nothing too little.
+            // Resolved before; without resolution, the condition must not exclude documents.
             Match::Path(_) | Match::Reach(_) | Match::Changed(_) => Ok(Docs::All),
             Match::Clusters(names) => {
                 let field = columns.word(Word::Cluster);
@@ -180,7 +181,7 @@ impl Asking<'_> {
         }
     }
 
-    /// The first that leaves nothing ends it.
+    /// Ends at the first part without documents.
     fn all_of(&mut self, parts: &[Match]) -> Result<Docs, Unfound> {
         let (mut found, mut negated, scored) = (Vec::with_capacity(parts.len()), Vec::new(), self.scored.len());
         for part in parts {
@@ -204,14 +205,14 @@ impl Asking<'_> {
         let found = all_of(&found);
         let max_doc = self.parts.reader.max_doc();
         let docs = negated.iter().fold(found, |found, negated| without(found, negated, max_doc));
-        // What is in some of them only scores nothing.
+        // Documents that only match some of the parts do not score.
         for (set, _) in self.scored.iter_mut().skip(scored) {
             *set = all_of(&[set.clone(), docs.clone()]);
         }
         Ok(docs)
     }
 
-    /// Any of them; documents of each are worth its score more.
+    /// Union of the sets; documents of each score by its weight.
     fn scoring<const N: usize>(&mut self, parts: [(Docs, f32); N]) -> Docs {
         let docs = any_of(&parts.iter().map(|(docs, _)| docs.clone()).collect::<Vec<_>>());
         if !self.negated {
@@ -248,7 +249,7 @@ impl Asking<'_> {
         }
     }
 
-    /// Every chunk begins some term; a very short one is a term.
+    /// Every chunk is the prefix of a term; a very short chunk must equal a term.
     fn prefixes(&self, field: Field, chunks: &[String]) -> Result<Docs, Unfound> {
         if chunks.is_empty() {
             return Ok(Docs::none());
@@ -260,17 +261,17 @@ impl Asking<'_> {
         Ok(all_of(&found.collect::<Result<Vec<_>, _>>()?))
     }
 
-    /// Chunks one behind the other in a message; the last begins a term, unless it is very short.
+    /// Chunks in sequence in a message; the last one is a prefix unless it is very short.
     fn said(&self, chunks: &[String]) -> Result<Docs, Unfound> {
         let field = self.question.columns.message;
         match chunks {
-            // No term is that long.
+            // Terms are not that long.
             [_, _, ..] if chunks.iter().any(|chunk| chunk.len() > MAX_CHUNK) => Ok(Docs::none()),
             [_, _, ..] => match self.remembered(Asked::Said(field, chunks.to_vec())) {
-                // Of a beginning of too much, that it is in the message has to do.
+                // If the prefix has too many expansions, only the presence of all chunks is checked.
                 Err(Unfound::Failed(TantivyError::InvalidArgument(_))) => {
-                    let widely = format!("{:?} ends with the beginning of too many words", chunks.join(" "));
-                    let found = "messages that hold all of it anywhere are found";
+                    let widely = format!("{:?} ends with a prefix of too many words", chunks.join(" "));
+                    let found = "messages that contain all of its words in any order are returned";
                     self.question.notices.lock().insert(format!("{widely}: {found}"));
                     self.prefixes(field, chunks)
                 }
@@ -287,7 +288,7 @@ impl Asking<'_> {
             (from, to) => {
                 let asked = Asked::Between(self.question.columns.number(number), from, to);
                 match number {
-                    // Those of an age are others a second later.
+                    // Ranges relative to the current time are not cached.
                     Number::Created | Number::Changed | Number::LastSeen | Number::Deleted => self.find(&asked),
                     _ => self.remembered(asked),
                 }
@@ -328,7 +329,7 @@ impl Asking<'_> {
             }
             Asked::Said(field, chunks) => match chunks.last().is_some_and(|last| begins_terms(last)) {
                 true => {
-                    // The engine's own query for prefixes of phrases gives up after some terms and reads each of them whole.
+                    // tantivy's PhrasePrefixQuery stops after some terms and reads each of them completely.
                     let mut terms: Vec<String> = chunks.iter().map(|chunk| term_regex(chunk)).collect();
                     terms.iter_mut().last().into_iter().for_each(|last| last.push_str(".*"));
                     let mut query = RegexPhraseQuery::new(*field, terms);
@@ -343,7 +344,7 @@ impl Asking<'_> {
         }
     }
 
-    /// Too many, and asked too rarely, to be remembered.
+    /// Not cached, because there are many such sets and they are rarely reused.
     fn numbers(&self, field: Field, numbers: &Numbers) -> Result<Docs, Unfound> {
         let key = (field, Arc::as_ptr(numbers) as usize);
         let known = self.question.sets.lock().get(&key).cloned();
@@ -384,7 +385,7 @@ impl Asking<'_> {
     }
 }
 
-/// A term as a pattern of the engine, which knows fewer escapes than other ones.
+/// Escapes a term for the engine's regexes, which support fewer escapes.
 fn term_regex(term: &str) -> String {
     let mut pattern = String::with_capacity(term.len());
     for c in term.chars() {

@@ -1,7 +1,7 @@
-//! How often which value of a column is met among documents of a segment.
+//! Facet counts within the documents of a segment.
 //!
-//! Of documents that are most of what a caller may read, those that are missing are counted instead, and taken from what
-//! is remembered of all the caller may read: whatever is found, at most half is looked at.
+//! If the matching documents are more than half of the permitted ones, the complement is counted and subtracted
+//! from the cached counts of all permitted documents; so at most half of the documents are visited.
 
 use crate::authorization::CallerRights;
 use crate::document::columns::Facet;
@@ -15,10 +15,10 @@ use std::sync::Arc;
 use std::time::Instant;
 use tantivy::DocId;
 
-/// Numbers of values, in ascending order, each with how often it was met.
+/// Numbers of values in ascending order, with their counts.
 pub type Tally = Arc<[(u32, u32)]>;
 
-/// What is counted of one segment.
+/// Counts of one segment.
 pub(crate) struct Tallying<'s> {
     pub segment: &'s Segment,
     pub values: &'s Values,
@@ -29,7 +29,7 @@ pub(crate) struct Tallying<'s> {
 }
 
 impl Tallying<'_> {
-    /// Of each facet; `docs` are living ones, all among those that are `permitted`. None when it is too late.
+    /// Counts of each facet; `docs` are existing documents and a subset of `permitted`. None after the deadline.
     pub fn of(&self, docs: &Docs, permitted: &Arc<Permitted>) -> Option<Vec<Tally>> {
         let max_doc = self.segment.parts.max_doc();
         if 2 * docs.len(max_doc) <= permitted.docs.len(max_doc) {
@@ -44,7 +44,7 @@ impl Tallying<'_> {
         Some(all.iter().zip(missing).map(|(all, missing)| less(all, &missing)).collect())
     }
 
-    /// Of everything the caller may read, deleted or not.
+    /// Counts of all permitted documents, including deleted ones.
     pub fn of_permitted(&self, permitted: &Arc<Permitted>) -> Option<Vec<Tally>> {
         let known = permitted.tallies(self.facets);
         let unknown = self.facets.iter().zip(&known).filter(|(_, tally)| tally.is_none()).map(|(facet, _)| *facet);
@@ -54,7 +54,7 @@ impl Tallying<'_> {
         }
         let counted = self.counted(&unknown, &permitted.docs)?;
         permitted.counted(unknown.into_iter().zip(counted));
-        // It takes more memory than before.
+        // Updates the cached entry, because it takes more memory now.
         self.memory.insert(&self.rights.lock(), self.segment.parts.id(), permitted);
         permitted.tallies(self.facets).into_iter().collect()
     }
@@ -76,7 +76,7 @@ impl Tallying<'_> {
     }
 }
 
-/// One tally without another, whose values are all in it.
+/// Subtracts counts; `missing` must be a subset.
 fn less(all: &Tally, missing: &Tally) -> Tally {
     let mut missing = missing.iter().peekable();
     let left = all.iter().map(|(value, count)| {
@@ -86,7 +86,7 @@ fn less(all: &Tally, missing: &Tally) -> Tally {
     left.filter(|(_, count)| *count > 0).collect()
 }
 
-/// Tallies of segments as one, by their values' texts.
+/// Sums the counts of segments by the texts of their values.
 pub(crate) fn summed<'t>(tallies: impl Iterator<Item = &'t Tally>, texts: &Texts) -> Vec<(Arc<str>, u64)> {
     let mut counts = vec![0; texts.end()];
     for (value, count) in tallies.flat_map(|tally| tally.iter()) {
@@ -98,16 +98,16 @@ pub(crate) fn summed<'t>(tallies: impl Iterator<Item = &'t Tally>, texts: &Texts
     counted.filter_map(|(value, count)| Some((Arc::clone(texts.text(value)?), count))).collect()
 }
 
-/// While values of a column are met.
+/// Counts the values of a column.
 struct Counted<'s> {
     column: &'s Ordinals,
     met: Met,
 }
 
 enum Met {
-    /// One after another: fewer than there are values.
+    /// A list of values, while there are fewer than distinct values.
     Few(Vec<u32>),
-    /// By value.
+    /// Counts by value.
     Many(Vec<u32>),
 }
 

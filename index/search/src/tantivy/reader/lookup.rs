@@ -1,4 +1,4 @@
-//! One look at documents that a search has to take before it can answer: keys they hold, and their ids.
+//! Lookups of keys and ids that resolve a plan before the search.
 
 use crate::authorization::CallerRights;
 use crate::document::columns::Key;
@@ -33,12 +33,12 @@ impl<'t> Looking<'t> {
         Self { text, rights, deadline, cut: false, notices: BTreeSet::new() }
     }
 
-    /// Ids of the readable objects that match.
+    /// Ids of the matching objects that the caller may read.
     pub fn ids(self, matches: &Match) -> Result<Lookup, Error> {
         self.numbers(matches, &[ID])
     }
 
-    /// Keys that the readable objects which match hold in the columns.
+    /// Keys in the columns of the matching objects that the caller may read.
     pub fn keys(self, matches: &Match, columns: &[Key]) -> Result<Lookup, Error> {
         self.numbers(matches, &columns.iter().map(|key| key.name()).collect::<Vec<_>>())
     }
@@ -54,7 +54,7 @@ impl<'t> Looking<'t> {
         Ok(Lookup { numbers: all, incomplete: self.cut, notices: self.notices })
     }
 
-    /// Looks into each segment, at the readable documents that match.
+    /// Evaluates each segment and visits the readable documents that match.
     pub(crate) fn each<T: Send>(
         &mut self,
         matches: &Match,
@@ -73,7 +73,7 @@ impl<'t> Looking<'t> {
     }
 }
 
-/// The numbers documents have in the columns; whether some were left out.
+/// The numbers of documents in the columns, and whether some were omitted.
 fn numbers(
     segment: &Segment,
     docs: &Docs,

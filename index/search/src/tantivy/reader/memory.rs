@@ -1,7 +1,7 @@
-//! Cache of the documents of a segment that a caller may read, with the rules that decided it.
+//! Cache of the documents of a segment that a caller may read, with the rules on which the decisions are based.
 //!
-//! Written and read by searches; an entry holds until the caller is granted something else in a cluster, and then for all
-//! other clusters.
+//! Written and read by searches. When the caller's grants in a cluster change, an entry remains valid for all other
+//! clusters.
 
 use super::permitted::Permitted;
 use crate::authorization::{CallerRights, DecisionBasis, Rights};
@@ -19,7 +19,7 @@ const MOST_BYTES: u64 = 32 << 20;
 /// Idle time after which an entry is evicted.
 const KEPT_FOR: Duration = Duration::from_secs(600);
 
-/// By caller.
+/// By caller and segment.
 type Key = (Arc<UserInfo>, PartsId);
 
 #[derive(Clone)]
@@ -32,7 +32,7 @@ struct Entry {
 #[derive(Debug)]
 pub struct Known {
     pub permitted: Arc<Permitted>,
-    /// Clusters whose rules may say something else to the caller since.
+    /// Clusters whose rules may have changed for the caller since.
     pub changed: BTreeSet<ClusterName>,
 }
 
@@ -53,7 +53,7 @@ impl PermittedMemory {
         Some(Known { permitted, changed: rights.changed_from(&basis)? })
     }
 
-    /// Keeps a decision, unless newer rules had a part in it.
+    /// Stores a decision unless it is based on newer rules.
     pub fn insert(&self, rights: &CallerRights, parts: PartsId, permitted: &Arc<Permitted>) {
         if let Some(basis) = rights.basis() {
             let entry = Entry { basis, permitted: Arc::clone(permitted) };
@@ -61,7 +61,7 @@ impl PermittedMemory {
         }
     }
 
-    /// Evicts merged segments; returns the callers whose entries were valid, each with the facets that were counted.
+    /// Evicts merged segments. Returns the callers whose entries were valid, with the facets that were counted.
     pub fn forget(&self, rights: &Arc<Rights>, gone: &HashSet<PartsId>) -> Vec<(CallerRights, Vec<Facet>)> {
         let mut callers: HashMap<Arc<UserInfo>, (Vec<DecisionBasis>, BTreeSet<Facet>)> = HashMap::new();
         for (key, Entry { basis, permitted }) in self.0.iter().filter(|(key, _)| gone.contains(&key.1)) {

@@ -1,5 +1,5 @@
-//! Answers of the text index: a plan becomes sets of documents of each segment, which are counted, ordered and shown within
-//! the caller's rights.
+//! Evaluates plans on the text index: each plan becomes sets of documents per segment, which are counted, sorted
+//! and returned within the caller's permissions.
 
 pub(crate) mod collector;
 pub(crate) mod doc_sets;

@@ -1,6 +1,6 @@
-//! Which documents of a segment a caller may read (invariant I9). Decided once per distinct (cluster, resource,
-//! namespace), and remembered for the whole segment; where the caller is granted something else in a cluster, of that
-//! cluster's documents anew.
+//! The documents of a segment that a caller may read (invariant I9). Decided once per distinct (cluster, resource,
+//! namespace) and cached for the whole segment; when grants in a cluster change, only that cluster's documents are
+//! decided again.
 
 use super::memory::{Known, PermittedMemory};
 use crate::authorization::CallerRights;
@@ -15,7 +15,7 @@ use parking_lot::{Mutex, RwLock};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-/// A segment's documents that a caller may read, deleted or not, and what was counted of them.
+/// The documents of a segment that a caller may read, including deleted ones, with their facet counts.
 #[derive(Debug)]
 pub struct Permitted {
     pub docs: Docs,
@@ -31,7 +31,7 @@ impl Permitted {
         Self::new(Docs::none())
     }
 
-    /// How often they have which values, where that was counted.
+    /// Facet counts, if cached.
     pub fn tallies(&self, facets: &[Facet]) -> Vec<Option<Tally>> {
         let tallies = self.tallies.read();
         facets.iter().map(|facet| tallies.get(facet).cloned()).collect()
@@ -41,18 +41,18 @@ impl Permitted {
         self.tallies.write().extend(tallies);
     }
 
-    /// What was counted.
+    /// Facets with cached counts.
     pub fn facets(&self) -> Vec<Facet> {
         self.tallies.read().keys().copied().collect()
     }
 
-    /// Memory, about.
+    /// Approximate memory size in bytes.
     pub fn bytes(&self) -> usize {
         self.docs.bytes() + self.tallies.read().values().map(|tally| size_of_val(&**tally)).sum::<usize>()
     }
 }
 
-/// What of a segment a caller may read.
+/// The documents of a segment that a caller may read.
 pub fn permitted(
     parts: &Parts,
     values: &Values,
@@ -73,7 +73,7 @@ pub fn permitted(
     permitted
 }
 
-/// What was decided before, but for the clusters that may say something else.
+/// Updates an earlier decision for the changed clusters.
 fn renewed(parts: &Parts, values: &Values, rights: &Mutex<CallerRights>, known: Known) -> Arc<Permitted> {
     let Known { permitted, changed } = known;
     let changed: HashSet<&str> = changed.iter().map(ClusterName::as_str).collect();
@@ -82,12 +82,12 @@ fn renewed(parts: &Parts, values: &Values, rights: &Mutex<CallerRights>, known: 
         return permitted;
     }
     let docs = readable(parts, &verdicts, &permitted.docs);
-    // With what was counted of them.
+    // Keeps the facet counts if nothing changed.
     if docs == permitted.docs { permitted } else { Permitted::new(docs) }
 }
 
-/// By number of the scopes of some clusters that are in the segment. Others are not kept waiting: nothing is locked for
-/// longer than it takes to decide one of them.
+/// Decisions for the scopes of some clusters in the segment, by number. The lock is held only for one decision at a
+/// time.
 fn verdicts(
     parts: &Parts,
     values: &Values,
@@ -109,14 +109,14 @@ fn verdicts(
     numbers.into_iter().filter_map(decided).collect()
 }
 
-/// By the verdicts; where there is none, those that could be read before.
+/// Documents allowed by the decisions; without a decision, as before.
 fn readable(parts: &Parts, verdicts: &HashMap<u32, Decided>, before: &Docs) -> Docs {
     let max_doc = parts.max_doc();
     let mut marks = Marks::new(max_doc, u64::MAX);
     let mut last = (NONE, verdicts.get(&NONE));
     for doc in 0..max_doc {
         let scope = parts.column(Facet::Scope).first(doc);
-        // Neighbours often share theirs.
+        // Consecutive documents often have the same scope.
         if scope != last.0 {
             last = (scope, verdicts.get(&scope));
         }
@@ -126,7 +126,7 @@ fn readable(parts: &Parts, verdicts: &HashMap<u32, Decided>, before: &Docs) -> D
                 parts.names.get(parts.column(Facet::Name).first(doc)).is_some_and(|name| names.contains(name))
             }
             Some(Decided::No) => false,
-            // What has no scope is nobody's to see.
+            // Documents without a scope are visible to no one.
             None => before.has(doc),
         };
         if may_read {
@@ -153,7 +153,7 @@ mod tests {
     const CLUSTERS: [&str; 3] = ["member1", "member2", "member3"];
     const NAMESPACES: [&str; 2] = ["shop", "team"];
 
-    /// Pods and services of every namespace in every cluster, in two segments that hold some of each; ids say who is who.
+    /// Pods and services of every namespace in every cluster, distributed over two segments, with distinct ids.
     fn indexed() -> Arc<TextIndex> {
         let text = TextIndex::in_memory().unwrap();
         let mut writer: tantivy::IndexWriter = text.writer(15_000_000).unwrap();
@@ -178,7 +178,7 @@ mod tests {
         places.flat_map(|(cluster, namespace)| ["Pod", "Service"].map(|kind| (cluster, namespace, kind)))
     }
 
-    /// Ids of what a user may read.
+    /// Ids of the documents that a user may read.
     fn seen(text: &TextIndex, memory: &PermittedMemory, rights: &Arc<Rights>, user: &str) -> BTreeSet<u64> {
         let (snapshot, caller) = (text.snapshot(), Mutex::new(rights.of(&UserInfo::new(user, ["staff"]))));
         let mut seen = BTreeSet::new();
@@ -190,7 +190,7 @@ mod tests {
         seen
     }
 
-    /// A role or binding; without a namespace one of the cluster.
+    /// A role or binding; without a namespace, a cluster-scoped one.
     fn object(kind: &str, namespace: &str, name: &str, rest: Value) -> Value {
         let kind = if namespace.is_empty() { format!("Cluster{kind}") } else { kind.to_owned() };
         let mut metadata = json!({"name": name});
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn verdicts_of_other_clusters_stay_remembered() {
+    fn decisions_of_other_clusters_stay_cached() {
         let (text, metrics) = (indexed(), Arc::new(Metrics::default()));
         let rights = Arc::new(Rights::new(Arc::clone(&metrics)));
         for cluster in CLUSTERS {
@@ -232,7 +232,7 @@ mod tests {
             apply(&rights, cluster, &binding("shop", "ann", "ann"), Happened::Added);
         }
         let mut made = 0;
-        // How many objects ann may read, and for how many scopes that had to be decided.
+        // Number of objects that ann may read, and of new decisions.
         let mut asked = || {
             let seen = seen(&text, &text.permitted, &rights, "ann").len();
             let before = std::mem::replace(&mut made, metrics.verdicts.get());
@@ -241,20 +241,20 @@ mod tests {
         let (all, of_one) = (everywhere().count() as u64, everywhere().count() as u64 / 3);
         assert_eq!(asked(), (6, all));
         assert_eq!(asked(), (6, 0));
-        // It is about somebody else.
+        // Concerns another user.
         apply(&rights, "member1", &binding("shop", "bob", "bob"), Happened::Added);
         assert_eq!(asked(), (6, 0));
         apply(&rights, "member1", &binding("shop", "ann", "ann"), Happened::Deleted);
         assert_eq!(asked(), (4, of_one));
         apply(&rights, "member2", &role("shop", &["pods", "services"], &[]), Happened::Modified);
         assert_eq!(asked(), (6, of_one));
-        // Where nothing is indexed.
+        // A cluster without documents.
         apply(&rights, "member9", &role("shop", &["pods"], &[]), Happened::Added);
         apply(&rights, "member9", &binding("shop", "ann", "ann"), Happened::Added);
         assert_eq!(asked(), (6, 0));
     }
 
-    /// One thing that happens to the rules of a cluster.
+    /// A change of the rules of a cluster.
     fn step() -> impl Strategy<Value = (&'static str, Value, Happened)> {
         let namespace = prop::sample::select(vec!["", "shop", "team"]);
         let some: [&'static [&'static str]; 4] = [&["pods"], &["services"], &["pods", "services"], &[]];
@@ -271,9 +271,9 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-        /// However the rules came about and whoever asked in between, what is remembered is what would be decided anew.
+        /// For any sequence of changes and reads, cached decisions equal new ones.
         #[test]
-        fn what_is_remembered_is_what_would_be_decided(steps in prop::collection::vec((step(), any::<(bool, bool)>()), 1..24)) {
+        fn cached_decisions_equal_new_ones(steps in prop::collection::vec((step(), any::<(bool, bool)>()), 1..24)) {
             let (text, rights) = (indexed(), Arc::new(Rights::default()));
             let mut there: HashMap<(&str, String), Value> = HashMap::new();
             for ((cluster, object, happened), (by_ann, by_bob)) in steps {

@@ -1,9 +1,8 @@
-//! Everything that matches at one moment, told in its order from beginning to end: for those who want all of it.
+//! Reads all hits of a snapshot in order, for exports.
 //!
-//! The text index is asked once. What it found is kept as numbers of documents, in runs that are sorted by themselves; the
-//! runs are told as one, and only what comes next of each has names and values. So a million hits take some megabytes and
-//! a time that grows with them and little else, and what changes meanwhile moves nothing: the segments they are in are kept
-//! open until the last one is told.
+//! The index is searched once. The hits are kept as document numbers in separately sorted runs, which are merged
+//! while reading; names and values are loaded only for the next hits of each run. A million hits take some
+//! megabytes. Later changes do not affect the result, because the segments are kept open until the end.
 
 use crate::collect::TopHitsRequest;
 use crate::engine::SearchContext;
@@ -21,24 +20,24 @@ use std::sync::Arc;
 use std::time::Instant;
 use tantivy::{DocId, Score};
 
-/// Documents that are sorted together.
+/// Number of documents per sorted run.
 const RUN: usize = 1 << 16;
-/// Of so many of a run names and values are read at once.
+/// Number of hits of a run whose names and values are loaded at once.
 const AHEAD: usize = 256;
 
-/// What is still to be told.
+/// The remaining hits.
 pub struct Pass {
     snapshot: Arc<Snapshot>,
     request: TopHitsRequest,
     sort: Arc<[Sort]>,
     runs: Vec<Run>,
-    /// The next of each run.
+    /// The next hit of each run.
     next: BinaryHeap<Next>,
-    /// Hits that are wanted still.
+    /// Remaining limit.
     left: usize,
 }
 
-/// Hits of a segment in their order.
+/// Sorted hits of a segment.
 struct Run {
     segment: usize,
     docs: VecDeque<(DocId, Score)>,
@@ -52,7 +51,7 @@ struct Next {
 }
 
 impl Ord for Next {
-    /// What comes first is the greatest.
+    /// Reversed, so that the heap's maximum is the next hit.
     fn cmp(&self, other: &Self) -> Ordering {
         compare(&other.hit.place, &self.hit.place, &self.sort).then_with(|| other.run.cmp(&self.run))
     }
@@ -100,12 +99,12 @@ impl Pass {
         Ok(pass)
     }
 
-    /// The newest change it knows of.
+    /// Seq of the snapshot.
     pub fn seq(&self) -> Seq {
         self.snapshot.seq
     }
 
-    /// The next hits, so many; fewer at the end.
+    /// The next `most` hits; fewer at the end.
     pub fn next(&mut self, most: usize) -> Result<Vec<Ranked>, Error> {
         let mut hits = Vec::with_capacity(most.min(self.left));
         while hits.len() < most.min(self.left) {
@@ -140,7 +139,7 @@ fn fail(error: tantivy::TantivyError) -> Error {
 
 type Sorted = Vec<Vec<(DocId, Score)>>;
 
-/// What of a segment matches, in runs; None: the time is over.
+/// The matching documents of a segment in runs; None after the deadline.
 fn sorted(
     segment: &Segment,
     snapshot: &Snapshot,

@@ -1,4 +1,4 @@
-//! The best hits of a segment, in the order that is asked for.
+//! Selects the top hits of a segment in the requested order.
 
 use crate::collect::TopHitsRequest;
 use crate::document::columns::Facet;
@@ -12,9 +12,9 @@ use std::time::Instant;
 use tantivy::columnar::{Column, StrColumn};
 use tantivy::{DocId, Score};
 
-/// Classes of documents that are told apart at most.
+/// Maximum number of classes of documents with equal scores.
 const MOST_CLASSES: usize = 32;
-/// Of so many documents in a row nobody looks at the clock.
+/// Number of consecutive documents between checks of the deadline.
 const BLOCK: usize = 1_024;
 
 enum SortColumn {
@@ -24,10 +24,10 @@ enum SortColumn {
     Cluster(OfClusters),
 }
 
-/// What clusters have, in order.
+/// A property of clusters for sorting.
 struct OfClusters {
     texts: Vec<String>,
-    /// Where in that order, by the clusters' numbers.
+    /// Position in that order by cluster number.
     places: Vec<Option<u64>>,
 }
 
@@ -53,11 +53,11 @@ impl OfClusters {
     }
 }
 
-/// Of one column: missing ones last, then what is smaller.
+/// Sort key of one column: missing values last, then ascending.
 type Inside = (bool, u64);
 
-/// A place inside a segment; smaller is better, so the heap's top is the worst kept. Ordinals are doubled: what is not in
-/// the segment lies between two of them.
+/// Position within a segment; smaller is better, so the top of the heap is the worst kept hit. Ordinals are
+/// doubled, so that values outside the segment fall between two of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Candidate {
     rank: [Inside; MOST_COLUMNS],
@@ -67,19 +67,19 @@ struct Candidate {
     score: u32,
 }
 
-/// Keeps the best hits of one segment.
+/// Collects the best hits of one segment.
 pub struct Best<'s> {
     parts: &'s Parts,
     sort: Vec<(SortColumn, bool)>,
     by_relevance: bool,
     after: Option<Candidate>,
-    /// Hits to keep.
+    /// Number of hits to keep.
     most: usize,
     best: BinaryHeap<Candidate>,
     left: u64,
 }
 
-/// Floats in the order of their values, as integers.
+/// Maps floats to integers of the same order.
 fn ordered(value: f32) -> u32 {
     let bits = value.to_bits();
     if bits >> 31 == 0 { bits | 1 << 31 } else { !bits }
@@ -93,12 +93,12 @@ fn numbered(value: i64) -> u64 {
     (value as u64) ^ (1 << 63)
 }
 
-/// Where an ordinal lies among those doubled.
+/// The doubled ordinal.
 fn doubled(ordinal: u64) -> u64 {
     2 * ordinal + 1
 }
 
-/// Where a string lies among the doubled ordinals of a column.
+/// Position of a string among the doubled ordinals of a column.
 fn position(column: Option<&StrColumn>, text: &str) -> tantivy::Result<u64> {
     let Some(column) = column else { return Ok(0) };
     let dictionary = column.dictionary();
@@ -155,16 +155,16 @@ impl<'s> Best<'s> {
         Ok(this)
     }
 
-    /// Hits behind those that were shown before.
+    /// Number of hits after the previous page.
     pub fn left(&self) -> u64 {
         self.left
     }
 
-    /// Offers the documents, each with what the sets it is in are worth. Whether that was in time.
+    /// Offers documents with their scores. Returns false after the deadline.
     pub fn offer_all(&mut self, docs: &Docs, scored: &[(Docs, Score)], deadline: Instant) -> bool {
         let classes = Classes::of(docs, scored, self.parts.max_doc());
         let in_time = || Instant::now() <= deadline;
-        // Best first: those of later ones are often not looked at.
+        // Highest scores first, because lower ones can often be skipped.
         for (class, score) in &classes.all {
             if !self.takes(score + classes.most_more()) {
                 continue;
@@ -187,7 +187,7 @@ impl<'s> Best<'s> {
         true
     }
 
-    /// Whether a hit with the score could still be among the best.
+    /// True if a hit with this score can still be among the best.
     fn takes(&self, score: Score) -> bool {
         let better = |worst: &Candidate| ordered(score) >= worst.score;
         !self.by_relevance
@@ -196,15 +196,14 @@ impl<'s> Best<'s> {
             || self.best.peek().is_some_and(better)
     }
 
-    /// Whether all that are worth the same are met sooner in the order of names, which goes on behind the score, than one
-    /// after another.
+    /// True if, for documents of equal score, walking in name order finds the best ones sooner than visiting all.
     fn walks(&self, class: &Docs, classes: &Classes<'_>) -> bool {
         let (max_doc, all) = (u64::from(self.parts.max_doc()), class.len(self.parts.max_doc()));
         let expected = (self.most as u64).saturating_mul(max_doc) / all.max(1);
         self.by_relevance && self.after.is_none() && classes.rest.is_empty() && expected.saturating_mul(4) < all
     }
 
-    /// Offers documents by name until no other can be among the best. Whether that was in time.
+    /// Offers documents in name order until no other can be among the best. Returns false after the deadline.
     fn walk(&mut self, class: &Docs, score: Score, in_time: impl Fn() -> bool) -> bool {
         let mut last = None;
         for (nth, doc) in self.parts.names.sorted().iter().enumerate() {
@@ -215,7 +214,7 @@ impl<'s> Best<'s> {
                 continue;
             }
             let name = self.parts.column(Facet::Name).first(*doc);
-            // Several may have one name.
+            // Several documents may have the same name.
             if last != Some(name)
                 && self.best.len() >= self.most
                 && self.best.peek().is_none_or(|worst| (worst.score, self.name(*doc)) > (ordered(score), worst.name))
@@ -232,7 +231,7 @@ impl<'s> Best<'s> {
         self.parts.column(Facet::Cluster).first(doc)
     }
 
-    /// Where a document's name lies among those of the segment.
+    /// Position of a document's name in the segment.
     fn name(&self, doc: DocId) -> u64 {
         match self.parts.column(Facet::Name).first(doc) {
             NONE => u64::MAX,
@@ -240,7 +239,7 @@ impl<'s> Best<'s> {
         }
     }
 
-    /// Keeps a document while it is among the best.
+    /// Keeps a document if it is among the best.
     fn offer(&mut self, doc: DocId, score: Score) {
         let name = self.name(doc);
         let full = self.best.len() >= self.most;
@@ -269,7 +268,7 @@ impl<'s> Best<'s> {
         }
     }
 
-    /// A place of the whole order, as a bound in this segment.
+    /// Converts a global position to a bound in this segment.
     fn bound(&self, place: &Place) -> tantivy::Result<Candidate> {
         let mut rank = [(false, 0); MOST_COLUMNS];
         for ((into, (column, descending)), value) in rank.iter_mut().zip(&self.sort).zip(&place.ranks) {
@@ -280,7 +279,7 @@ impl<'s> Best<'s> {
                     directed(position(column.as_ref(), text)?, *descending)
                 }
                 (SortColumn::Cluster(of), Rank::Text(Some(text))) => {
-                    // One that is gone lies between two others.
+                    // A removed value falls between two others.
                     let place = match of.texts.binary_search(text) {
                         Ok(at) => doubled(at as u64),
                         Err(next) => 2 * next as u64,
@@ -301,7 +300,7 @@ impl<'s> Best<'s> {
         let mut rank = [(false, 0); MOST_COLUMNS];
         for (into, (column, descending)) in rank.iter_mut().zip(&self.sort) {
             let value = match column {
-                // Best first is descending.
+                // Highest first is descending.
                 SortColumn::Score => Some((false, u64::from(!ordered(score)))),
                 SortColumn::Number(column) => column.first(doc).map(|value| directed(numbered(value), *descending)),
                 SortColumn::Text(column) => {
@@ -316,13 +315,13 @@ impl<'s> Best<'s> {
         rank
     }
 
-    /// The kept hits with their places in the whole order.
+    /// The kept hits with their global positions.
     pub fn ranked(self) -> tantivy::Result<Vec<Ranked>> {
         let kept = self.best.iter().map(|kept| (kept.doc, kept.id, unordered(kept.score)));
         self.places(&kept.collect::<Vec<_>>())
     }
 
-    /// Documents, by their ids and what they are worth, with their places in the whole order.
+    /// Global positions of documents, given their ids and scores.
     fn places(&self, docs: &[(DocId, u64, Score)]) -> tantivy::Result<Vec<Ranked>> {
         let texts = self.sort.iter().map(|(column, _)| match column {
             SortColumn::Text(column) => first_texts(column.as_ref(), docs.iter().map(|(doc, ..)| *doc)),
@@ -346,7 +345,7 @@ impl<'s> Best<'s> {
         Ok(docs.iter().map(hit).collect())
     }
 
-    /// Of these documents those behind what was shown before, in their order, as many as are to be kept.
+    /// The documents after the previous page, sorted, up to the limit.
     pub fn sorted(&self, docs: &[(DocId, Score)]) -> Vec<(DocId, Score)> {
         let candidate = |(doc, score): &(DocId, Score)| {
             let (rank, name, id) = (self.rank(*doc, *score), self.name(*doc), self.parts.ids.first(*doc)?);
@@ -362,14 +361,14 @@ impl<'s> Best<'s> {
         all.into_iter().map(|candidate| (candidate.doc, unordered(candidate.score))).collect()
     }
 
-    /// Documents in the order in which they come, with their places in the whole one.
+    /// Global positions of documents, in the given order.
     pub fn in_place(&self, docs: &[(DocId, Score)]) -> tantivy::Result<Vec<Ranked>> {
         let with_id = docs.iter().filter_map(|(doc, score)| Some((*doc, self.parts.ids.first(*doc)?, *score)));
         self.places(&with_id.collect::<Vec<_>>())
     }
 }
 
-/// Each of the documents with what the sets it is in are worth.
+/// The documents with their scores.
 pub fn scores(docs: &Docs, scored: &[(Docs, Score)], max_doc: DocId) -> Vec<(DocId, Score)> {
     let classes = Classes::of(docs, scored, max_doc);
     let mut all = Vec::with_capacity(docs.len(max_doc) as usize);
@@ -382,7 +381,7 @@ pub fn scores(docs: &Docs, scored: &[(Docs, Score)], max_doc: DocId) -> Vec<(Doc
     all
 }
 
-/// The strings of ordinals in ascending order. One by one, each would unpack the block it lies in.
+/// The strings of ascending ordinals. Individual lookups would each decompress a block.
 fn texts_of(column: &StrColumn, ordinals: &[u64]) -> std::io::Result<Vec<String>> {
     let mut texts = Vec::with_capacity(ordinals.len());
     let text = |bytes: &[u8]| texts.push(String::from_utf8_lossy(bytes).into_owned());
@@ -390,10 +389,10 @@ fn texts_of(column: &StrColumn, ordinals: &[u64]) -> std::io::Result<Vec<String>
     Ok(texts)
 }
 
-/// Documents by what the sets they are in are worth together.
+/// Documents grouped by their total score.
 struct Classes<'q> {
     all: Vec<(Docs, Score)>,
-    /// Sets that made too many of them: each document is looked up in these.
+    /// Sets that would create too many classes; documents are looked up in them individually.
     rest: &'q [(Docs, Score)],
 }
 
@@ -406,7 +405,7 @@ impl<'q> Classes<'q> {
             scored = rest;
             let mut parts = Vec::with_capacity(2 * all.len());
             for (class, score) in all {
-                // Most sets hold all documents that match, or few of them.
+                // Most sets contain all matching documents or few of them.
                 if set.holds(&class) {
                     parts.push((class, score + worth));
                     continue;
@@ -425,7 +424,7 @@ impl<'q> Classes<'q> {
         Self { all, rest: scored }
     }
 
-    /// What a document is worth more than its class.
+    /// Additional score of a document beyond its class.
     fn more(&self, doc: DocId) -> Score {
         self.rest.iter().filter(|(set, _)| set.has(doc)).fold(0.0, |sum, (_, worth)| sum + worth)
     }

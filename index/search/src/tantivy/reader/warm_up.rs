@@ -1,5 +1,5 @@
-//! Segments that were merged, asked what was asked of their parts more than once, before searches see them: whoever asks
-//! next does not wait for it.
+//! Warms up merged segments before searches use them: evaluates the filters and permissions that were repeatedly
+//! used on their parts.
 
 use crate::authorization::Rights;
 use crate::plan::predicate::Match;
@@ -15,12 +15,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tantivy::index::SegmentId;
 
-/// Changes wait for it: what is not done by then is done by the first who asks.
+/// Time limit, because changes are delayed meanwhile; the rest is evaluated by the next search.
 const WITHIN: Duration = Duration::from_millis(300);
-/// Of what was asked last, so much is asked again.
+/// Maximum number of recently used filters.
 const MOST_ASKED: usize = 500;
 
-/// Prepares snapshots for callers with these rights.
+/// Warms up snapshots for callers with these permissions.
 pub(crate) fn prepare(rights: Arc<Rights>) -> Box<Prepare> {
     Box::new(move |text, before, next| prepared(text, &rights, before, next))
 }
@@ -34,16 +34,16 @@ fn prepared(text: &TextIndex, rights: &Arc<Rights>, before: &Snapshot, next: &Sn
     if gone.is_empty() {
         return;
     }
-    // Numbering values anew changes nothing of what terms have.
+    // Renumbering values does not affect the terms of a segment.
     let there: HashSet<SegmentId> = left.iter().map(|(segment, _)| *segment).collect();
     let segments = gone.iter().map(|(segment, _)| *segment).filter(|segment| !there.contains(segment));
     let (callers, mut asked) = (text.permitted.forget(rights, &gone), text.remembered.forget(&segments.collect()));
     asked.truncate(MOST_ASKED);
     let deadline = Instant::now() + WITHIN;
     let mut new: Vec<&Segment> = next.segments.iter().filter(|segment| !known.contains(&segment.parts.id())).collect();
-    // Who has to wait for a large one waits longest.
+    // Largest segments first, because they take the most time.
     new.sort_by_key(|segment| std::cmp::Reverse(segment.parts.max_doc()));
-    // First of all: without it nobody sees anything.
+    // Permissions first, because every search needs them.
     for (caller, facets) in callers {
         let caller = Mutex::new(caller);
         for segment in &new {
@@ -67,7 +67,7 @@ fn prepared(text: &TextIndex, rights: &Arc<Rights>, before: &Snapshot, next: &Sn
     let question = Question::with(&nothing, asked.iter().filter_map(pattern).collect(), text, deadline);
     for asked in asked {
         for segment in &new {
-            // What cannot be found now is told to whoever asks.
+            // An error is returned to the next search that uses the filter.
             if question.look_up(&segment.parts, asked.clone()).is_err() && Instant::now() > deadline {
                 return;
             }
@@ -90,7 +90,7 @@ mod tests {
     use serde_json::json;
     use tantivy::IndexWriter;
 
-    /// May list pods in one of two namespaces.
+    /// A user who may list pods in one of two namespaces.
     fn reader() -> Arc<Rights> {
         let rights = Arc::new(Rights::default());
         let object = |kind: &str, rest: serde_json::Value| {
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_asked_of_parts_is_known_of_the_whole() {
+    fn filters_of_merged_segments_are_cached_for_the_new_one() {
         let (text, rights) = (TextIndex::in_memory().unwrap(), reader());
         let prepare = prepare(Arc::clone(&rights));
         let mut writer: IndexWriter = text.writer(15_000_000).unwrap();
@@ -146,7 +146,7 @@ mod tests {
         assert_eq!(snapshot.segments.len(), 1);
         let (whole, caller) = (&snapshot.segments[0], ann());
         assert!(text.permitted.get(&caller.lock(), whole.parts.id()).is_some());
-        // There is no time to look anything up.
+        // The deadline has passed, so results must come from the cache.
         let ask = |matches: &Match| {
             let question = Question::new(matches, &text, Instant::now() - Duration::from_secs(1));
             question.ask(whole, &snapshot.values, &caller)
@@ -155,7 +155,7 @@ mod tests {
         assert_eq!(docs.len(whole.parts.max_doc()), before.total);
         assert!(matches!(ask(&Match::Bare("node-2".to_owned())), Err(Unfound::Late)));
         assert_eq!(gathered(), before);
-        assert!(text.remembered.forget(&parts.into_iter().collect()).is_empty(), "what is gone is forgotten");
+        assert!(text.remembered.forget(&parts.into_iter().collect()).is_empty(), "removed segments are evicted");
         assert!(text.permitted.get(&rights.of(&UserInfo::new("eve", ["staff"])), whole.parts.id()).is_none());
     }
 }

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 /// Changes read from the store.
 struct Replay {
     changes: Vec<Replayed>,
-    /// Deletions up to here may be missing from them.
+    /// Deletions up to this seq may be missing.
     pruned: Seq,
     latest: Seq,
 }
@@ -30,7 +30,7 @@ impl TextFollower {
             if stop.is_cancelled() {
                 return Ok(since);
             }
-            // Read first: the tail has all later changes if the store has no more.
+            // Read first: if the store has no more changes, the tail has all later ones.
             let told = self.tail.latest();
             let Replay { changes, pruned, latest } = match runtime.block_on(self.replay(since)) {
                 Err(error) if self.outlives_outages && error.is_outage() => {
@@ -44,7 +44,7 @@ impl TextFollower {
             self.begin();
             if pruned > since.max(self.empty_at) {
                 if since == Seq(0) {
-                    // The index is empty: it is filled in place, and is searched meanwhile.
+                    // The empty index is filled in place and is searchable meanwhile.
                     self.empty_at = latest;
                 } else {
                     self.start_over(writer, pending, latest)?;
@@ -87,14 +87,14 @@ impl TextFollower {
 
     async fn replay(&self, since: Seq) -> Result<Replay, Error> {
         let changes = self.store.replay(since, REPLAY).await?;
-        // Read after the changes: a pruning between the two reads is noticed.
+        // Read after the changes, so that pruning in between is noticed.
         Ok(Replay { changes, pruned: self.store.pruned().await?, latest: self.store.latest().await? })
     }
 
-    /// Rebuilds the index. Deletions were pruned before the index read them, for which a clock that jumps is enough: the
-    /// deleted objects would be counted until the next rebuild.
+    /// Rebuilds the index, because deletions were pruned before it read them, for example after a clock change.
+    /// Otherwise, the deleted objects would be counted until the next rebuild.
     fn start_over(&mut self, writer: &mut IndexWriter, pending: &mut Pending, latest: Seq) -> Result<(), Error> {
-        tracing::info!("deletions were pruned before the text index read them: it is rebuilt");
+        tracing::info!("deletions were pruned before the text index read them; rebuilding it");
         let built = self.text.anew()?;
         *writer = built.writer(self.heap_bytes)?;
         *pending = Pending::default();

@@ -11,11 +11,12 @@ pub(super) struct Pending {
     pub changes: usize,
     /// The seq of the last change.
     pub seq: Option<Seq>,
-    /// Up to here the writer has it.
+    /// Seq up to which the writer has all changes.
     pub taken_in: Option<Seq>,
     pub since: Option<Instant>,
     pub last: Option<Instant>,
-    /// Changes that the writer does not have yet, by the objects' ids: an object that changes again soon is written once.
+    /// Changes that were not passed to the writer yet, by object id: an object that changes repeatedly is written
+    /// once.
     pub held: HashMap<u64, Arc<Change>>,
     pub held_bytes: usize,
 }

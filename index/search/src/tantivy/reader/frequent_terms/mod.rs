@@ -1,7 +1,7 @@
-//! The terms of a column that most of some documents have.
+//! The most frequent terms of a column within a set of documents.
 //!
-//! Where a segment has very many of them, its most frequent ones stand for it: a term that is among the most frequent of all
-//! is among those of some segment, but for very even spreads, of which any are as good.
+//! In segments with very many terms, only the most frequent ones are considered. A term that is frequent overall is
+//! frequent in at least one segment, unless terms are spread very evenly; then any selection is equally good.
 
 mod segment;
 
@@ -15,13 +15,13 @@ use std::collections::HashMap;
 use std::time::Instant;
 use tantivy::postings::TermInfo;
 
-/// Terms that may be among the most frequent of all, where segments told a part of theirs.
+/// Maximum number of candidates if segments contributed only a part of their terms.
 const MOST_OF_ALL: usize = 256;
-/// Documents of terms that are looked at, at most.
+/// Maximum number of postings that are read.
 const MOST_POSTINGS: u64 = 4_000_000;
 
 impl Looking<'_> {
-    /// Terms that readable objects which match have.
+    /// Terms of the matching objects that the caller may read.
     pub(crate) fn terms(mut self, matches: &Match, wanted: &TermsRequest) -> Result<TermCounts, Error> {
         let deadline = self.deadline;
         let field = self.text.columns.word(wanted.word);
@@ -67,14 +67,14 @@ impl Looking<'_> {
 /// A term in all segments.
 #[derive(Default)]
 struct Term {
-    /// Documents that have it, deleted and unreadable ones among them: no fewer than are wanted.
+    /// Number of documents with the term, including deleted and unreadable ones; an upper bound.
     frequency: u64,
-    /// By segment.
+    /// Position by segment.
     places: Vec<(usize, TermInfo)>,
 }
 
 impl Term {
-    /// The same segment may tell of it again.
+    /// A segment may report the same term again.
     fn is_in(&mut self, segment: usize, info: TermInfo) {
         if self.places.iter().any(|(known, _)| *known == segment) {
             return;
@@ -88,15 +88,15 @@ fn by_frequency((a, x): &(String, Term), (b, y): &(String, Term)) -> Ordering {
     y.frequency.cmp(&x.frequency).then_with(|| a.cmp(b))
 }
 
-/// Those of most documents first.
+/// Terms by descending number of documents.
 fn in_order(found: HashMap<String, Term>) -> Vec<(String, Term)> {
     let mut terms: Vec<(String, Term)> = found.into_iter().collect();
     terms.sort_unstable_by(by_frequency);
     terms
 }
 
-/// Counts terms, those of most documents first: once no other can be among the most frequent, the rest is left alone.
-/// Whether some were left out though they might have been.
+/// Counts terms in descending order of their upper bounds, until no other can be among the most frequent. Returns
+/// whether candidates were omitted.
 fn counted(
     among: &mut [Among],
     terms: Vec<(String, Term)>,
@@ -109,7 +109,7 @@ fn counted(
         if most.is_some_and(|most| best.len() >= most && best.last().is_none_or(|worst| *worst <= rank)) {
             break;
         }
-        // Something is better than nothing, however late.
+        // At least one term is counted, even after the deadline.
         if looked_at > MOST_POSTINGS || !best.is_empty() && Instant::now() > deadline {
             cut = true;
             break;
@@ -154,12 +154,11 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
-    /// Values of a label: the smaller the number, the more pods have it, and each part of the index holds more of them than
-    /// are kept of it.
+    /// Values of a label: smaller numbers are more frequent, and each segment has more values than are considered.
     fn values() -> Vec<usize> {
         let values = (0..400).flat_map(|value| std::iter::repeat_n(value, 1 + 800 / (value + 20)));
         let mut values: Vec<usize> = values.collect();
-        // As if by chance, and the same every time.
+        // Shuffled reproducibly.
         let mut at = 0_usize;
         values.sort_by_cached_key(|_| {
             at += 1;
@@ -170,10 +169,10 @@ mod tests {
 
     #[rstest]
     #[case::the_most_frequent("app=v", "", Some(20))]
-    #[case::those_that_hold_a_part("app=v", "9", Some(20))]
-    #[case::of_few_all_are_looked_at("app=v39", "", Some(20))]
-    #[case::all_of_them("app=v", "", None)]
-    fn terms_are_counted_as_if_one_by_one(#[case] prefix: &str, #[case] part: &str, #[case] most: Option<usize>) {
+    #[case::by_substring("app=v", "9", Some(20))]
+    #[case::few_terms_are_all_counted("app=v39", "", Some(20))]
+    #[case::all_terms("app=v", "", None)]
+    fn counts_equal_a_full_count(#[case] prefix: &str, #[case] part: &str, #[case] most: Option<usize>) {
         let text = TextIndex::in_memory().unwrap();
         let mut writer: tantivy::IndexWriter = text.writer(15_000_000).unwrap();
         writer.set_merge_policy(Box::new(tantivy::indexer::NoMergePolicy));

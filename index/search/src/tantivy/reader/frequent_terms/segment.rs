@@ -1,4 +1,4 @@
-//! The terms of one segment that may be wanted, and how many of some documents have each.
+//! Candidate terms of one segment, and their counts within a set of documents.
 
 use super::Term;
 use crate::collect::terms::TermsRequest;
@@ -13,21 +13,22 @@ use tantivy::postings::TermInfo;
 use tantivy::schema::IndexRecordOption;
 use tantivy::{BitSet, DocId};
 
-/// Terms of one segment that are looked at, at most.
+/// Maximum number of terms of a segment that are visited.
 const MOST_TERMS: usize = 20_000;
-/// Terms of one segment that may be among the most frequent of all.
+/// Maximum number of candidates of a segment.
 const MOST_OF_A_SEGMENT: usize = 128;
-/// Terms between two looks at the time.
+/// Number of terms between checks of the deadline.
 const LOOK_UP: usize = 64;
-/// Looking a document up in bits is so many times faster than in a set, and making the bits costs about a step for each.
+/// Ratio by which a lookup in a bit set is faster than in a document set; creating the bit set costs about one step
+/// per document.
 const FASTER: u64 = 16;
 
 /// Terms of a segment.
 pub(super) struct Terms {
     pub all: Vec<(String, TermInfo)>,
-    /// There are more, which are less frequent.
+    /// Less frequent terms were omitted.
     pub left_out: bool,
-    /// There are more, of which nothing is known.
+    /// Terms were omitted, of unknown frequency.
     pub cut: bool,
 }
 
@@ -37,7 +38,7 @@ impl Terms {
         let mut stream = terms.terms().range().ge(from).lt(to).into_stream()?;
         let keep = wanted.most.map_or(usize::MAX, |_| MOST_OF_A_SEGMENT);
         let mut found = Self { all: Vec::new(), left_out: false, cut: false };
-        // The least frequent of those that are kept; of the same frequency the last one.
+        // The least frequent kept term; among equal ones the last.
         let (mut worst, mut seen) = (BinaryHeap::<(Reverse<u32>, usize)>::new(), 0);
         while stream.advance() {
             seen += 1;
@@ -72,8 +73,8 @@ impl Terms {
     }
 }
 
-/// Where a segment has terms that others have most of, though it told others of its own. All are passed once more: each by
-/// itself would be looked up in a block that has to be unpacked.
+/// Looks up candidates of other segments in a segment that omitted terms. Reads all terms again, because individual
+/// lookups would each decompress a block.
 pub(super) fn met_again(
     terms: &InvertedIndexReader,
     prefix: &str,
@@ -96,7 +97,7 @@ pub(super) fn met_again(
     Ok(met)
 }
 
-/// Documents of a segment, among which those of terms are counted.
+/// A set of documents within which terms are counted.
 pub(super) struct Among {
     pub terms: Arc<InvertedIndexReader>,
     docs: Docs,
