@@ -42,11 +42,11 @@ SERVED = re.compile(
 )
 QUANTITY = "io.k8s.apimachinery.pkg.api.resource.Quantity"
 INT_OR_STRING = "io.k8s.apimachinery.pkg.util.intstr.IntOrString"
-# What the Go types have and the later definitions have no more.
+# Fields of the Go types that the current definitions no longer have.
 GONE = {
     ("io.k8s.api.core.v1.NodeAllocatableResourceClaimStatus", "resources"): {"type": "object", "additionalProperties": {"$ref": QUANTITY}},
 }
-# A default that is said elsewhere.
+# Defaults documented elsewhere.
 ZEROS = [("io.k8s.api.autoscaling.v1.ScaleSpec", "replicas")]
 TYPES = [f"api/{g}/{v}" for g, v in [
     ("admissionregistration", "v1"), ("apps", "v1"), ("authentication", "v1"), ("authorization", "v1"), ("autoscaling", "v1"),
@@ -185,7 +185,7 @@ def enums_of(sources):
     return enums
 
 
-# Comment, name, type, and either the value or the type it is turned into.
+# Comment, name, type, and either the value or the type to which it is converted.
 CONSTANT = r'((?:^[ \t]*//.*\n)*)^[ \t]*(?:const )?(\w+)(?:[ \t]+(\w+))?[ \t]+= (?:(\w+)\()?("[^"]*"|v1\.\w+)'
 
 
@@ -236,7 +236,7 @@ def as_go(node, name, fields, comment, enums):
     for field in fields:
         prop, go = properties[field["json"]], field["go"]
         plain = re.sub(r".*[*.\]]", "", go)
-        # A type's package is not said where it is the field's own, and core's otherwise.
+        # A type without a package is in the field's own package or in core.
         values = enums.get((package, plain)) or enums.get(("api/core/v1", plain)) or {}
         lines = field["comment"]
         kind = next((line.removeprefix("+listType=") for line in lines if line.startswith("+listType=")), None)

@@ -18,7 +18,7 @@ import sys
 import packed
 
 SHA256 = "68d3838dcedb2e5ef1a6209addd65aa5bab960c19278a0cabd43c710d5cdd1f3"
-# Package → (the version that the API has of it, its import name).
+# Package → (its API version, its import name).
 PACKAGES = {
     "admissionregistration": "v1", "apps": "v1", "autoscaling": "v2", "batch": "v1", "certificates": "v1", "core": "v1",
     "discovery": "v1", "flowcontrol": "v1", "networking": "v1", "node": "v1", "policy": "v1", "rbac": "v1", "scheduling": "v1",
@@ -37,7 +37,7 @@ API = {
     "metav1.ListMeta": "ListMeta", "metav1.TypeMeta": "TypeMeta", "metav1.OwnerReference": "OwnerReference",
 }
 SCALARS = {"string": "string", "bool": "bool", "int": "number", "int32": "number", "int64": "number", "float64": "number", "types.UID": "string"}
-# What the API says of a pod and kube-apiserver keeps in its security context.
+# Fields of a pod's spec that kube-apiserver's internal type has in the security context.
 OF_POD = {"HostNetwork": "hostNetwork", "HostPID": "hostPID", "HostIPC": "hostIPC", "ShareProcessNamespace": "shareProcessNamespace", "HostUsers": "hostUsers"}
 FIELD = re.compile(r"^\t(?:(\w+)\s+)?((?:\*|\[\]|map\[[\w.]+\])*[\w.]+)(?:\s+`.*`)?\s*(?://.*)?$")
 
@@ -101,7 +101,7 @@ def main(root, output):
                 path = "metadata" if go.endswith("ObjectMeta") else ""
             else:
                 path = published.get(name, {}).get(go_name) or go_name[0].lower() + go_name[1:]
-            # A pod always has one there.
+            # The internal type always has a security context.
             if name == "core.PodSpec" and go_name == "SecurityContext":
                 resolved = resolved.lstrip("*")
             fields.append([go_name or "", resolved, path])
