@@ -1,10 +1,10 @@
-//! Files of one volume that lie in each other's way: which of them a kubelet writes last is nobody's promise.
+//! Warnings for overlapping files in a volume: the order in which a kubelet writes them is undefined.
 
 use serde_json::Value;
 
 use super::super::object::{at, items, set, text};
 
-/// A path in a volume and where its content comes from, as far as that is told.
+/// A path in a volume and its source, where known.
 #[derive(Clone, PartialEq)]
 struct File {
     path: String,
@@ -20,7 +20,7 @@ impl std::fmt::Display for File {
     }
 }
 
-/// Of one volume of a pod.
+/// Warnings for a volume of a pod.
 pub(super) fn of(volume: &Value) -> Vec<String> {
     let name = text(volume, "name");
     let sources =
@@ -98,7 +98,7 @@ fn collisions(files: Vec<File>) -> Vec<String> {
     out
 }
 
-/// Those that are at the same place, above or below.
+/// Files at the same path, above or below it.
 fn beside<'a>(all: &'a [File], file: &'a File) -> impl Iterator<Item = &'a File> {
     let below = |one: &str, other: &str| format!("{one}/").starts_with(&format!("{other}/"));
     all.iter().filter(move |other| {
