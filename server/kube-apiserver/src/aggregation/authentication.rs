@@ -1,4 +1,4 @@
-//! ConfigMap `extension-apiserver-authentication`, which tells extension API servers which authorities to trust.
+//! ConfigMap `extension-apiserver-authentication`: the authorities that extension API servers must trust.
 
 use std::sync::Arc;
 

@@ -46,7 +46,7 @@ enum Owner {
     /// In foreground deletion, waiting for this dependent.
     Waiting,
     Gone,
-    /// Of an unknown kind or in another namespace: the dependent is left alone.
+    /// The kind is unknown, or the owner is namespaced and the dependent is not: the dependent is left alone.
     Unknown,
 }
 

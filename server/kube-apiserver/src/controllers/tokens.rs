@@ -1,5 +1,5 @@
 //! Token controller: fills Secrets of type `kubernetes.io/service-account-token`, and deletes those whose service
-//! account is gone.
+//! account no longer exists.
 
 use std::convert::Infallible;
 use std::sync::Arc;

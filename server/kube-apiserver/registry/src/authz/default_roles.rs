@@ -115,7 +115,7 @@ fn binding(entry: BindingEntry) -> Value {
 /// Change that an existing default needs.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Repair {
-    /// Nothing is missing, or automatic updates are disabled.
+    /// No change: the default is complete, or automatic updates are disabled.
     Nothing,
     Update(Value),
     /// The binding has another `roleRef`, which is immutable.
