@@ -12,7 +12,7 @@ use super::{
 pub(super) const MIRROR: &str = "kubernetes.io/config.mirror";
 
 pub(super) fn create(e: &mut Errors, object: &Value) {
-    complete_pod(e, object);
+    whole(e, object);
     if !items(object, "spec.ephemeralContainers").is_empty() {
         e.forbidden("spec.ephemeralContainers", "cannot be set on create");
     }
@@ -22,7 +22,7 @@ pub(super) fn create(e: &mut Errors, object: &Value) {
 }
 
 /// Validates a pod: its spec, and rules that do not apply to templates.
-pub(super) fn complete_pod(e: &mut Errors, object: &Value) {
+pub(super) fn whole(e: &mut Errors, object: &Value) {
     let pod = at(object, "spec");
     annotations(e, at(object, "metadata"), pod, "metadata.annotations");
     spec(e, pod, Some(text(object, "metadata.name")), "spec");
