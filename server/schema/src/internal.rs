@@ -1,7 +1,7 @@
-//! The structs that kube-apiserver itself works with, as its messages repeat them: with Go's names, and nothing left out.
+//! kube-apiserver's internal structs as its messages print them: with Go's names and all fields.
 //!
-//! Which there are is read once from `schemas/internal.json.gz`; what stands in one is read from the object of the API. Read by
-//! validation, and by what the old autoscaling API keeps in annotations.
+//! The definitions are loaded from `schemas/internal.json.gz`; values are taken from API objects. Used by
+//! validation, and for the annotations of the old autoscaling API.
 
 use std::collections::HashMap;
 use std::io::Read;
@@ -14,7 +14,7 @@ use super::print::{compact, of_definition, pretty};
 
 static PACKED: &[u8] = include_bytes!("../schemas/internal.json.gz");
 
-/// (Go name, empty for an embedded struct; Go type; the field of the API).
+/// Go name (empty for an embedded struct), Go type, field of the API.
 type Field = (String, String, String);
 
 static STRUCTS: LazyLock<HashMap<String, Vec<Field>>> = LazyLock::new(|| {
@@ -23,12 +23,12 @@ static STRUCTS: LazyLock<HashMap<String, Vec<Field>>> = LazyLock::new(|| {
     serde_json::from_slice(&text).expect("the committed file is as internal.py writes it")
 });
 
-/// `name` is a struct (`core.PodSpec`), or a list of one (`[]core.Taint`).
+/// Prints a value as a struct (`core.PodSpec`) or a list of structs (`[]core.Taint`).
 pub fn internal_text(name: &str, value: &Value) -> String {
     compact(&told(name, value, value))
 }
 
-/// The same over as many lines as there are members.
+/// Like [`internal_text`], with one line per field.
 pub fn internal_lines(name: &str, value: &Value) -> String {
     pretty(&told(name, value, value))
 }
@@ -87,7 +87,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn structs_are_told_with_names_of_go_and_whole() {
+    fn structs_are_printed_with_all_go_fields() {
         let cases = [
             (
                 "core.Taint",
@@ -101,7 +101,7 @@ mod tests {
             ),
             ("[]core.PodIP", json!([{"ip": "<"}]), r#"[{"IP":"\u003c"}]"#),
             ("[]core.PodIP", Value::Null, "null"),
-            // Embedded, and a type of the API below.
+            // Embedded struct with an API type inside.
             (
                 "core.EnvFromSource",
                 json!({"configMapRef": {"name": "a"}}),

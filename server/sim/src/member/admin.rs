@@ -1,20 +1,20 @@
 //! `/sim/{member}/…`: faults and state of simulated members, for `system:masters` of the server that offers it. That server
 //! is not a member, so that a stopped one can be started again.
 //!
-//! | request | body | does |
+//! | request | body | effect |
 //! |---|---|---|
-//! | `GET state` | | counts, delay, nodes, whether it is reachable |
-//! | `POST delay` | `{"milliseconds": 500, "path": "/apis"}` | every request takes that much longer, or those of a path; 0 for none |
-//! | `POST watches/drop` | | cuts off open watches |
-//! | `POST stop` | `{"seconds": 30}` | nobody listens for that long; until started without `seconds` |
-//! | `POST silence` | the same | requests are taken and not answered, watches stay open |
-//! | `POST partition` | the same | nothing arrives in either direction, and no connection ends |
-//! | `POST flap` | `{"seconds": 10}` | stopped and started in turn, so long each |
-//! | `POST start` | | reachable again, whatever it was |
-//! | `POST readyz` | `{"status": 500}` | the answer to whoever asks whether it is well; without `status` the truth |
-//! | `POST errors` | `{"percent": 20}` | so many of a hundred requests fail |
-//! | `POST nodes/{name}/fail`, `/recover` | | the node is lost, or back |
-//! | `POST load` | `{"pods": 1000, "churn": 5.0, "seed": 1}` | tops up synthetic workloads; `churn` changes a second; answers what is there |
+//! | `GET state` | | returns counts, delay, nodes and reachability |
+//! | `POST delay` | `{"milliseconds": 500, "path": "/apis"}` | delays all requests, or those below a path; 0 removes the delay |
+//! | `POST watches/drop` | | closes open watches |
+//! | `POST stop` | `{"seconds": 30}` | closes the listener for that time; without `seconds` until started |
+//! | `POST silence` | as for `stop` | accepts requests without responding; watches stay open |
+//! | `POST partition` | as for `stop` | drops traffic in both directions without closing connections |
+//! | `POST flap` | `{"seconds": 10}` | stops and starts alternately at this interval |
+//! | `POST start` | | ends any outage |
+//! | `POST readyz` | `{"status": 500}` | overrides the response of health checks; without `status` removes the override |
+//! | `POST errors` | `{"percent": 20}` | fails this percentage of requests |
+//! | `POST nodes/{name}/fail`, `/recover` | | fails or recovers a node |
+//! | `POST load` | `{"pods": 1000, "churn": 5.0, "seed": 1}` | adds missing synthetic workloads, with `churn` changes per second; returns the objects |
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -37,10 +37,10 @@ use super::{Member, Outage};
 use crate::error::Error;
 use crate::load::Load;
 
-/// The members by name; set once they run, which is after their routes are served.
+/// The members by name; set once they run, after their routes are served.
 pub type Members = Arc<OnceLock<BTreeMap<String, Arc<Member>>>>;
 
-/// The routes; `authenticator` knows who asks.
+/// The routes; `authenticator` authenticates their users.
 pub fn routes(members: Members, authenticator: Arc<Authenticator>) -> Router {
     Router::new()
         .route("/sim/{member}/state", get(state))
@@ -59,7 +59,7 @@ pub fn routes(members: Members, authenticator: Arc<Authenticator>) -> Router {
         .with_state(members)
 }
 
-/// The member that a path names.
+/// The member in a path.
 struct Target(Arc<Member>);
 
 impl FromRequestParts<Members> for Target {
@@ -134,7 +134,7 @@ async fn state(Target(member): Target) -> Response {
 #[derive(Deserialize)]
 struct Delay {
     milliseconds: u64,
-    /// Of all requests without.
+    /// `None` means all requests.
     path: Option<String>,
 }
 
