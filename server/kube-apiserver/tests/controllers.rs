@@ -46,7 +46,7 @@ async fn namespaces_are_deleted_after_their_content() {
     create(&maps, json!({"metadata": {"name": "held", "finalizers": ["example.com/hold"]}})).await;
     namespaces.delete("shop", &DeleteParams::default()).await.unwrap();
 
-    let told = |namespace: Option<&Namespace>| {
+    let reports_finalizers = |namespace: Option<&Namespace>| {
         let conditions = namespace.and_then(|n| n.status.as_ref()).and_then(|s| s.conditions.as_ref());
         conditions.into_iter().flatten().any(|c| {
             c.type_ == "NamespaceFinalizersRemaining"
@@ -54,7 +54,7 @@ async fn namespaces_are_deleted_after_their_content() {
                     == Some("Some content in the namespace has finalizers remaining: example.com/hold in 1 resource instances")
         })
     };
-    await_condition(namespaces.clone(), "shop", told).await.unwrap();
+    await_condition(namespaces.clone(), "shop", reports_finalizers).await.unwrap();
     assert!(maps.get_opt("free").await.unwrap().is_none());
     let late = maps.create(&PostParams::default(), &object(json!({"metadata": {"name": "late"}}))).await.unwrap_err();
     assert!(late.to_string().contains("because it is being terminated"), "{late}");

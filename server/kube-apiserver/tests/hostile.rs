@@ -409,9 +409,9 @@ impl Apart {
             .unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let process = Server(child);
-        let listens = |line: String| line.split_once("listens ").map(|(_, told)| told.to_owned());
-        let told = lines.map_while(Result::ok).find_map(listens).unwrap();
-        let [plain, secure, authority] = told.splitn(3, ' ').collect::<Vec<_>>().try_into().unwrap();
+        let listens = |line: String| line.split_once("listens ").map(|(_, addresses)| addresses.to_owned());
+        let addresses = lines.map_while(Result::ok).find_map(listens).unwrap();
+        let [plain, secure, authority] = addresses.splitn(3, ' ').collect::<Vec<_>>().try_into().unwrap();
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(authority.replace('_', "\n").as_bytes()).unwrap()).unwrap();
         let config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))

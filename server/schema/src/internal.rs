@@ -25,27 +25,27 @@ static STRUCTS: LazyLock<HashMap<String, Vec<Field>>> = LazyLock::new(|| {
 
 /// Prints a value as a struct (`core.PodSpec`) or a list of structs (`[]core.Taint`).
 pub fn internal_text(name: &str, value: &Value) -> String {
-    compact(&told(name, value, value))
+    compact(&go_value(name, value, value))
 }
 
 /// Like [`internal_text`], with one line per field.
 pub fn internal_lines(name: &str, value: &Value) -> String {
-    pretty(&told(name, value, value))
+    pretty(&go_value(name, value, value))
 }
 
-fn told(go: &str, value: &Value, owner: &Value) -> Json {
+fn go_value(go: &str, value: &Value, owner: &Value) -> Json {
     if let Some(target) = go.strip_prefix('*') {
-        return if value.is_null() { Json::Null } else { told(target, value, owner) };
+        return if value.is_null() { Json::Null } else { go_value(target, value, owner) };
     }
     if let Some(element) = go.strip_prefix("[]") {
         let Some(items) = value.as_array() else { return Json::Null };
-        return Json::Array(items.iter().map(|item| told(element, item, item)).collect());
+        return Json::Array(items.iter().map(|item| go_value(element, item, item)).collect());
     }
     if let Some(element) = go.strip_prefix("map:") {
         let Some(fields) = value.as_object() else { return Json::Null };
         let mut fields: Vec<_> = fields.iter().collect();
         fields.sort_by_key(|(key, _)| key.as_str());
-        let member = |(key, value): (&String, &Value)| (key.clone(), told(element, value, value));
+        let member = |(key, value): (&String, &Value)| (key.clone(), go_value(element, value, value));
         return Json::Object(fields.into_iter().map(member).collect());
     }
     let zero = match go {
@@ -71,7 +71,7 @@ fn members(fields: &[Field], value: &Value, owner: &Value) -> Json {
             None if field.is_empty() => Some(value),
             None => value.get(field),
         };
-        let read = told(go, stands.unwrap_or(&Value::Null), value);
+        let read = go_value(go, stands.unwrap_or(&Value::Null), value);
         match read {
             Json::Object(embedded) if name.is_empty() => out.extend(embedded),
             _ if name.is_empty() => {}
@@ -113,11 +113,11 @@ mod tests {
             assert_eq!(internal_text(name, &value), wanted, "{name}");
         }
         let pod = json!({"hostNetwork": true, "securityContext": {"runAsUser": 5}});
-        let told = internal_text("core.PodSpec", &pod);
-        assert!(told.contains(r#""SecurityContext":{"HostNetwork":true,"HostPID":false,"#), "{told}");
+        let text = internal_text("core.PodSpec", &pod);
+        assert!(text.contains(r#""SecurityContext":{"HostNetwork":true,"HostPID":false,"#), "{text}");
         let template = json!({"metadata": {"labels": {"a": "b"}}});
-        let told = internal_text("core.PodTemplateSpec", &template);
-        assert!(told.starts_with(r#"{"labels":{"a":"b"},"Spec":{"Volumes":null,"#), "{told}");
+        let text = internal_text("core.PodTemplateSpec", &template);
+        assert!(text.starts_with(r#"{"labels":{"a":"b"},"Spec":{"Volumes":null,"#), "{text}");
         assert_eq!(internal_lines("core.PodIP", &json!({})), "{\n \"IP\": \"\"\n}");
     }
 }

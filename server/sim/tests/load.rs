@@ -176,12 +176,12 @@ async fn churn_changes_pods_but_not_their_number() {
         }
     };
     tokio::time::timeout(PATIENCE, watching).await.expect("every kind of change");
-    let told = async {
+    let wait = async {
         while !list::<Event>(&client).await.iter().any(|event| event.reason.as_deref() == Some("Unhealthy")) {
             changes.next().await.unwrap();
         }
     };
-    tokio::time::timeout(PATIENCE, told).await.expect("an event of churn");
+    tokio::time::timeout(PATIENCE, wait).await.expect("an event of churn");
     assert!(member.changes() > 0);
     // Without churn, the load becomes stable.
     member.start_load(Load::new(200)).await.unwrap();
@@ -199,8 +199,8 @@ async fn impossible_loads_are_rejected() {
         [(r#"{"pods": 0}"#, "pods=0 is not between"), (r#"{"pods": 1, "churn": -1}"#, "churn=-1/s is not between")]
     {
         let load: Load = serde_json::from_str(body).unwrap();
-        let told = member.start_load(load).await.unwrap_err().to_string();
-        assert!(told.contains(why), "{told}");
+        let error = member.start_load(load).await.unwrap_err().to_string();
+        assert!(error.contains(why), "{error}");
     }
     assert!(list::<Pod>(&client).await.is_empty());
     member.stop().await.unwrap();

@@ -82,7 +82,7 @@ impl Heard {
     }
 
     /// The parsed body; `None` if it is incomplete or malformed.
-    fn told(&self) -> Option<Value> {
+    fn parsed(&self) -> Option<Value> {
         match self.yaml {
             true => serde_saphyr::from_str(std::str::from_utf8(&self.bytes).ok()?).ok(),
             false => serde_json::from_slice(&self.bytes).ok(),
@@ -97,7 +97,7 @@ impl Drop for Heard {
             if self.record.wants_request() {
                 self.record.truncated();
             }
-        } else if let Some(object) = self.told() {
+        } else if let Some(object) = self.parsed() {
             match self.side {
                 Side::Request => self.record.requested(&object),
                 Side::Response => self.record.responded(object),

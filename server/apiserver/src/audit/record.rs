@@ -163,12 +163,12 @@ impl Record {
 
     /// Records the start of the response. When several servers forward a response, the status of the first one is
     /// kept.
-    pub async fn answered(&self, code: StatusCode, told: Option<&Value>) {
+    pub async fn answered(&self, code: StatusCode, status: Option<&Value>) {
         let first = {
             let mut state = self.state.lock();
             let known = state.event.response_status.as_ref().and_then(|status| status["code"].as_u64());
             if known != Some(u64::from(code.as_u16())) {
-                state.event.response_status = Some(event::response_status(code.as_u16(), told));
+                state.event.response_status = Some(event::response_status(code.as_u16(), status));
             }
             !std::mem::replace(&mut state.begun, true)
         };

@@ -223,14 +223,14 @@ mod tests {
     }
 
     #[rstest]
-    #[case::proxy(By::FrontProxies, &[(CN, "front")], 2100, (true, "no good"))]
-    #[case::another_name(By::FrontProxies, &[(CN, "other")], 2100, (false, "no good"))]
+    #[case::proxy(By::FrontProxies, &[(CN, "front")], 2100, (true, "rejected"))]
+    #[case::another_name(By::FrontProxies, &[(CN, "other")], 2100, (false, "rejected"))]
     #[case::user(By::Users, &[(CN, "alice"), (O, "dev")], 2100, (false, "alice dev "))]
     #[case::user_named_like_the_proxy(By::Users, &[(CN, "front")], 2100, (false, "front  "))]
     #[case::uid(By::Users, &[(CN, "alice"), (uid(), "u-1")], 2100, (false, "alice  u-1"))]
-    #[case::nobody(By::Users, &[(O, "dev")], 2100, (false, "nobody"))]
-    #[case::expired(By::Users, &[(CN, "alice")], 2021, (false, "no good"))]
-    #[case::stranger(By::Strangers, &[(CN, "alice"), (O, "system:masters")], 2100, (false, "no good"))]
+    #[case::no_common_name(By::Users, &[(O, "dev")], 2100, (false, "none"))]
+    #[case::expired(By::Users, &[(CN, "alice")], 2021, (false, "rejected"))]
+    #[case::unknown_authority(By::Strangers, &[(CN, "alice"), (O, "system:masters")], 2100, (false, "rejected"))]
     fn client_certificates_are_verified(
         #[case] by: By,
         #[case] subject: &[(DnType, &str)],
@@ -247,9 +247,9 @@ mod tests {
         let authorities = ClientAuthorities::new(Some(&proxies.0), vec!["front".into()], Some(&users.0)).unwrap();
         let peer = authorities.judge(&[shown], UnixTime::now());
         let bearer = match peer.certificate {
-            PeerCertificate::Nobody => "nobody".to_owned(),
+            PeerCertificate::Nobody => "none".to_owned(),
             PeerCertificate::User(user) => format!("{} {} {}", user.name, user.groups.join(","), user.uid),
-            PeerCertificate::Refused(_) => "no good".to_owned(),
+            PeerCertificate::Refused(_) => "rejected".to_owned(),
         };
         assert_eq!((peer.front_proxy, bearer.as_str()), expected);
     }

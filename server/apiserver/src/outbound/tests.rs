@@ -59,8 +59,8 @@ async fn idempotent_requests_are_retried_when_a_pooled_connection_is_closed() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let place = Place::Url(format!("http://{}", listener.local_addr().unwrap()));
     let target = Target { place, ca_bundle: Vec::new(), insecure: false };
-    let (told, mut answered) = mpsc::channel(16);
-    let server = tokio::spawn(hang_up(listener, told));
+    let (sender, mut answered) = mpsc::channel(16);
+    let server = tokio::spawn(hang_up(listener, sender));
     let outbound = Outbound::new(Arc::new(NoServices), None);
     let request = async |method: http::Method, body: Body| {
         let request = http::Request::builder().method(method).uri("/").body(body).unwrap();

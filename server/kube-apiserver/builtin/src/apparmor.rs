@@ -53,16 +53,16 @@ pub(super) fn warnings(pod: &Value) -> Vec<String> {
         return Vec::new();
     }
     let containers = CONTAINERS.iter().flat_map(|list| items(pod, &format!("spec.{list}")));
-    let told = containers.filter_map(|container| {
+    let warnings = containers.filter_map(|container| {
         let name = text(container, "name");
         let field = at(container, "securityContext.appArmorProfile");
-        let tells = match profile(annotated(pod, name)?) {
+        let applies = match profile(annotated(pod, name)?) {
             Some(profile) => same(&profile, field),
             None => field.is_null(),
         };
-        tells.then(|| format!("metadata.annotations[{ANNOTATION}{name}]: {DEPRECATED}"))
+        applies.then(|| format!("metadata.annotations[{ANNOTATION}{name}]: {DEPRECATED}"))
     });
-    told.collect()
+    warnings.collect()
 }
 
 /// Warning for an annotation in a pod template, which is not converted; `of_pod` is the profile of the pod.

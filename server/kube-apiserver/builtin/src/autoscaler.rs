@@ -344,8 +344,10 @@ pub(super) fn without_status(old: &Value, new: &mut Value) {
 /// True if an `autoscaling/v1` autoscaler has metrics in addition to its CPU field.
 pub(super) fn has_other_metrics(object: &Value) -> bool {
     let annotations = at(object, "metadata.annotations");
-    let told = annotations.get(METRICS).and_then(Value::as_str);
-    told.and_then(|told| serde_json::from_str::<Vec<Value>>(told).ok()).is_some_and(|metrics| !metrics.is_empty())
+    let annotation = annotations.get(METRICS).and_then(Value::as_str);
+    annotation
+        .and_then(|annotation| serde_json::from_str::<Vec<Value>>(annotation).ok())
+        .is_some_and(|metrics| !metrics.is_empty())
 }
 
 #[cfg(test)]

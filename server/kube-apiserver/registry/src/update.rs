@@ -158,11 +158,11 @@ impl Registry {
                     None => return Err(absent),
                 },
             };
-            let mut told = Vec::new();
-            let pass = self.update_once(update, record, &mut told).await;
+            let mut pass_warnings = Vec::new();
+            let pass = self.update_once(update, record, &mut pass_warnings).await;
             // Rejected requests return warnings as well.
             if !matches!(pass, Ok(Pass::Overtaken)) {
-                warnings.append(&mut told);
+                warnings.append(&mut pass_warnings);
             }
             if let Pass::Done(object) = pass? {
                 return Ok((object, false));

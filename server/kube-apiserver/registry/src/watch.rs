@@ -166,9 +166,9 @@ impl Watch {
         let records: Vec<Record> = self.initial.by_ref().take(CHUNK).collect();
         if !records.is_empty() {
             self.encoding = true;
-            let told = self.initial_events(records).await;
+            let events = self.initial_events(records).await;
             self.encoding = false;
-            return told;
+            return events;
         }
         if let Some(revision) = self.initial_end.take() {
             return Ok(vec![self.bookmark(revision, true)]);
@@ -191,9 +191,9 @@ impl Watch {
             }
         };
         self.encoding = true;
-        let told = self.events(changes).await;
+        let events = self.events(changes).await;
         self.encoding = false;
-        told
+        events
     }
 
     fn write(&mut self, event: &str, object: Value) -> Bytes {

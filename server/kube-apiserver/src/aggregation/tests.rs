@@ -86,7 +86,7 @@ fn subresources_of_other_groups_are_listed() {
         {"name": "pods/load", "singularName": "", "namespaced": true, "kind": "MetricValueList", "verbs": ["get"]},
         {"name": "nodes/load", "singularName": "", "namespaced": false, "kind": "MetricValueList", "verbs": ["get"]}]});
     let entry = discovery::version_entry("v1beta2", &list);
-    let told: Vec<String> = entry["resources"]
+    let resources: Vec<String> = entry["resources"]
         .as_array()
         .unwrap()
         .iter()
@@ -97,5 +97,5 @@ fn subresources_of_other_groups_are_listed() {
             format!("{name} {scope}: {}", below.collect::<Vec<_>>().join(" "))
         })
         .collect();
-    assert_eq!(told, ["pods Namespaced: qps load", "nodes Cluster: load"]);
+    assert_eq!(resources, ["pods Namespaced: qps load", "nodes Cluster: load"]);
 }

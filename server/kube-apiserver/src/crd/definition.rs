@@ -203,8 +203,8 @@ pub fn default(definition: &mut Value) {
         service.entry("port").or_insert_with(|| json!(443));
     }
     // Stored versions include at least the storage version.
-    let told = definition.pointer("/status/storedVersions").and_then(Value::as_array);
-    if told.is_none_or(Vec::is_empty) && definition.get("status").is_some_and(Value::is_object) {
+    let stored_versions = definition.pointer("/status/storedVersions").and_then(Value::as_array);
+    if stored_versions.is_none_or(Vec::is_empty) && definition.get("status").is_some_and(Value::is_object) {
         definition["status"]["storedVersions"] = stored.into();
     }
 }

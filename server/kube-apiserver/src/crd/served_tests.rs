@@ -267,11 +267,11 @@ async fn terminating_definitions_allow_updates_but_no_creates() {
     let car = |name: &str, finalizers: &[&str]| json!({"apiVersion": "example.com/v1", "kind": "Car", "metadata": {"name": name, "finalizers": finalizers}});
     assert_eq!(ask(&client, &format!("POST {cars}"), json, car("held", &["example.com/held"])).await.0, 201);
     assert_eq!(ask(&client, &format!("DELETE {definitions}/cars.example.com"), json, json!({})).await.0, 200);
-    let told = |resources: &Value| resources["resources"][0]["verbs"].clone();
+    let verbs = |resources: &Value| resources["resources"][0]["verbs"].clone();
     let mut changed = server.registry().catalog.subscribe();
     loop {
         let (_, resources) = ask(&client, "GET /apis/example.com/v1", json, Value::Null).await;
-        if told(&resources) == json!(["delete", "deletecollection", "get", "list", "watch"]) {
+        if verbs(&resources) == json!(["delete", "deletecollection", "get", "list", "watch"]) {
             break;
         }
         changed.changed().await.unwrap();

@@ -77,8 +77,8 @@ pub(super) async fn follow(
             resume_unwind(panic)
         }
     };
-    let told = response.extensions().get::<Told>().cloned();
-    record.answered(response.status(), told.as_ref().map(|Told(status)| &**status)).await;
+    let status = response.extensions().get::<Told>().cloned();
+    record.answered(response.status(), status.as_ref().map(|Told(status)| &**status)).await;
     let heard = own.then(|| Heard::response(&record, response.status(), response.headers())).flatten();
     response.map(|body| Body::new(Held::new(body, record).heard(heard)))
 }

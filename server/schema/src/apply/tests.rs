@@ -254,7 +254,7 @@ proptest! {
             }
             if let Some(live) = live.as_ref().filter(|_| tracked) {
                 let lost = fields_without_owner(&schema, live);
-                prop_assert_eq!(lost, Vec::<String>::new(), "nobody's in {}", live);
+                prop_assert_eq!(lost, Vec::<String>::new(), "fields without owner in {}", live);
             }
         }
     }

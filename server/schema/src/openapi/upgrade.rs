@@ -158,7 +158,7 @@ fn response(answer: &Value, produces: &Value) -> Value {
     out
 }
 
-/// The same schema for each media type.
+/// Builds the `content` of a body: one entry with the schema per media type.
 fn content(described: &Value, media: &Value, otherwise: &Value) -> Value {
     let media = media.as_array().or(otherwise.as_array());
     let media = media.into_iter().flatten().filter_map(Value::as_str);

@@ -191,7 +191,7 @@ impl Bulk {
         held.iter().for_each(|uid| self.world.hold(uid));
         self.world.pods.expect(pods.iter().cloned());
         let outcomes = self.registry.store.write_all(writes).await;
-        let told = outcomes.map_err(|error| self.failed("workloads", &error)).and_then(|outcomes| {
+        let result = outcomes.map_err(|error| self.failed("workloads", &error)).and_then(|outcomes| {
             for (at, kept) in kept {
                 if let Some(Ok(revision)) = outcomes.get(at) {
                     self.tell(kept, *revision)?;
@@ -208,7 +208,7 @@ impl Bulk {
         });
         self.world.pods.settle(&pods);
         held.iter().for_each(|uid| self.world.release(uid));
-        told
+        result
     }
 
     fn tell(&self, kept: Kept, revision: Revision) -> Result<()> {

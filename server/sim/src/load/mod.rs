@@ -333,8 +333,8 @@ mod tests {
     #[case("pods=1,size=1Gi", "size=1073741824 is more than 262144 bytes")]
     #[case("pods=1,speed=3", "there is no \"speed\"")]
     fn errors_explain_valid_loads(#[case] text: &str, #[case] why: &str) {
-        let told = text.parse::<Load>().unwrap_err().to_string();
+        let error = text.parse::<Load>().unwrap_err().to_string();
         let form = "expected pods=N[,churn=N/s][,size=BYTES][,seed=N], as pods=10000,churn=50/s";
-        assert_eq!(told, format!("{why}; {form}"));
+        assert_eq!(error, format!("{why}; {form}"));
     }
 }

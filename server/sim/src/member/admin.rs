@@ -77,7 +77,7 @@ impl FromRequestParts<Members> for Target {
             None if members.is_empty() => Err(failure(StatusCode::NOT_FOUND, "no member of this fleet is simulated")),
             None => {
                 let known: Vec<&str> = members.keys().map(String::as_str).collect();
-                let text = format!("{name} is no simulated member; there are {}", known.join(", "));
+                let text = format!("{name} is not a simulated member; simulated members: {}", known.join(", "));
                 Err(failure(StatusCode::NOT_FOUND, &text))
             }
         }
@@ -103,7 +103,9 @@ fn refused(error: &Error) -> Response {
 async fn masters_only(State(authenticator): State<Arc<Authenticator>>, request: Request, next: Next) -> Response {
     match authenticator.authenticate(request.headers(), request.extensions()).await {
         Ok(user) if user.groups.iter().any(|group| group == "system:masters") => next.run(request).await,
-        Ok(user) => failure(StatusCode::FORBIDDEN, &format!("User \"{}\" may not steer the simulation", user.name)),
+        Ok(user) => {
+            failure(StatusCode::FORBIDDEN, &format!("User \"{}\" is not allowed to control the simulation", user.name))
+        }
         Err(error) => failure(StatusCode::UNAUTHORIZED, &error.to_string()),
     }
 }
@@ -178,7 +180,7 @@ async fn partition(Target(member): Target, Json(time): Json<Time>) -> Response {
 
 async fn flap(Target(member): Target, Json(time): Json<Time>) -> Response {
     match time.seconds {
-        None | Some(0) => failure(StatusCode::BAD_REQUEST, "seconds say how long each turn lasts"),
+        None | Some(0) => failure(StatusCode::BAD_REQUEST, "seconds must be at least 1: the duration of each phase"),
         Some(seconds) => outcome(member.flap(Duration::from_secs(seconds)).await),
     }
 }
@@ -209,7 +211,7 @@ struct Percent {
 
 async fn errors(Target(member): Target, Json(Percent { percent }): Json<Percent>) -> Response {
     if percent > 100 {
-        return failure(StatusCode::BAD_REQUEST, "percent are at most 100");
+        return failure(StatusCode::BAD_REQUEST, "percent must be at most 100");
     }
     member.faults().set_errors(percent);
     outcome(Ok(()))
@@ -219,7 +221,7 @@ async fn node(Target(member): Target, Path((_, name, verb)): Path<(String, Strin
     match verb.as_str() {
         "fail" => outcome(member.fail_node(&name).await),
         "recover" => outcome(member.recover_node(&name).await),
-        _ => failure(StatusCode::NOT_FOUND, &format!("nodes can fail and recover, not {verb}")),
+        _ => failure(StatusCode::NOT_FOUND, &format!("unknown node action {verb}; use fail or recover")),
     }
 }
 

@@ -277,11 +277,11 @@ mod tests {
     #[case("many", None)]
     #[case("5 verb", None)]
     fn annotations_are_parsed(#[case] text: &str, #[case] expected: Option<(&str, &str)>) {
-        let told = sample(text).map(|sample| {
+        let actual = sample(text).map(|sample| {
             let labels: Vec<String> = sample.labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
             (sample.value.to_string(), labels.join(" "))
         });
-        assert_eq!(told, expected.map(|(value, labels)| (value.to_owned(), labels.to_owned())));
+        assert_eq!(actual, expected.map(|(value, labels)| (value.to_owned(), labels.to_owned())));
     }
 
     #[test]

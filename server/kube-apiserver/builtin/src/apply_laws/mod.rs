@@ -211,8 +211,8 @@ fn put(writer: &Writer<'_>, live: Option<&Value>, object: &Value) -> Checked<Val
             let is_same = before == after && before.is_some();
             prop_assert!(!is_same || kept.contains_key(field), "{} lost {} in {:?}", who, field, after);
             // Removal of a value by a default is not attributed to a manager.
-            let has_gone = before.is_some() && after.is_none();
-            prop_assert!(!has_gone || !kept.contains_key(field), "{} of {} is gone", field, who);
+            let removed = before.is_some() && after.is_none();
+            prop_assert!(!removed || !kept.contains_key(field), "{} was removed but is still owned by {}", field, who);
         }
     }
     let kept = owners_after.get(&own).cloned().unwrap_or_default();

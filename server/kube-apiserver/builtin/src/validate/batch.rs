@@ -287,10 +287,10 @@ fn time_zone(e: &mut Errors, zone: &Value) {
 fn template_update(e: &mut Errors, old: &Value, new: &Value) {
     let (before, after) = (at(old, "spec.template"), at(new, "spec.template"));
     let suspended = at(old, "spec.suspend") == true;
-    let told =
+    let has_condition =
         items(old, "status.conditions").iter().any(|c| text(c, "type") == "Suspended" && text(c, "status") == "True");
     let started = !at(old, "status.startTime").is_null();
-    let open = suspended && (!started || told) && number(old, "status.active").unwrap_or(0) == 0;
+    let open = suspended && (!started || has_condition) && number(old, "status.active").unwrap_or(0) == 0;
     let mut wanted = before.clone();
     if open {
         copy_scheduling_directives(at(after, "spec"), &mut wanted["spec"]);

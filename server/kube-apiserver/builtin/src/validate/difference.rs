@@ -199,7 +199,7 @@ mod tests {
     #[test]
     fn internal_structs_are_compared() {
         let (old, new) = (json!({"volumeName": "a"}), json!({"volumeName": "b"}));
-        let told = difference("core.PersistentVolumeClaimSpec", &old, &new);
+        let actual = difference("core.PersistentVolumeClaimSpec", &old, &new);
         let wanted = r#"@@ -5,7 +5,7 @@
    "Limits": null,
    "Requests": null
@@ -210,6 +210,6 @@ mod tests {
   "VolumeMode": null,
   "DataSource": null,
 "#;
-        assert_eq!(told, wanted);
+        assert_eq!(actual, wanted);
     }
 }

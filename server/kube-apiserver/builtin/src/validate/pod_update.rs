@@ -160,7 +160,7 @@ fn resize(e: &mut Errors, old: &Value, new: &Value) {
     }
     let before = match text(old, "status.qosClass") {
         "" => qos_class(at(old, "spec")),
-        told => told,
+        recorded => recorded,
     };
     if before != qos_class(at(new, "spec")) {
         e.invalid("spec", at(new, "status.qosClass"), "Pod QOS Class may not change as a result of resizing");
@@ -170,11 +170,11 @@ fn resize(e: &mut Errors, old: &Value, new: &Value) {
         e.forbidden("spec", "Pod running on node without support for resize");
     }
     whole_resize(e, old, new);
-    let told = e.0.len();
+    let count = e.0.len();
     for list in ["containers", "initContainers"] {
         ordering(e, old, new, list);
     }
-    if e.0.len() > told {
+    if e.0.len() > count {
         return;
     }
     for list in ["initContainers", "containers"] {

@@ -23,9 +23,9 @@ pub(super) fn message(key: &str) -> Option<&'static str> {
     OLD.iter().find(|(old, _)| *old == key).map(|(_, message)| *message)
 }
 
-/// Warnings for the keys of a label map; `told` formats message and key.
-pub(super) fn selector(of: &Value, path: &str, told: impl Fn(&str, &str) -> String) -> Vec<String> {
-    fields(of, path).keys().filter_map(|key| message(key).map(|message| told(message, key))).collect()
+/// Warnings for the keys of a label map; `format` formats message and key.
+pub(super) fn selector(of: &Value, path: &str, format: impl Fn(&str, &str) -> String) -> Vec<String> {
+    fields(of, path).keys().filter_map(|key| message(key).map(|message| format(message, key))).collect()
 }
 
 /// Warnings for requirements at `path`; with `preferred` also for values that no label can have.

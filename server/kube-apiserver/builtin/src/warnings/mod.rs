@@ -126,7 +126,7 @@ fn job(old: Option<&Value>, new: &Value, path: &str) -> Vec<String> {
 /// Warnings for quotas whose requests exceed their limits.
 fn quota(quota: &Value) -> Vec<String> {
     let hard = fields(quota, "spec.hard");
-    let mut told = Vec::new();
+    let mut out = Vec::new();
     for name in ["cpu", "memory", "storage", "ephemeral-storage"] {
         let (requests, limits) = (format!("requests.{name}"), format!("limits.{name}"));
         let bare = || hard.get(name).filter(|_| matches!(name, "cpu" | "memory")).map(|amount| (name, amount));
@@ -138,10 +138,10 @@ fn quota(quota: &Value) -> Vec<String> {
         if let (Some(more), Some(less)) = (amount(request), amount(limit))
             && more > less
         {
-            told.push(format!("ResourceQuota {asked} ({more}) should be less than {limits} ({less})"));
+            out.push(format!("ResourceQuota {asked} ({more}) should be less than {limits} ({less})"));
         }
     }
-    told
+    out
 }
 
 fn node(new: &Value) -> Vec<String> {

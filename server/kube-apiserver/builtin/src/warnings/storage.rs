@@ -70,14 +70,14 @@ pub(super) fn class(kind: &str, old: Option<&Value>, new: &Value) -> Vec<String>
     match kind {
         "StorageClass" => {
             let topologies = items(new, "allowedTopologies").iter().enumerate();
-            let told = topologies.flat_map(|(index, topology)| {
+            let warnings = topologies.flat_map(|(index, topology)| {
                 let expressions = items(topology, "matchLabelExpressions").iter().enumerate();
                 expressions.filter_map(move |(position, expression)| {
                     let message = labels::message(text(expression, "key"))?;
                     Some(format!("allowedTopologies[{index}].matchLabelExpressions[{position}].key: {message}"))
                 })
             });
-            told.collect()
+            warnings.collect()
         }
         "CSIStorageCapacity" => {
             let topology = at(new, "nodeTopology");

@@ -15,7 +15,7 @@ struct Case {
     #[serde(default)]
     old: Option<Value>,
     object: Value,
-    told: Vec<String>,
+    warnings: Vec<String>,
 }
 
 #[test]
@@ -33,7 +33,7 @@ fn warnings_match_kube_apiserver() {
             object
         };
         let old = case.old.as_ref().map(whole);
-        let told = strategy.warnings(&loopback("default"), old.as_ref(), &whole(&case.object));
-        assert_eq!(told, case.told, "{}", case.name);
+        let warnings = strategy.warnings(&loopback("default"), old.as_ref(), &whole(&case.object));
+        assert_eq!(warnings, case.warnings, "{}", case.name);
     }
 }

@@ -152,10 +152,10 @@ mod tests {
         json!({"auth-extra-groups": "system:bootstrappers:a:"}), Err("one of its groups is no group of bootstrappers")
     )]
     fn secrets_define_the_user(#[case] change: Value, #[case] expected: Result<Vec<&str>, &str>) {
-        let told = user(&kept(change), ("abcdef", SECRET), now());
-        let groups = told.as_ref().map(|user| user.groups.iter().map(String::as_str).collect::<Vec<_>>());
+        let result = user(&kept(change), ("abcdef", SECRET), now());
+        let groups = result.as_ref().map(|user| user.groups.iter().map(String::as_str).collect::<Vec<_>>());
         assert_eq!(groups.map_err(|why| *why), expected);
-        assert!(told.is_err() || told.is_ok_and(|user| user.name == "system:bootstrap:abcdef"));
+        assert!(result.is_err() || result.is_ok_and(|user| user.name == "system:bootstrap:abcdef"));
     }
 
     #[test]
@@ -175,11 +175,11 @@ mod tests {
             signed(text, ("joshua", "my voice is my passport")),
             "eyJhbGciOiJIUzI1NiIsImtpZCI6Impvc2h1YSJ9..Wvm4lABG2MTCQNvjZK5AJ7th6Qm1ywTmBDAVJNF7IHM"
         );
-        let told = |change: Value| signature(&kept(change), text, now()).map(|(id, _)| id);
-        assert_eq!(told(json!({"usage-bootstrap-signing": "true"})).as_deref(), Some("abcdef"));
-        assert_eq!(told(json!({})), None);
+        let key_id = |change: Value| signature(&kept(change), text, now()).map(|(id, _)| id);
+        assert_eq!(key_id(json!({"usage-bootstrap-signing": "true"})).as_deref(), Some("abcdef"));
+        assert_eq!(key_id(json!({})), None);
         let expired = json!({"usage-bootstrap-signing": "true", "expiration": "2025-01-01T00:00:00Z"});
-        assert_eq!(told(expired), None);
+        assert_eq!(key_id(expired), None);
     }
 
     #[rstest]

@@ -208,7 +208,7 @@ struct Run {
     store: Store,
     model: Model,
     /// Highest revision that any client has received.
-    told: Revision,
+    acknowledged: Revision,
 }
 
 async fn open(directory: &Path) -> Store {
@@ -227,8 +227,8 @@ impl Run {
     async fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let store = open(directory.path()).await;
-        let (model, told) = (Model::new(store.revision()), store.revision());
-        Self { directory, store, model, told }
+        let (model, acknowledged) = (Model::new(store.revision()), store.revision());
+        Self { directory, store, model, acknowledged }
     }
 
     /// Runs an operation on store and model; returns true if the store was closed.
@@ -293,14 +293,14 @@ impl Run {
         let whole = files == after;
         let model = if found == self.model.revision() { self.model.clone() } else { before.1 };
         assert!(!whole || found == self.model.revision(), "{found} of what was written whole");
-        assert!(found >= self.told, "{found} is before {}, which was acknowledged", self.told);
+        assert!(found >= self.acknowledged, "{found} is before {}, which was acknowledged", self.acknowledged);
         self.store.close().await.unwrap();
         (self.directory, self.store, self.model) = (directory, store, restarted(&model));
         self.agrees();
         // Watches from revisions before this start are either up to date or expired.
-        let told = self.store.watch(&table(), self.told);
-        assert_eq!(matches!(told, Err(Error::Expired { .. })), self.told < found);
-        self.told = found;
+        let watcher = self.store.watch(&table(), self.acknowledged);
+        assert_eq!(matches!(watcher, Err(Error::Expired { .. })), self.acknowledged < found);
+        self.acknowledged = found;
     }
 
     async fn step(&mut self, step: &Step) {
@@ -310,7 +310,7 @@ impl Run {
                     self.store = open(self.directory.path()).await;
                     self.model = restarted(&self.model);
                 }
-                self.told = self.model.revision();
+                self.acknowledged = self.model.revision();
             }
             Step::Crash(operation, left) => self.crash(operation, left).await,
             Step::Watch(index) => self.watch(index).await.unwrap(),

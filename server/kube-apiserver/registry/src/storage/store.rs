@@ -206,8 +206,8 @@ impl Watcher {
     pub async fn next(&mut self) -> Result<Vec<Arc<Change>>> {
         loop {
             // Zero before the first change since the start of the server; otherwise the revision of the last change.
-            let told = *self.wake.borrow_and_update();
-            if told == 0 || told > self.position {
+            let latest = *self.wake.borrow_and_update();
+            if latest == 0 || latest > self.position {
                 let changes = self.shared.index.read().changes(&self.table, self.position, BATCH)?;
                 if let Some(last) = changes.last() {
                     self.position = last.revision;

@@ -247,10 +247,10 @@ mod tests {
         ];
         for (what, spec, requests, limits) in cases {
             let used = usage("", "pods", &json!({"spec": spec}));
-            let told = |name: &str| used.get(name).map(ToString::to_string);
-            assert_eq!(told("requests.cpu").as_deref(), Some(requests), "{what}");
-            assert_eq!(told("cpu"), told("requests.cpu"), "{what}");
-            assert_eq!(told("limits.cpu").as_deref(), limits, "{what}");
+            let amount = |name: &str| used.get(name).map(ToString::to_string);
+            assert_eq!(amount("requests.cpu").as_deref(), Some(requests), "{what}");
+            assert_eq!(amount("cpu"), amount("requests.cpu"), "{what}");
+            assert_eq!(amount("limits.cpu").as_deref(), limits, "{what}");
         }
     }
 

@@ -230,10 +230,10 @@ mod tests {
         #[case] now: &str,
         #[case] expected: &str,
     ) {
-        let told = match due(schedule, zone, since.parse().unwrap(), now.parse().unwrap()) {
+        let actual = match due(schedule, zone, since.parse().unwrap(), now.parse().unwrap()) {
             None => "never".to_owned(),
             Some((last, next)) => format!("{} {next}", last.map_or("-".into(), |last| last.to_string())),
         };
-        assert_eq!(told, expected);
+        assert_eq!(actual, expected);
     }
 }

@@ -185,7 +185,7 @@ mod tests {
         }))
         .unwrap();
         let spec = deployment.spec.clone();
-        let mut told = Vec::new();
+        let mut lines = Vec::new();
         let steps = [(0, 0, Some("web-1")), (1, 0, None), (2, 1, None), (13, 1, None), (14, 2, None)];
         for (second, available, created) in steps {
             let (status, again) = status(&deployment, &spec, &[view(2, available)], created, Some(3), at(second));
@@ -202,7 +202,7 @@ mod tests {
                     })
                     .unwrap_or_default()
             };
-            told.push(format!(
+            lines.push(format!(
                 "{second}: {} | {} | {:?}",
                 condition("Available"),
                 condition("Progressing"),
@@ -210,7 +210,7 @@ mod tests {
             ));
             deployment.status = Some(status);
         }
-        insta::assert_snapshot!(told.join("\n"), @r"
+        insta::assert_snapshot!(lines.join("\n"), @r"
         0: False MinimumReplicasUnavailable | True ReplicaSetUpdated | Some(10)
         1: False MinimumReplicasUnavailable | True ReplicaSetUpdated | Some(9)
         2: False MinimumReplicasUnavailable | True ReplicaSetUpdated | Some(10)
