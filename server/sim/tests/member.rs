@@ -101,7 +101,7 @@ where
     });
     match found.await {
         Ok(list) => list,
-        Err(_) => panic!("{what} never came; there is {:#?}", api.list(&ListParams::default()).await),
+        Err(_) => panic!("timed out waiting for {what}; last state: {:#?}", api.list(&ListParams::default()).await),
     }
 }
 
@@ -300,7 +300,7 @@ async fn commands_determine_the_outcome_of_jobs() {
     assert_eq!(running.status.unwrap().conditions, None);
     let jobs: Api<Job> = Api::namespaced(client.clone(), "default");
     jobs.delete("pause", &kube::api::DeleteParams::background()).await.unwrap();
-    until_all::<Pod>(&client, "pods that nothing holds any more", |pods| {
+    until_all::<Pod>(&client, "pods without finalizers", |pods| {
         let of_pause = |pod: &&Pod| pod.metadata.name.as_deref().is_some_and(|name| name.starts_with("pause-"));
         pods.iter().filter(of_pause).count() == 0 && pods.iter().all(|pod| pod.metadata.finalizers.is_none())
     })
@@ -412,7 +412,7 @@ async fn autoscaling_and_faults_work() {
     let mut watch = pods.watch(&kube::api::WatchParams::default(), "0").await.unwrap().boxed();
     member.faults().drop_watches();
     let ended = async { while watch.next().await.is_some_and(|event| event.is_ok()) {} };
-    tokio::time::timeout(PATIENCE, ended).await.expect("the watch goes on");
+    tokio::time::timeout(PATIENCE, ended).await.expect("the watch continues");
     member.pause().await;
     assert!(pods.list(&ListParams::default()).await.is_err());
     member.resume().await.unwrap();
@@ -443,7 +443,7 @@ async fn outages_hold_events_until_they_end() {
         // The member's own controllers keep running.
         create::<ConfigMap>(&inside, json!({"metadata": {"name": name}})).await;
         assert!(tokio::time::timeout(MOMENT, maps.get(name)).await.is_err(), "{outage:?}: it answers");
-        assert!(tokio::time::timeout(MOMENT, heard.as_mut()).await.is_err(), "{outage:?}: its watch goes on");
+        assert!(tokio::time::timeout(MOMENT, heard.as_mut()).await.is_err(), "{outage:?}: its watch continues");
         member.resume().await.unwrap();
         assert!(member.is_reachable().await);
         tokio::time::timeout(PATIENCE, heard).await.unwrap();
