@@ -37,7 +37,7 @@ fn sim(fleet: &Fleet, args: &[&str]) -> Result<String> {
 
 fn refuses_what_is_not_there(fleet: &Fleet) -> Result<()> {
     let refusals: [(&[&str], &str); 6] = [
-        (&["m9", "state"], "error: m9 is no simulated member; there are m1, m2, m3\n"),
+        (&["m9", "state"], "error: m9 is not a simulated member; simulated members: m1, m2, m3\n"),
         (&["m1", "fail-node", "nosuch"], "nosuch"),
         (&["m1", "stop", "soon"], "invalid value 'soon'"),
         (&["m1", "flap", "0"], "invalid value '0'"),

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-/// Why a certificate, a key or a TLS configuration cannot be made or used.
+/// Reason why a certificate, key or TLS configuration cannot be created or used.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("{path}: {source}")]
@@ -19,5 +19,5 @@ pub enum Error {
     Subject(#[from] crowsnest_api::certificate::SubjectError),
 }
 
-/// Result of what certificates, keys and TLS are made by.
+/// Result of operations on certificates, keys and TLS.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -1,4 +1,5 @@
-//! What lies between a socket and TLS: it is read in larger pieces than rustls asks for, and an idle connection holds no buffer.
+//! Buffer between a socket and TLS: reads larger chunks than rustls requests, and releases the buffer while a
+//! connection is idle.
 
 use std::cell::RefCell;
 use std::io;
@@ -7,25 +8,25 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// What is read from a socket at once, in bytes: four records of TLS, of which rustls by itself takes 4 KiB at a time.
+/// Bytes per read from a socket: four TLS records. rustls alone reads 4 KiB at a time.
 const AHEAD: usize = 64 * 1024;
-/// Buffers that a thread keeps for the next connection that has something to read.
+/// Buffers that each thread keeps for reuse.
 const SPARES: usize = 4;
 
 thread_local! {
     static SPARE: RefCell<Vec<Box<[u8]>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A socket below TLS, read in larger pieces.
+/// Wraps a socket below TLS to read in larger chunks.
 pub fn read_ahead<S: AsyncRead + Unpin>(stream: S) -> ReadAhead<S> {
     ReadAhead { stream, piece: None }
 }
 
-/// See the module.
+/// A socket with a read-ahead buffer.
 #[derive(Debug)]
 pub struct ReadAhead<S> {
     stream: S,
-    /// Read and not yet asked for. There is none while the connection waits for its peer.
+    /// Bytes read and not yet consumed. Empty while the connection waits for its peer.
     piece: Option<Piece>,
 }
 
@@ -37,7 +38,7 @@ struct Piece {
 }
 
 impl Piece {
-    /// Hands out as much as is asked for; the rest, if there is one.
+    /// Copies as many bytes as fit into `out`; returns what remains, if anything.
     fn give(mut self, out: &mut ReadBuf<'_>) -> Option<Self> {
         let end = self.to.min(self.from + out.remaining());
         out.put_slice(&self.bytes[self.from..end]);
@@ -56,7 +57,7 @@ fn take_spare() -> Box<[u8]> {
 }
 
 fn put_back(bytes: Box<[u8]>) {
-    // A thread that ends keeps nothing.
+    // Thread-local storage is gone when the thread ends; the buffer is freed then.
     let _ = SPARE.try_with(|spare| {
         let mut spare = spare.borrow_mut();
         if spare.len() < SPARES {
@@ -128,7 +129,7 @@ mod tests {
     #[case::pieces_and_a_rest(3 * AHEAD + 1, 4096)]
     #[case::asked_for_more_than_a_piece(2 * AHEAD, 2 * AHEAD)]
     #[tokio::test]
-    async fn everything_arrives_and_an_idle_connection_holds_nothing(#[case] length: usize, #[case] step: usize) {
+    async fn all_bytes_arrive_and_idle_connections_hold_no_buffer(#[case] length: usize, #[case] step: usize) {
         let (mut far, near) = tokio::io::duplex(4 * AHEAD);
         let mut near = read_ahead(near);
         let sent: Vec<u8> = (0..length).map(|n| (n % 251) as u8).collect();

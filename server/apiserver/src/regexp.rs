@@ -1,18 +1,18 @@
-//! Regular expressions as Go's `regexp` reads them, for patterns that users write: of schemas and of CEL. Pure.
+//! Compiles regular expressions in the syntax of Go's `regexp`, which users write in schemas and CEL. Pure.
 //!
-//! Both languages are RE2's but for sets: here a `[` within one begins another, and `&&`, `--` and `~~` combine them; and for
-//! `\Q…\E`, which is text in Go.
+//! Both syntaxes are those of RE2, with two differences: in the `regex` crate, `[` within a character class starts a
+//! nested class and `&&`, `--` and `~~` combine classes; and Go has `\Q…\E` for literal text.
 
 use std::borrow::Cow;
 
 use regex::Regex;
 
-/// Compiles a pattern of Go.
+/// Compiles a pattern in Go's syntax.
 pub fn compile(pattern: &str) -> Result<Regex, regex::Error> {
     Regex::new(&translated(pattern))
 }
 
-/// The same in this language.
+/// Translates a pattern to the syntax of the `regex` crate.
 fn translated(pattern: &str) -> Cow<'_, str> {
     if !pattern.contains('[') && !pattern.contains("\\Q") {
         return pattern.into();
@@ -40,12 +40,12 @@ fn translated(pattern: &str) -> Cow<'_, str> {
     out.into()
 }
 
-/// The letter that a backslash stands before, and what is behind it.
+/// Splits `rest`, which follows a backslash, after the escaped character.
 fn escape(rest: &str) -> (&str, &str) {
     rest.split_at(rest.chars().next().map_or(0, char::len_utf8))
 }
 
-/// The set that begins before `rest`; returns what is behind it.
+/// Translates the character class that starts before `rest`; returns the remainder.
 fn set<'a>(rest: &'a str, out: &mut String) -> &'a str {
     out.push('[');
     let mut rest = rest;
@@ -83,7 +83,7 @@ fn set<'a>(rest: &'a str, out: &mut String) -> &'a str {
                 out.push(next);
                 rest = left;
             }
-            // The first of a set is itself; of two others one spans to the other.
+            // A leading `-` is literal; between two characters it denotes a range.
             '-' if first => {
                 out.push_str("\\-");
                 rest = left;
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sets_are_those_of_go() {
+    fn character_classes_match_go() {
         for (pattern, matching, other) in [
             (r"^[^()<>@,;:\\/[\]?={} \t]+$", "token", "a[b"),
             (r"^[[]$", "[", "]"),

@@ -26,16 +26,16 @@ use crate::authn::Tls;
 
 pub use crate::read_ahead::read_ahead;
 
-/// Where a request's connection comes from.
+/// Address of the client's connection, a request extension.
 #[derive(Debug, Clone, Copy)]
 pub struct PeerAddress(pub IpAddr);
 
-/// Time for a TLS handshake.
+/// Time limit of a TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// Time for running requests once the server drains.
+/// Time limit for running requests during a drain.
 const DRAIN: Duration = Duration::from_secs(10);
 
-/// A silent peer is probed after this time, then so often and so many times.
+/// TCP keepalive: idle time before the first probe, interval, and number of probes.
 const PROBE_AFTER: Duration = Duration::from_secs(30);
 const PROBE_EVERY: Duration = Duration::from_secs(10);
 const PROBES: u32 = 3;
@@ -50,7 +50,7 @@ pub async fn serve(
     serve_through(listener, tls, router, cancelled, |stream| stream).await
 }
 
-/// The same with something between each socket and what is served on it.
+/// Like [`serve`], with a wrapper around each accepted socket.
 pub async fn serve_through<S>(
     listener: TcpListener,
     tls: Option<Tls>,
@@ -68,8 +68,9 @@ where
             accepted = listener.accept() => match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
-                    // Out of file descriptors, or a connection that died in the queue: not a reason to stop.
-                    tracing::warn!(%error, "accept");
+                    // Out of file descriptors, or a connection that failed in the accept queue: neither ends the
+                    // server.
+                    tracing::warn!(%error, "cannot accept a connection");
                     tokio::time::sleep(Duration::from_millis(20)).await;
                     continue;
                 }
@@ -89,44 +90,44 @@ where
                     peer.insert(clients.judge(chain, UnixTime::now()));
                     connection(stream, peer, router, cancelled).await;
                 }
-                Ok(Err(error)) => tracing::debug!(%error, "TLS handshake"),
-                Err(_) => tracing::debug!("TLS handshake took too long"),
+                Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
+                Err(_) => tracing::debug!("TLS handshake timed out"),
             }
         });
     }
     connections.close();
     if tokio::time::timeout(DRAIN, connections.wait()).await.is_err() {
-        tracing::info!(open = connections.len(), "connections left open at the end of the drain");
+        tracing::info!(open = connections.len(), "closing connections that are still open after the drain");
     }
     Ok(())
 }
 
-/// Sets an accepted socket up. Probes keep what lies in between from forgetting a connection that is silent, as sessions in
-/// a terminal are, and end it within a minute when the peer is gone.
+/// Sets the options of an accepted socket. Keepalive probes prevent middleboxes from dropping silent connections,
+/// such as terminal sessions, and detect a lost peer within a minute.
 pub fn prepare(stream: &TcpStream) {
     let keepalive = TcpKeepalive::new().with_time(PROBE_AFTER).with_interval(PROBE_EVERY).with_retries(PROBES);
     let set = stream.set_nodelay(true).and_then(|()| SockRef::from(stream).set_tcp_keepalive(&keepalive));
     if let Err(error) = set {
-        tracing::debug!(%error, "a socket's options are refused");
+        tracing::debug!(%error, "cannot set the options of a socket");
     }
 }
 
-/// Time in which a connection must send its first request, and may be without one later.
+/// Idle limits of a connection: before its first request, and between requests.
 const FIRST_REQUEST: Duration = Duration::from_secs(30);
 const IDLE: Duration = Duration::from_secs(90);
-/// Interval of checks of a connection.
+/// Interval at which a connection is checked for idleness.
 const LOOK: Duration = Duration::from_secs(10);
 
-/// Requests of one connection.
+/// Request activity of one connection.
 #[derive(Debug)]
 struct Activity {
     running: AtomicUsize,
-    /// End of the last request, or the beginning of the connection.
+    /// End of the last request, or start of the connection.
     idle_since: Mutex<Instant>,
     has_asked: AtomicBool,
 }
 
-/// A request, until its response has been sent.
+/// Guard of a running request, until its response has been sent.
 struct Running(Arc<Activity>);
 
 impl Activity {
@@ -141,13 +142,13 @@ impl Activity {
         Running(Arc::clone(self))
     }
 
-    /// Ends a request.
+    /// Counts a request as finished.
     fn end(&self, now: Instant) {
         *self.idle_since.lock() = now;
         self.running.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// True if there was no request for too long.
+    /// True if the connection has been idle longer than its limit.
     fn is_idle(&self, now: Instant) -> bool {
         let limit = if self.has_asked.load(Ordering::Relaxed) { IDLE } else { FIRST_REQUEST };
         let idle_since = *self.idle_since.lock();
@@ -167,8 +168,8 @@ impl Drop for Running {
     }
 }
 
-/// Serves one connection, upgrades included. What is known of the peer goes with each request. A connection without requests is
-/// closed: any client may open many.
+/// Serves one connection, upgrades included. `peer` is added to the extensions of each request. Idle connections are
+/// closed, because any client may open many.
 pub async fn connection<S>(stream: S, peer: http::Extensions, router: Router, cancelled: CancellationToken)
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
@@ -209,7 +210,7 @@ where
         }
     };
     if let Err(error) = ended {
-        tracing::debug!(%error, "connection");
+        tracing::debug!(%error, "connection failed");
     }
 }
 
@@ -218,14 +219,14 @@ mod tests {
     use super::*;
     use rstest::rstest;
 
-    /// A connection whose only request begins at its start and ends after some seconds.
+    /// A connection with at most one request, which starts with the connection and ends after `request` seconds.
     #[rstest]
     #[case::asks_nothing(None, 29, false)]
     #[case::asks_nothing_for_long(None, 30, true)]
     #[case::asked_once(Some(5), 94, false)]
     #[case::asked_once_long_ago(Some(5), 95, true)]
     #[case::request_is_running(Some(500), 300, false)]
-    fn connections_without_requests_end(#[case] request: Option<u64>, #[case] seconds: u64, #[case] expected: bool) {
+    fn idle_connections_are_closed(#[case] request: Option<u64>, #[case] seconds: u64, #[case] expected: bool) {
         let (began, activity) = (Instant::now(), Activity::new());
         let at = |seconds: u64| began + Duration::from_secs(seconds);
         *activity.idle_since.lock() = began;

@@ -1,4 +1,4 @@
-//! Makes of a parsed expression one that may be evaluated: see [`super`].
+//! Rewrites a parsed expression for evaluation; see [`super`].
 
 use kube::core::cel::cel::common::ast::{
     CallExpr, EntryExpr, Expr, IdedEntryExpr, IdedExpr, LiteralValue, MapEntryExpr, MapExpr, SelectExpr, StructExpr,
@@ -10,11 +10,11 @@ use super::functions::{CHARGE, SIZED};
 use super::macros::{call, int, node};
 use super::{library, turns};
 
-/// The object that an apply configuration makes, and objects within it (`Object.spec.template`).
+/// Type of the object in an apply configuration; nested objects have paths (`Object.spec.template`).
 const OBJECT: &str = "Object";
-/// An operation of a JSON patch.
+/// Type of a JSON patch operation.
 const JSON_PATCH: &str = "JSONPatch";
-/// Methods whose cost is that of looking through all of a text or a list.
+/// Methods whose cost depends on the size of the text or list that they traverse.
 const LOOK_THROUGH: &[&str] = &[
     "contains",
     "find",
@@ -34,15 +34,16 @@ const LOOK_THROUGH: &[&str] = &[
     "trim",
     "upperAscii",
 ];
-/// What stands before the name of a function and is no value.
+/// Prefixes of function names that are not values.
 const NAMESPACES: &[&str] = &["base64", "format", "jsonpatch", "lists", "math", "optional", "sets", "strings"];
-/// Functions that the crate gives their one argument as what they are called on; written otherwise, an error of it would be hidden.
+/// Functions that the crate calls with their only argument as the target; written as methods, errors of the argument
+/// would be lost.
 const CALLED_ON: &[&str] = &["ip", "semver", "size", "string"];
-/// Functions that compile a pattern each time, and what that costs in steps.
+/// Functions that compile a pattern on each call, and the cost of that in steps.
 const PATTERNS: &[&str] = &["find", "findAll", "matches"];
 const PATTERN: u64 = 100;
 
-/// Steps that evaluating takes once, whatever is in loops once more for each turn.
+/// Evaluation cost in steps, without the iterations of loops.
 pub(super) fn size(expr: &IdedExpr) -> u64 {
     let all = |each: &mut dyn Iterator<Item = &IdedExpr>| each.map(size).sum::<u64>();
     1 + match &expr.expr {
@@ -66,7 +67,7 @@ fn entry_size(entry: &IdedEntryExpr) -> u64 {
     }
 }
 
-/// What is evaluated in the place of `expr`.
+/// Rewrites `expr`.
 pub(super) fn arm(expr: IdedExpr, patches: bool) -> Result<IdedExpr, String> {
     let id = expr.id;
     let expr = match expr.expr {
@@ -77,7 +78,7 @@ pub(super) fn arm(expr: IdedExpr, patches: bool) -> Result<IdedExpr, String> {
             }
             let operand = arm(*operand, patches)?;
             if !test {
-                // An index goes into optionals, and fails where there is nothing to go into.
+                // An index operation supports optionals and fails on missing fields.
                 return Ok(call(operators::INDEX, vec![operand, string(field)]));
             }
             Expr::Select(SelectExpr { operand: Box::new(operand), field, test })
@@ -121,13 +122,13 @@ fn armed_call(called: CallExpr, patches: bool) -> Result<IdedExpr, String> {
     let target = target.map(|target| arm(*target, patches)).transpose()?;
     let mut args = args.into_iter().map(|one| arm(one, patches)).collect::<Result<Vec<_>, _>>()?;
     let name = match name.as_str() {
-        // The crate's selection fails where a field is missing.
+        // The crate's selection fails if a field is missing.
         operators::OPT_SELECT => operators::OPT_INDEX.to_owned(),
-        // Nor does it tell the first of two errors.
+        // The crate does not report the first of two errors either.
         operators::LOGICAL_AND => turns::BOTH.to_owned(),
         operators::LOGICAL_OR => turns::EITHER.to_owned(),
         operators::ADD | operators::IN => {
-            // What is written down is small.
+            // Literals are small.
             let small = match name.as_str() {
                 operators::ADD => args.iter().any(|one| matches!(one.expr, Expr::Literal(_))),
                 _ => args.get(1).is_some_and(|one| matches!(one.expr, Expr::List(_))),
@@ -171,7 +172,7 @@ fn armed_entry(entry: IdedEntryExpr, patches: bool) -> Result<IdedEntryExpr, Str
     Ok(IdedEntryExpr { id: entry.id, expr })
 }
 
-/// An object of a patch is a map.
+/// Objects in patches are converted to maps.
 fn armed_object(object: StructExpr, patches: bool) -> Result<Expr, String> {
     let name = object.type_name.as_str();
     let is_object = name == OBJECT || name.starts_with("Object.");
@@ -191,7 +192,7 @@ fn armed_object(object: StructExpr, patches: bool) -> Result<Expr, String> {
     Ok(Expr::Map(MapExpr { entries: entries.collect::<Result<_, _>>()? }))
 }
 
-/// Objects within an object, in lists as well, are of the type that their place names.
+/// Checks that nested objects, also in lists, have the type of their path.
 fn fits(value: &IdedExpr, place: &str) -> Result<(), String> {
     match &value.expr {
         Expr::Struct(object) if object.type_name != place => {

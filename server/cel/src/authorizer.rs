@@ -1,4 +1,4 @@
-//! The variable `authorizer`: expressions ask what the caller, or a service account, may do.
+//! The variable `authorizer`: authorization checks for the user or a service account in expressions.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,17 +13,17 @@ use kube::core::cel::cel::{Context, ExecutionError, Value as Cel};
 use super::budget::charge;
 
 pub const AUTHORIZER: &str = "authorizer";
-/// Its field that stands for the request itself.
+/// Field of `authorizer` for the request itself.
 pub(super) const REQUEST_RESOURCE: &str = "requestResource";
-/// What a question costs in steps, as in kube-apiserver.
+/// Cost of a check in steps, as in kube-apiserver.
 const QUESTION: u64 = 350_000;
 
-/// Decides what a user may do.
+/// Authorizer for expressions.
 pub trait Judge: Send + Sync {
     fn decide(&self, user: &UserInfo, action: &Action) -> Decision;
 }
 
-/// Who asks whom.
+/// The user of an expression, and the authorizer.
 #[derive(Clone)]
 pub struct Asker {
     judge: Arc<dyn Judge>,
@@ -35,7 +35,7 @@ impl Asker {
         Self { judge, user }
     }
 
-    /// Binds the variables: whoever asks, and what the request is about.
+    /// Adds `authorizer` and `authorizer.requestResource` to a scope.
     pub fn bind(self, request: &Action, scope: &mut Context<'_>) {
         let own = Question::Action { asker: self.clone(), action: request.clone() };
         scope.add_variable_from_value(format!("{AUTHORIZER}.{REQUEST_RESOURCE}"), own.into_value());
@@ -57,7 +57,7 @@ impl PartialEq for Asker {
 
 impl Eq for Asker {}
 
-/// A question as far as it is put together, and its answer.
+/// A partially built check, or its result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Question {
     Authorizer(Asker),
@@ -65,7 +65,7 @@ enum Question {
         asker: Asker,
         group: String,
     },
-    /// A resource or a path, still without the verb.
+    /// A resource or path without a verb.
     Action {
         asker: Asker,
         action: Action,
@@ -121,7 +121,7 @@ pub(super) fn add(context: &mut Context<'_>) {
     context.add_function("name", |This(this): This<Cel>, text: Arc<String>| -> Outcome {
         narrowed(&this, |(_, _, name)| name.clone_from(&text))
     });
-    // RBAC judges requests without looking at selectors.
+    // RBAC ignores selectors.
     for selector in ["fieldSelector", "labelSelector"] {
         context.add_function(selector, |This(this): This<Cel>, _: Arc<String>| -> Outcome { narrowed(&this, |_| {}) });
     }
@@ -177,7 +177,7 @@ fn resource(This(this): This<Cel>, resource: Arc<String>) -> Outcome {
     Ok(Question::Action { asker: asker.clone(), action }.into_value())
 }
 
-/// The question with another subresource, namespace or name.
+/// The check with another subresource, namespace or name.
 fn narrowed(this: &Cel, change: impl FnOnce((&mut String, &mut String, &mut String))) -> Outcome {
     let Some(Question::Action { asker, action: action @ Action::Resource { .. } }) = Question::of(this) else {
         return Err(ExecutionError::NoSuchOverload);

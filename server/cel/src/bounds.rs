@@ -1,14 +1,15 @@
-//! How large an expression may be. Parsing, evaluating and dropping an expression recurse, so its depth is estimated on its
-//! text before any of that.
+//! Size limits of expressions. Parsing, evaluation and dropping are recursive, so the depth is estimated from the
+//! text first.
 
-/// As cel-go.
+/// Limit of cel-go.
 const MAX_CODE_POINTS: usize = 100_000;
-/// Expressions within each other, as cel-go counts them: those in brackets and what follows the colon of a condition.
+/// Limit of nested expressions as cel-go counts them: brackets, and the branches of conditions.
 const MAX_NESTING: usize = 250;
-/// What is estimated deeper would not fit on a stack. [`super::typing`] counts better, and sooner.
+/// Limit of the estimated depth, above which the stack might overflow. [`super::typing`] has a more precise and
+/// lower limit.
 const MAX_DEPTH: usize = 2_000;
 
-/// How deep its tree is at most; refuses what is too long or nested too deep.
+/// Upper bound of the tree's depth; an error if the expression is too long or too deeply nested.
 pub(super) fn check(source: &str) -> Result<usize, String> {
     let size = source.chars().count();
     if size > MAX_CODE_POINTS {
@@ -22,7 +23,7 @@ pub(super) fn check(source: &str) -> Result<usize, String> {
     Ok(depth)
 }
 
-/// How many expressions are within each other, and the depth of the tree at most.
+/// Number of nested expressions, and upper bound of the tree's depth.
 fn measure(source: &str) -> (usize, usize) {
     let mut open: Vec<Level> = Vec::new();
     let mut level = Level::default();
@@ -44,7 +45,7 @@ fn measure(source: &str) -> (usize, usize) {
         match next {
             '"' | '\'' => skip_text(next, &mut rest),
             '(' | '[' | '{' => {
-                // An element of what stands before is a level as a field is.
+                // An index adds a level like a field.
                 let element =
                     next == '[' && (before.is_alphanumeric() || matches!(before, '_' | ')' | ']' | '}' | '"' | '\''));
                 level.part.operators += usize::from(element);
@@ -56,11 +57,11 @@ fn measure(source: &str) -> (usize, usize) {
                 level = open.pop().unwrap_or_default();
                 level.part.inner = level.part.inner.max(inner);
             }
-            // Arguments and elements stand beside each other.
+            // Arguments and elements are siblings.
             ',' => level.next_part(),
             '&' => level.part.join(0),
             '|' => level.part.join(1),
-            // Not that of optional fields and elements.
+            // Except for optional fields and elements.
             '?' if !matches!(before, '.' | '[' | '{' | ',') => level.part.asked += 1,
             ':' if level.part.asked > level.part.conditions => level.part.conditions += 1,
             '.' | '+' | '-' | '*' | '/' | '%' | '!' | '?' | ':' | '<' | '>' | '=' => level.part.operators += 1,
@@ -74,26 +75,26 @@ fn measure(source: &str) -> (usize, usize) {
     (nesting, depth)
 }
 
-/// What is between two brackets.
+/// State inside a pair of brackets.
 #[derive(Debug, Default)]
 struct Level {
-    /// Expressions that it is in.
+    /// Number of enclosing expressions.
     around: usize,
-    /// The deepest part that is over.
+    /// Depth of the deepest completed part.
     most: usize,
     part: Part,
 }
 
-/// What is between two commas.
+/// State between two commas.
 #[derive(Debug, Default)]
 struct Part {
     asked: usize,
     conditions: usize,
-    /// Signs of `&&`, and of `||`.
+    /// Number of `&&` and of `||`.
     joined: [usize; 2],
-    /// The deepest of what was joined.
+    /// Depth of the deepest completed operand.
     most: usize,
-    /// Of what is joined next.
+    /// Operators of the current operand.
     operators: usize,
     inner: usize,
 }
@@ -116,16 +117,16 @@ impl Part {
         (self.operators, self.inner) = (0, 0);
     }
 
-    /// A path from its root goes through its conditions, what joins them, the operators of one of them and one bracket.
+    /// The longest path contains the conditions, their joins, the operators of one operand, and one bracket.
     fn depth(&self) -> usize {
-        // The parser balances these.
+        // The parser balances chains of joins.
         let joins: u32 = self.joined.iter().map(|signs| usize::BITS - signs.leading_zeros()).sum();
         self.asked + joins as usize + self.most.max(self.operators + self.inner) + 1
     }
 }
 
-/// To the end of a string, which may have three quotes. In a raw one a backslash is no escape, but neither does it end it here:
-/// what is wrongly taken for text ends at the next quote.
+/// Skips a string literal, which may be triple-quoted. Backslashes in raw strings are treated as escapes: text that
+/// is wrongly included ends at the next quote.
 fn skip_text(quote: char, rest: &mut std::iter::Peekable<std::str::Chars<'_>>) {
     while let Some(next) = rest.next() {
         match next {
@@ -143,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn depth_is_never_less_than_that_of_the_tree() {
+    fn estimated_depth_is_an_upper_bound() {
         let cases = [
             ("1", 1),
             ("a.b.c", 3),
@@ -167,9 +168,9 @@ mod tests {
         assert!(check(&many).is_ok());
     }
 
-    /// Where kube-apiserver draws the line.
+    /// The limits of kube-apiserver.
     #[test]
-    fn nesting_is_counted_as_cel_go_does() {
+    fn nesting_limits_match_cel_go() {
         let nested = |open: &str, inner: &str, close: &str, n: usize| open.repeat(n) + inner + &close.repeat(n);
         for (open, inner, close, most) in [
             ("(", "true", ")", 249),

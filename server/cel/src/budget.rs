@@ -1,28 +1,28 @@
-//! What evaluating costs. A step is about a name that is looked up or a function that is called, as in cel-go.
+//! Cost budget of evaluation. A step is about a variable lookup or function call, as in cel-go.
 
 use std::cell::Cell;
 
 use super::Failure;
 
 thread_local! {
-    /// What the expression that runs on this thread may still take; nothing is charged while none runs.
+    /// Remaining steps of the expression that runs on this thread; zero while none runs.
     static LEFT: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Steps that are left to a group of expressions.
+/// Remaining steps of a group of expressions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Budget(u64);
 
 impl Budget {
-    /// One expression.
+    /// Limit per expression.
     const CALL: u64 = 1_000_000;
 
-    /// The rules of one custom resource, or the expressions of one policy.
+    /// Budget for the rules of one custom resource, or the expressions of one policy.
     pub fn rules() -> Self {
         Self(10_000_000)
     }
 
-    /// The match conditions of one webhook or policy.
+    /// Budget for the match conditions of one webhook or policy.
     pub fn conditions() -> Self {
         Self(2_500_000)
     }
@@ -31,7 +31,7 @@ impl Budget {
         self.0 == 0
     }
 
-    /// Runs an expression that costs so much besides what it is charged meanwhile.
+    /// Runs an expression with the given fixed cost; further steps are charged during evaluation.
     pub(super) fn run<T>(&mut self, cost: u64, run: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
         if self.is_spent() {
             return Err(Failure::Budget);
@@ -42,7 +42,7 @@ impl Budget {
         let left = LEFT.replace(0);
         self.0 = self.0.saturating_sub(allowed - left.min(allowed));
         match left {
-            // Errors of parts do not always reach the whole: `a || b` is true where `b` is.
+            // Exhaustion may be hidden by other results, such as in `a || b`.
             0 if allowed < Self::CALL => Err(Failure::Budget),
             0 => Err(Failure::Call),
             _ => value,
@@ -50,7 +50,7 @@ impl Budget {
     }
 }
 
-/// Charges the running expression; false when it may take no more.
+/// Charges the running expression; false if its limit is exceeded.
 pub(super) fn charge(steps: u64) -> bool {
     LEFT.with(|left| {
         left.set(left.get().saturating_sub(steps));

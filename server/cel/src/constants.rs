@@ -1,21 +1,22 @@
-//! What cel-go evaluates when it makes a program of an expression: conversions of constants, and patterns that are written down.
+//! Errors of constant expressions that cel-go finds when it instantiates a program: invalid conversions of literals,
+//! and invalid patterns.
 
 use crowsnest_schema::patterns;
 use kube::core::cel::cel::common::ast::{CallExpr, EntryExpr, Expr, IdedExpr, LiteralValue, operators};
 
 use super::{Budget, Failure, Program, arm, bounds, deep, parse_within, with_base};
 
-/// Conversions; of types as well, which never fail.
+/// Conversion functions, including those to types, which never fail.
 const CONVERSIONS: &[&str] =
     &["bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"];
 
-/// Why no program can be made of an expression that compiles.
+/// Checks if a valid expression can be instantiated as a program.
 pub fn instantiate(source: &str) -> Result<(), String> {
     let depth = bounds::check(source)?;
     deep(depth, || constant(&parse_within(source)?).map(drop))
 }
 
-/// Whether it is a constant, once all that is constant in it is evaluated.
+/// True if the expression is constant; an error if evaluation of a constant part fails.
 fn constant(expr: &IdedExpr) -> Result<bool, String> {
     match &expr.expr {
         Expr::Literal(_) => Ok(true),
@@ -60,11 +61,11 @@ fn of_call(expr: &IdedExpr, called: &CallExpr) -> Result<bool, String> {
         evaluate(expr)?;
         return Ok(true);
     }
-    // The sign of a number that is written down.
+    // The sign of a literal number.
     Ok(name == operators::NEGATE)
 }
 
-/// A text that is written down, whatever it is taken for.
+/// A string literal, possibly converted by `dyn`.
 fn text(expr: &IdedExpr) -> Option<&str> {
     match &expr.expr {
         Expr::Literal(LiteralValue::String(text)) => Some(text.inner()),
@@ -99,7 +100,7 @@ mod tests {
     #[case("string(b'\\xff') == ''", "invalid UTF-8 in bytes, cannot convert to string")]
     #[case("self.find('[') == ''", "error parsing regexp: missing closing ]: `[`")]
     #[case("self.matches(dyn('(')) == ''", "error parsing regexp: missing closing ): `(`")]
-    fn what_no_program_can_be_made_of(#[case] source: &str, #[case] wanted: &str) {
+    fn invalid_constants_are_rejected(#[case] source: &str, #[case] wanted: &str) {
         assert_eq!(instantiate(source), Err(wanted.to_owned()));
     }
 
@@ -109,7 +110,7 @@ mod tests {
     #[case("1 / 0 == 1")]
     #[case("quantity('x') == quantity('1')")]
     #[case("self.find('a') == ''")]
-    fn what_may_fail_later(#[case] source: &str) {
+    fn non_constant_errors_are_not_reported(#[case] source: &str) {
         assert_eq!(instantiate(source), Ok(()));
     }
 }

@@ -1,5 +1,5 @@
-//! Functions that compiled expressions call and nobody can write, and those of the libraries whose answer may be much larger
-//! than what they are given.
+//! Internal functions that compiled expressions call, and library functions whose result can be much larger than
+//! their arguments.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,18 +11,18 @@ use kube::core::cel::cel::{Context, ExecutionError, Value as Cel};
 use super::budget::charge;
 use super::value;
 
-/// Takes steps from the budget.
+/// Charges steps to the budget.
 pub(super) const CHARGE: &str = "@charge";
-/// Its argument, charged by its size.
+/// Returns its argument and charges its size.
 pub(super) const SIZED: &str = "@sized";
-/// Pairs of index and element, or of key and value.
+/// Returns pairs of index and element, or of key and value.
 pub(super) const PAIRS: &str = "@pairs";
-/// A map of pairs.
+/// Converts pairs to a map.
 pub(super) const MAP_OF: &str = "@map_of";
 
-/// A map with the entries of another.
+/// Returns a map with the entries of another one added.
 pub(super) const INSERTED: &str = "@inserted";
-/// A list sorted by a list of keys.
+/// Sorts a list by a list of keys.
 pub(super) const SORTED: &str = "@sorted";
 
 type Outcome = Result<Cel, ExecutionError>;
@@ -63,11 +63,11 @@ pub(super) fn add(context: &mut Context<'_>) {
     context.add_variable_from_value("google", Cel::Map(Map { map: Arc::new(protobuf) }));
 }
 
-/// Names of types that expressions compare with what `type` gives.
+/// Type names that expressions compare with the result of `type`.
 const TYPES: &[&str] =
     &["bool", "bytes", "double", "int", "list", "map", "null_type", "optional_type", "string", "type", "uint"];
 
-/// The type of a value.
+/// A type as a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct TypeName(String);
 
@@ -77,13 +77,13 @@ impl Opaque for TypeName {
     }
 }
 
-/// What a type is called; `None` for what is no type.
+/// Name of a type; `None` if the value is not a type.
 pub(super) fn written_type(value: &Cel) -> Option<String> {
     let Cel::Opaque(opaque) = value else { return None };
     opaque.downcast_ref::<TypeName>().map(|TypeName(name)| name.clone())
 }
 
-/// What the type of a value is called.
+/// Name of a value's type.
 pub(super) fn type_name(value: &Cel) -> &str {
     match value {
         Cel::Null => "null_type",
@@ -159,7 +159,7 @@ fn to_double(value: Cel) -> Outcome {
     }
 }
 
-/// A map with the entries of another, whose keys must be new.
+/// Adds the entries of a map, whose keys must not exist.
 fn inserted(into: Cel, more: Cel) -> Outcome {
     let (Cel::Map(into), Cel::Map(more)) = (&into, &more) else { return Err(ExecutionError::NoSuchOverload) };
     let mut map = (*into.map).clone();
@@ -172,7 +172,7 @@ fn inserted(into: Cel, more: Cel) -> Outcome {
     Ok(Cel::Map(Map { map: Arc::new(map) }))
 }
 
-/// A list in the order of its elements' keys.
+/// Sorts a list by the keys of its elements.
 fn sorted(items: Cel, keys: Cel) -> Outcome {
     let (Cel::List(items), Cel::List(keys)) = (&items, &keys) else { return Err(ExecutionError::NoSuchOverload) };
     spend(items.len() as u64 * 2)?;
@@ -192,7 +192,7 @@ pub(super) fn spend(steps: u64) -> Result<(), ExecutionError> {
     }
 }
 
-/// About as many bytes as it has.
+/// Approximate size in bytes.
 fn size(value: &Cel) -> u64 {
     let each = |value: &Cel| 10 + size(value);
     match value {
@@ -211,13 +211,13 @@ fn text(value: Option<&Cel>) -> Result<Arc<String>, ExecutionError> {
     }
 }
 
-/// `text.replace(old, new[, times])`.
+/// `text.replace(old, new[, count])`.
 fn replace(This(this): This<Cel>, Arguments(given): Arguments) -> Outcome {
     let this = text(Some(&this))?;
     let (old, new) = (text(given.first())?, text(given.get(1))?);
     let times = match given.get(2) {
         None => usize::MAX,
-        // Less than none means all.
+        // A negative count means all.
         Some(Cel::Int(times)) => usize::try_from(*times).unwrap_or(usize::MAX),
         Some(_) => return Err(ExecutionError::NoSuchOverload),
     };
@@ -226,7 +226,7 @@ fn replace(This(this): This<Cel>, Arguments(given): Arguments) -> Outcome {
     Ok(Cel::String(Arc::new(this.replacen(old.as_str(), &new, times))))
 }
 
-/// `texts.join([between])`.
+/// `texts.join([separator])`.
 fn join(This(this): This<Cel>, Arguments(given): Arguments) -> Outcome {
     let Cel::List(items) = &this else { return Err(ExecutionError::NoSuchOverload) };
     let between = match given.first() {
@@ -239,13 +239,13 @@ fn join(This(this): This<Cel>, Arguments(given): Arguments) -> Outcome {
     Ok(Cel::String(Arc::new(items.join(&between))))
 }
 
-/// `text.split(between[, most])`; between nothing are characters.
+/// `text.split(separator[, limit])`; an empty separator splits into characters.
 fn split(This(this): This<Cel>, Arguments(given): Arguments) -> Outcome {
     let (this, between) = (text(Some(&this))?, text(given.first())?);
     spend(this.len() as u64 / 10 + 1)?;
     let most = match given.get(1) {
         None => usize::MAX,
-        // Less than none means all.
+        // A negative limit means no limit.
         Some(Cel::Int(most)) => usize::try_from(*most).unwrap_or(usize::MAX),
         Some(_) => return Err(ExecutionError::NoSuchOverload),
     };
@@ -268,7 +268,7 @@ fn split(This(this): This<Cel>, Arguments(given): Arguments) -> Outcome {
     Ok(Cel::List(Arc::new(parts.collect())))
 }
 
-/// How many characters, bytes, elements or entries there are.
+/// Number of characters, bytes, elements or entries.
 fn length(value: &Cel) -> Result<i64, ExecutionError> {
     let length = match value {
         Cel::String(text) => text.chars().count(),
@@ -284,7 +284,7 @@ fn overflow(of: &str) -> ExecutionError {
     ExecutionError::function_error("sum", format!("{of} overflow"))
 }
 
-/// `numbers.sum()`, and of durations.
+/// `list.sum()` of numbers or durations.
 fn sum(This(this): This<Cel>) -> Outcome {
     let Cel::List(items) = &this else { return Err(ExecutionError::NoSuchOverload) };
     spend(items.len() as u64)?;

@@ -1,4 +1,4 @@
-//! JSON as values of CEL, and field names as rules write them.
+//! Conversion of JSON to CEL values, and escaping of field names.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,15 +10,15 @@ use serde_json::Value;
 use super::typing::RESERVED;
 use super::{Budget, Program, with_base};
 
-/// Words of values and operators; fields of these names, and of those that are reserved, are written `__name__` in rules.
+/// Literals and operators; fields with these or reserved names are written `__name__` in rules.
 const WORDS: [&str; 4] = ["true", "false", "null", "in"];
 
-/// Returns true for words that CEL keeps for itself.
+/// True for reserved words of CEL.
 pub fn is_reserved(name: &str) -> bool {
     WORDS.contains(&name) || RESERVED.contains(&name)
 }
 
-/// A field name as rules write it.
+/// Escapes a field name for use in rules.
 pub fn escape(name: &str) -> String {
     if is_reserved(name) {
         return format!("__{name}__");
@@ -26,7 +26,7 @@ pub fn escape(name: &str) -> String {
     name.replace("__", "__underscores__").replace('.', "__dot__").replace('-', "__dash__").replace('/', "__slash__")
 }
 
-/// A field name as rules write it; `None` if rules cannot name the field.
+/// Escapes a field name; `None` if rules cannot refer to it.
 pub fn escape_field(name: &str) -> Option<String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-' | '/');
     let starts = name.chars().next().is_some_and(|first| !first.is_ascii_digit());
@@ -53,7 +53,7 @@ pub fn to_cel(schema: &Value, value: &Value) -> Cel {
             let additional = schema.get("additionalProperties").filter(|a| a.is_object());
             let mut map: HashMap<Key, Cel> = members
                 .iter()
-                // A field that is null is as good as none.
+                // A null field counts as absent.
                 .filter(|(_, member)| properties.is_none() || !member.is_null())
                 .map(|(name, member)| {
                     let (key, sub) = match (properties.and_then(|p| p.get(name)), additional) {
@@ -64,7 +64,7 @@ pub fn to_cel(schema: &Value, value: &Value) -> Cel {
                     (Key::String(Arc::new(key)), to_cel(sub, member))
                 })
                 .collect();
-            // Words that CEL keeps for itself may be written as they are as well.
+            // Reserved words can also be used without escaping.
             for name in members.keys().filter(|name| properties.is_some() && is_reserved(name)) {
                 if let Some(value) = map.get(&Key::String(Arc::new(escape(name)))).cloned() {
                     map.insert(Key::String(Arc::new(name.clone())), value);
@@ -75,7 +75,7 @@ pub fn to_cel(schema: &Value, value: &Value) -> Cel {
     }
 }
 
-/// Converts JSON of which no schema is known: names stay as they are.
+/// Converts JSON without a schema: names are not escaped.
 pub fn untyped_to_cel(value: &Value) -> Cel {
     match value {
         Value::Array(items) => Cel::List(Arc::new(items.iter().map(untyped_to_cel).collect())),
@@ -104,7 +104,7 @@ fn string_to_cel(schema: &Value, text: &str) -> Cel {
     convert(function, text).unwrap_or_else(plain)
 }
 
-/// CEL's own parser of times and durations, so that values and rule literals mean the same.
+/// Parses with CEL's own functions, so that values and literals in rules are equal.
 fn convert(function: &str, text: &str) -> Option<Cel> {
     let program = Program::compile(function).ok()?;
     with_base(|base| {

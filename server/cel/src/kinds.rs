@@ -1,5 +1,5 @@
-//! Lists of custom resources that are sets or maps, which compare and add as such in expressions. A value does not know where it is
-//! from, so [`super::weave`] finds out for each operand when an expression is compiled; here is what is done with it. Pure.
+//! Comparison and concatenation of lists that are sets or maps (`x-kubernetes-list-type`). CEL values have no
+//! schema, so [`super::weave`] determines the kind of each operand at compile time. Pure.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -11,30 +11,30 @@ use serde_json::Value;
 use super::functions::spend;
 use crate::json::escape;
 
-/// Whether two values are equal, the first being of a kind.
+/// Compares two values by the kind of the first.
 pub(super) const EQUAL: &str = "@equal";
-/// A list with the elements of another.
+/// Concatenates lists.
 pub(super) const ADDED: &str = "@added";
-/// Whether a list has an element, one of them being of a kind.
+/// Tests membership, with an element or list of a kind.
 pub(super) const CONTAINED: &str = "@contained";
 
-/// What a schema says of the lists in its values.
+/// Kind of a value, derived from its schema.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kind {
-    /// None of them is a set or a map.
+    /// Contains no sets or maps.
     Plain,
     Set,
-    /// A list of type map: its keys as elements have them, if they do, and the elements.
+    /// A list of type map: its key fields, if expressions can refer to them, and the kind of its elements.
     Keyed(Arc<[Option<String>]>, Arc<Kind>),
     List(Arc<Kind>),
-    /// A list that the expression makes.
+    /// A list created by the expression.
     Made(Arc<Kind>),
-    /// A map, by its values.
+    /// A map, with the kind of its values.
     Values(Arc<Kind>),
-    /// An object, by its fields that are not plain.
+    /// An object, with its fields that are not plain.
     Fields(Arc<BTreeMap<String, Kind>>),
     Optional(Arc<Kind>),
-    /// Index and element, or key and value.
+    /// A pair of index and element, or of key and value.
     Pair(Arc<Kind>),
 }
 
@@ -52,7 +52,8 @@ impl Kind {
                 Some("set") => Kind::Set,
                 Some("map") => {
                     let keys = schema.get("x-kubernetes-list-map-keys").and_then(Value::as_array);
-                    // Looked for in elements as expressions would write it, which is not how elements have it.
+                    // The keys are used in escaped form, as in kube-apiserver, although elements contain them
+                    // unescaped.
                     let key = |name: &str| Some(name.to_owned()).filter(|name| escape(name) == *name);
                     let keys = keys.into_iter().flatten().filter_map(Value::as_str).map(key);
                     Kind::Keyed(keys.collect(), Arc::new(below("items")))
@@ -83,7 +84,7 @@ impl Kind {
         *self == Kind::Plain
     }
 
-    /// What holds values of a kind, unless there is nothing to know of it.
+    /// The kind of a container of such values; plain if the values are plain.
     pub fn within(self, holder: fn(Arc<Kind>) -> Kind) -> Kind {
         if self.is_plain() { Kind::Plain } else { holder(Arc::new(self)) }
     }
@@ -96,7 +97,7 @@ impl Kind {
         matches!(self, Kind::Optional(_))
     }
 
-    /// Of two that a value may have.
+    /// The kind of a value that has one of two kinds.
     pub(super) fn or(self, other: Kind) -> Kind {
         match (self, other) {
             (Kind::Plain, other) => other,
@@ -114,7 +115,7 @@ impl Kind {
         }
     }
 
-    /// Of a field or an entry.
+    /// The kind of a field or entry.
     pub(super) fn member(&self, name: &str) -> Kind {
         match self {
             Kind::Fields(fields) => fields.get(name).cloned().unwrap_or(Kind::Plain),
@@ -131,7 +132,7 @@ impl Kind {
         }
     }
 
-    /// What an optional has.
+    /// The kind of the value in an optional.
     pub(super) fn unwrapped(&self) -> Kind {
         self.in_optional().clone()
     }
@@ -167,7 +168,7 @@ fn of(kind: &Cel) -> &Kind {
     }
 }
 
-/// Whether two values are equal, as the kind of the first decides.
+/// Compares two values by the kind of the first.
 fn equal(kind: &Kind, one: &Cel, other: &Cel) -> Result<bool, ExecutionError> {
     let all = |kind: &Kind, these: &[Cel], those: &[Cel]| -> Result<bool, ExecutionError> {
         let mut pairs = these.iter().zip(those);
@@ -225,8 +226,8 @@ fn entries(kind: &Kind, these: &Map, those: &Map) -> Result<bool, ExecutionError
     Ok(true)
 }
 
-/// The first list and what it does not have of the second; in one of type map the second's elements take the place of those with
-/// their keys.
+/// Appends to the first list the elements of the second that it lacks; in a list of type map, elements with equal
+/// keys are replaced.
 fn added(kind: &Kind, one: &Cel, other: &Cel) -> Outcome {
     let (Cel::List(these), Cel::List(those)) = (one, other) else { return Err(ExecutionError::NoSuchOverload) };
     spend(those.len() as u64 / 10)?;
@@ -249,7 +250,7 @@ fn added(kind: &Kind, one: &Cel, other: &Cel) -> Outcome {
     Ok(Cel::List(Arc::new(all)))
 }
 
-/// What two elements of a set are told apart by.
+/// Identity of a set's element.
 #[derive(Debug, PartialEq, Eq, Hash)]
 enum Scalar<'a> {
     Text(&'a str),
@@ -259,7 +260,7 @@ enum Scalar<'a> {
     Double(u64),
 }
 
-/// As an element of another list. Times are compared with the texts that they were written as, and never found.
+/// Identity of an element of a computed list. Times are compared with their original text and never match.
 fn scalar(value: &Cel) -> Option<Scalar<'_>> {
     match value {
         Cel::String(text) => Some(Scalar::Text(text)),
@@ -271,7 +272,7 @@ fn scalar(value: &Cel) -> Option<Scalar<'_>> {
     }
 }
 
-/// As an element that is stored. A number without a fraction is stored as a whole one, even where doubles are wanted.
+/// Identity of a stored element. An integral number is stored as an integer, even if the schema has doubles.
 fn stored(value: &Cel) -> Option<Scalar<'_>> {
     match value {
         Cel::Float(number) if number.fract() == 0.0 => Some(Scalar::Int(*number as i64)),
@@ -279,7 +280,7 @@ fn stored(value: &Cel) -> Option<Scalar<'_>> {
     }
 }
 
-/// Go has no sets of maps or slices, and finds out when it makes one.
+/// Go cannot hash maps and slices, which causes an error at run time.
 fn set_of(elements: &[Cel]) -> Result<HashSet<Scalar<'_>>, ExecutionError> {
     spend(elements.len() as u64 / 10)?;
     let unhashable = elements.iter().find_map(|element| match element {

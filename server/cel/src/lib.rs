@@ -1,13 +1,14 @@
-//! CEL as kube-apiserver speaks it: rules of definitions, match conditions, policies.
-//! Used by `crowsnest-registry` (expressions of admission), `crowsnest-builtin` (their validation) and the rules of definitions in
+//! CEL as used by kube-apiserver: validation rules of CRDs, match conditions, admission policies. Used by
+//! `crowsnest-registry` (expressions in admission), `crowsnest-builtin` (their validation) and the CRD rules of
 //! `server/kube-apiserver`.
 //!
-//! The `cel` crate parses and evaluates. What it lacks is written into an expression once, when it is compiled: [`macros`] it
-//! does not know, and, by [`arm`], optional selection, object literals of patches, [`turns`] of loops that may fail, and a charge
-//! for each turn, so that no expression takes longer than it may. [`kinds`] compares lists of custom resources that are sets or maps, and [`optionals`].
-//! [`constants`] finds what fails whatever is read.
-//! [`library`] has Kubernetes' functions where the crate's differ. [`bounds`] keeps texts from it that would exhaust the stack. All of it is pure;
-//! [`authorizer`] asks what it is given. What an expression is before it is evaluated, its type and its cost, tells [`typing`].
+//! The `cel` crate parses and evaluates. Missing features are added by rewriting expressions when they are compiled:
+//! [`macros`] that the crate lacks; [`arm`] adds optional selection, object literals of patches, cost charges per
+//! loop iteration, and loops that tolerate errors ([`turns`]). [`kinds`] compares lists that are sets or maps,
+//! [`optionals`] corrects the behaviour of optionals, [`constants`] finds errors of constant parts. [`library`]
+//! replaces Kubernetes functions whose behaviour in the crate differs. [`bounds`] rejects expressions that could
+//! overflow the stack. All of this is pure; [`authorizer`] calls the given authorizer. [`typing`] computes type and
+//! cost before evaluation.
 
 mod arm;
 pub mod authorizer;
@@ -40,20 +41,20 @@ pub use value::to_json;
 
 use crowsnest_schema::patterns;
 
-/// Longest nesting that the parser takes; [`bounds`] has looked before.
+/// Nesting limit of the parser; [`bounds`] has checked the expression before.
 const NESTING: u16 = 251;
-/// Deeper ones are not left to whatever stack the thread has.
+/// Depth up to which the thread's own stack is used.
 const SHALLOW: usize = 8;
-/// What a level takes in a debug build, with room to spare, and what there is at least. Of it only what is used costs anything.
+/// Stack per level in a debug build with a margin, and minimum stack size, in bytes. Only used pages consume memory.
 const LEVEL: usize = 512 << 10;
 const STACK: usize = 64 << 20;
 
-/// Runs what recurses as deep as an expression is.
+/// Runs a recursive function with enough stack for the depth of an expression.
 fn deep<T>(depth: usize, run: impl FnOnce() -> T) -> T {
     if depth > SHALLOW { stacker::grow(STACK.max(depth * LEVEL), run) } else { run() }
 }
 
-/// Lends the scope with all functions that expressions may call; it is made once per thread.
+/// Calls `evaluate` with the scope of all functions, which is created once per thread.
 pub fn with_base<R>(evaluate: impl FnOnce(&Context<'static>) -> R) -> R {
     thread_local! {
         static BASE: Context<'static> = base();
@@ -61,7 +62,7 @@ pub fn with_base<R>(evaluate: impl FnOnce(&Context<'static>) -> R) -> R {
     BASE.with(evaluate)
 }
 
-/// All functions Kubernetes offers.
+/// A scope with all functions that Kubernetes provides.
 fn base() -> Context<'static> {
     let mut context = Context::default().with_all();
     functions::add(&mut context);
@@ -73,14 +74,14 @@ fn base() -> Context<'static> {
     context
 }
 
-/// An expression as it is written, with its macros unfolded.
+/// Parses an expression and expands its macros.
 fn parse_within(source: &str) -> Result<IdedExpr, String> {
     let parser = Parser::new().max_recursion_depth(NESTING).enable_optional_syntax(true);
     let parsed = catch_unwind(AssertUnwindSafe(|| parser.parse(&typing::lexer::single_signs(source))));
     let unreadable = || syntax_error(source, (1, 1), "Syntax error: expression cannot be parsed");
     let parsed = parsed.map_err(|_| unreadable())?;
     let parsed = parsed.map_err(|errors| {
-        // One without a place was nested deeper than the parser goes.
+        // An error without position means that the nesting limit was exceeded.
         let placed = errors.errors.iter().filter(|error| error.pos.0 > 0);
         let shown: Vec<String> = placed.map(|error| syntax_error(source, error.pos, &error.msg)).collect();
         if shown.is_empty() { unreadable() } else { shown.join("\n") }
@@ -88,7 +89,7 @@ fn parse_within(source: &str) -> Result<IdedExpr, String> {
     macros::unfold(parsed)
 }
 
-/// Whether a text that is written as a function's argument is one that the function takes.
+/// True if the function accepts a literal argument.
 fn is_literal(function: &str, text: &str) -> bool {
     if function == "matches" {
         return patterns::problem(text).is_none();
@@ -98,58 +99,58 @@ fn is_literal(function: &str, text: &str) -> bool {
         let mut scope = base.new_inner_scope();
         scope.add_variable_from_value("v", text);
         match program.execute(&scope, &mut Budget::conditions()) {
-            // Those that are longer than Go's are cut off.
+            // Durations beyond Go's range are truncated.
             Ok(Cel::Duration(duration)) => duration.num_nanoseconds().is_some_and(|most| most.abs() < i64::MAX),
             value => value.is_ok(),
         }
     })
 }
 
-/// As cel-go shows it: with the line, and a mark below the place.
+/// Formats an error like cel-go: with the line, and a marker below the position.
 fn syntax_error(source: &str, (line, column): (isize, isize), text: &str) -> String {
     let (line, column) = (usize::try_from(line).unwrap_or(1).max(1), usize::try_from(column).unwrap_or(1).max(1));
     let shown = source.lines().nth(line - 1).unwrap_or_default();
     format!("ERROR: <input>:{line}:{column}: {text}\n | {shown}\n | {}^", ".".repeat(column - 1))
 }
 
-/// Why an expression has no value.
+/// Reason why an expression has no value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
-    /// In cel-go's words.
+    /// With cel-go's message.
     #[error("{0}")]
     Evaluation(String),
-    /// It alone took more than one expression may.
+    /// The expression exceeded its cost limit.
     #[error("operation cancelled: actual cost limit exceeded")]
     Call,
-    /// All expressions together took more than they may.
+    /// The group of expressions exceeded its budget.
     #[error("validation failed due to running out of cost budget, no further validation rules will be run")]
     Budget,
 }
 
-/// An expression that can be evaluated.
+/// A compiled expression.
 #[derive(Debug)]
 pub struct Program {
     expression: IdedExpr,
-    /// What it costs without its loops.
+    /// Cost without loop iterations.
     cost: u64,
-    /// How deep it is at most.
+    /// Upper bound of its depth.
     depth: usize,
-    /// What it reads to know how lists compare.
+    /// Kinds of the lists that it compares.
     kinds: Vec<Arc<Kind>>,
 }
 
 impl Program {
-    /// What is wrong is told as cel-go does, without kube-apiserver's words before it.
+    /// Compiles an expression. Errors are those of cel-go, without kube-apiserver's prefix.
     pub fn compile(source: &str) -> Result<Self, String> {
         Self::of(source, false, &[])
     }
 
-    /// One whose variables have lists that are sets or maps.
+    /// Compiles an expression over variables that contain sets or maps.
     pub fn compile_over(source: &str, variables: &[(&str, Kind)]) -> Result<Self, String> {
         Self::of(source, false, variables)
     }
 
-    /// One that may write `Object{…}` and `JSONPatch{…}`.
+    /// Compiles an expression in which `Object{…}` and `JSONPatch{…}` are allowed.
     pub fn compile_patch(source: &str) -> Result<Self, String> {
         Self::of(source, true, &[])
     }
@@ -170,7 +171,7 @@ impl Program {
         deep(self.depth, || self.expression.references())
     }
 
-    /// Its value; what it took is taken from the budget.
+    /// Evaluates the expression; its cost is deducted from the budget.
     pub fn execute(&self, scope: &Context<'_>, budget: &mut Budget) -> Result<Cel, Failure> {
         let mut inner;
         let scope = if self.kinds.is_empty() {
@@ -187,7 +188,7 @@ impl Program {
             let value = deep(self.depth, resolve);
             let value =
                 value.map_err(|_| Failure::Evaluation("internal error: expression cannot be evaluated".into()))?;
-            value.map_err(|error| Failure::Evaluation(words(&error)))
+            value.map_err(|error| Failure::Evaluation(message(&error)))
         })
     }
 }
@@ -199,8 +200,8 @@ impl Drop for Program {
     }
 }
 
-/// An error in cel-go's words.
-fn words(error: &ExecutionError) -> String {
+/// Formats an evaluation error like cel-go.
+fn message(error: &ExecutionError) -> String {
     match error {
         ExecutionError::NoSuchKey(key) => format!("no such key: {key}"),
         ExecutionError::UndeclaredReference(name) => format!("undeclared reference to '{name}' (in container '')"),

@@ -1,4 +1,4 @@
-//! Macros of cel-go that the `cel` crate's parser leaves as calls: of optionals, and of loops with two variables.
+//! Macros of cel-go that the `cel` crate's parser leaves as calls: those of optionals, and loops with two variables.
 
 use std::mem::take;
 
@@ -8,9 +8,9 @@ use kube::core::cel::cel::common::ast::{
 
 use super::functions::{INSERTED, MAP_OF, PAIRS, SORTED};
 
-/// The variable that a loop builds its result in, which nobody can write.
+/// Accumulator variable of loops; expressions cannot use this name.
 const RESULT: &str = "@result";
-/// The variable of a loop over pairs.
+/// Variable of a loop over pairs.
 const PAIR: &str = "@pair";
 
 pub(super) fn node(expr: Expr) -> IdedExpr {
@@ -41,7 +41,7 @@ pub(super) fn int(value: i64) -> IdedExpr {
     node(Expr::Literal(LiteralValue::Int(value.into())))
 }
 
-/// `body`, in which a name stands for a value: a loop without turns.
+/// Binds a name to a value in `body`, as a loop without iterations.
 fn bind(name: String, value: IdedExpr, body: IdedExpr) -> IdedExpr {
     node(Expr::Comprehension(Box::new(ComprehensionExpr {
         iter_range: list(Vec::new()),
@@ -55,7 +55,7 @@ fn bind(name: String, value: IdedExpr, body: IdedExpr) -> IdedExpr {
     })))
 }
 
-/// The expression with all of its macros unfolded, from within.
+/// Expands all macros of an expression, innermost first.
 pub(super) fn unfold(expr: IdedExpr) -> Result<IdedExpr, String> {
     let id = expr.id;
     let expr = match expr.expr {
@@ -107,7 +107,7 @@ fn each(all: Vec<IdedExpr>) -> Result<Vec<IdedExpr>, String> {
     all.into_iter().map(unfold).collect()
 }
 
-/// A call of a method, which may be a macro.
+/// Expands a method call if it is a macro.
 fn macros(mut called: CallExpr) -> Result<IdedExpr, String> {
     let known = matches!(
         (called.func_name.as_str(), called.args.len()),
@@ -153,7 +153,7 @@ fn of_optional(name: &str, target: IdedExpr, variable: String, body: IdedExpr) -
     call(operators::CONDITIONAL, vec![method(target, "hasValue"), bound, optional("none", Vec::new())])
 }
 
-/// A list that is sorted by what a body gives for each element.
+/// Sorts a list by the values of `body` for each element.
 fn of_sorted(target: IdedExpr, variable: String, body: IdedExpr) -> IdedExpr {
     const INPUT: &str = "@input";
     let result = || ident(RESULT);
@@ -170,7 +170,7 @@ fn of_sorted(target: IdedExpr, variable: String, body: IdedExpr) -> IdedExpr {
     bind(INPUT.to_owned(), target, call(SORTED, vec![ident(INPUT), keys]))
 }
 
-/// A body in which two names are the parts of the pair at hand.
+/// Binds two names to the parts of the current pair in `body`.
 fn in_pair(first: &str, second: &str, body: IdedExpr) -> IdedExpr {
     let part = |index: i64| call(operators::INDEX, vec![ident(PAIR), int(index)]);
     bind(first.to_owned(), part(0), bind(second.to_owned(), part(1), body))

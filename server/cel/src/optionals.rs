@@ -1,7 +1,7 @@
-//! Optionals where the crate's differ: what counts as nothing, lists of them, and whether two are equal.
+//! Corrections of the crate's optionals: zero values, optionals in lists, and equality.
 //!
-//! The crate drops an optional when it copies it, as it does with elements that a loop goes through. So they are held in lists as
-//! something that it does not know, which [`super::weave`] sees to.
+//! The crate loses optionals when it copies values, such as loop elements. They are therefore wrapped in an opaque
+//! value inside lists; see [`super::weave`].
 
 use std::sync::Arc;
 
@@ -11,11 +11,11 @@ use kube::core::cel::cel::{Context, ExecutionError, Value as Cel};
 
 use super::functions::spend;
 
-/// An optional as an element of a list.
+/// Wraps an optional as a list element.
 pub(super) const HELD: &str = "@held";
-/// The optional that an element is.
+/// Unwraps a list element to an optional.
 pub(super) const FREED: &str = "@freed";
-/// An optional of a stored value: of lists and maps even if they are empty.
+/// An optional of a stored value, which is present even for empty lists and maps.
 pub(super) const OF_STORED: &str = "@of_stored";
 
 type Outcome = Result<Cel, ExecutionError>;
@@ -48,7 +48,7 @@ fn optional(value: Option<Cel>) -> Cel {
     Cel::Opaque(Arc::new(value.map_or_else(OptionalValue::none, OptionalValue::of)))
 }
 
-/// What an optional has, held or not.
+/// The value of a wrapped or unwrapped optional.
 fn value(of: &Cel) -> Result<Option<&Cel>, ExecutionError> {
     let Cel::Opaque(opaque) = of else { return Err(ExecutionError::NoSuchOverload) };
     match (opaque.downcast_ref::<OptionalValue>(), opaque.downcast_ref::<Held>()) {
@@ -60,13 +60,13 @@ fn value(of: &Cel) -> Result<Option<&Cel>, ExecutionError> {
 
 fn is_nothing(of: &Cel) -> bool {
     match of {
-        // The first instant that there is.
+        // The earliest timestamp.
         Cel::Timestamp(time) => time.timestamp() == -62_135_596_800 && time.timestamp_subsec_nanos() == 0,
         of => of.is_zero(),
     }
 }
 
-/// What those have that have something.
+/// The values of the optionals that are present.
 fn unwrap(list: &Cel) -> Outcome {
     let Cel::List(items) = list else { return Err(ExecutionError::NoSuchOverload) };
     spend(items.len() as u64)?;

@@ -1,4 +1,4 @@
-//! What expressions give, what they are refused for, and what they may not do to the server.
+//! Results and errors of expressions, and protection of the server from expensive ones.
 
 use std::sync::Arc;
 
@@ -150,13 +150,13 @@ fn failures(#[case] source: &str, #[case] wanted: &str) {
 #[case("matches", "a{2}", true)]
 #[case("matches", "a{2000}", false)]
 #[case("timestamp", "2024-13-01T00:00:00Z", false)]
-fn texts_that_functions_take(#[case] function: &str, #[case] text: &str, #[case] wanted: bool) {
+fn function_arguments_are_validated(#[case] function: &str, #[case] text: &str, #[case] wanted: bool) {
     assert_eq!(is_literal(function, text), wanted);
 }
 
 #[test]
-fn what_grows_is_charged() {
-    // Each turn doubles a text: 40 turns would be a terabyte.
+fn growing_results_are_charged() {
+    // Each iteration doubles a text: 40 iterations would create a terabyte.
     let turns: Vec<String> = (0..40).map(|turn| turn.to_string()).collect();
     let source = format!("[{}].map(x, self.name).join('{}')", turns.join(", "), "-".repeat(60));
     assert!(run(&source).is_ok());
@@ -182,7 +182,7 @@ fn expressions_share_a_budget() {
     assert!(budget.is_spent());
 }
 
-/// Deep enough to exhaust the stack, were it not refused.
+/// Deep enough to overflow the stack if they were not rejected.
 #[test]
 fn depth_is_bounded() {
     for source in [
@@ -198,7 +198,7 @@ fn depth_is_bounded() {
         let error = Program::compile(&source).unwrap_err();
         assert!(error.contains("expression recursion limit exceeded: 250"), "{error}");
     }
-    // As deep as may be, in each way that there is.
+    // The maximum depth in each form of nesting.
     let longest = vec!["1"; 250].join("+");
     assert_eq!(run(&longest), Ok(json!(250)));
     let lists = format!("{}1{}", "[".repeat(80), "]".repeat(80));
@@ -213,7 +213,7 @@ fn depth_is_bounded() {
     assert_eq!(run(&conjunctions), Ok(json!(true)));
 }
 
-/// Tokens in any order: most are no expression, many are one, and some look like one.
+/// Random sequences of tokens: most are not valid expressions.
 fn tokens() -> impl Strategy<Value = String> {
     let token = prop::sample::select(vec![
         "self",
@@ -282,7 +282,7 @@ fn tokens() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn no_text_brings_the_server_down(source in prop_oneof![tokens(), any::<String>()]) {
+    fn no_text_causes_a_panic(source in prop_oneof![tokens(), any::<String>()]) {
         let _ = run(&source);
         let _ = Program::compile_patch(&source);
         let _ = typing::check(&source, &typing::Names::default());

@@ -1,5 +1,6 @@
-//! Loops that one turn decides, `all` and `exists`, as cel-go runs them: the error of a turn is kept, and gives way to a later turn
-//! that decides. So does the error of one side of `&&` and `||`; of two the first is told. Written into expressions by [`super::arm`].
+//! Loops and operators in which one value decides (`all`, `exists`, `&&`, `||`), evaluated as in cel-go: an error is
+//! kept and discarded if another value decides the result; of two errors the first is reported. [`super::arm`]
+//! inserts the calls.
 
 use std::sync::Arc;
 
@@ -9,24 +10,24 @@ use kube::core::cel::cel::{Context, ExecutionError, FunctionContext, Value as Ce
 
 use super::macros::{boolean, call, node};
 
-/// `&&`, whose sides may fail.
+/// `&&` whose operands may fail.
 pub(super) const BOTH: &str = "@both";
-/// `||`, whose sides may fail.
+/// `||` whose operands may fail.
 pub(super) const EITHER: &str = "@either";
-/// What a turn makes of what there is so far.
+/// Combines the accumulator with the result of an iteration.
 const TURN: &str = "@turn";
-/// Whether there is another turn.
+/// True if the loop continues.
 const UNDECIDED: &str = "@undecided";
-/// What the loop comes to.
+/// Final result of the loop.
 const SETTLED: &str = "@settled";
 
 type Outcome = Result<Cel, ExecutionError>;
 
-/// The first error of a loop that nothing has decided yet.
+/// The first error of an undecided loop.
 #[derive(Debug, Clone, PartialEq)]
 struct Held(ExecutionError);
 
-// Nobody compares what no expression can name.
+// Never compared: expressions cannot name these values.
 impl Eq for Held {}
 
 impl Opaque for Held {
@@ -43,8 +44,8 @@ fn held(value: &Cel) -> Option<&ExecutionError> {
 }
 
 pub(super) fn add(context: &mut Context<'_>) {
-    context.add_function(BOTH, |call: &FunctionContext<'_, '_>| sides(call, false));
-    context.add_function(EITHER, |call: &FunctionContext<'_, '_>| sides(call, true));
+    context.add_function(BOTH, |call: &FunctionContext<'_, '_>| evaluate_operands(call, false));
+    context.add_function(EITHER, |call: &FunctionContext<'_, '_>| evaluate_operands(call, true));
     context.add_function(TURN, turn);
     context.add_function(UNDECIDED, |decides: bool, so_far: Cel| -> Outcome {
         Ok(Cel::Bool(so_far != Cel::Bool(decides)))
@@ -52,8 +53,8 @@ pub(super) fn add(context: &mut Context<'_>) {
     context.add_function(SETTLED, |value: Cel| -> Outcome { held(&value).cloned().map_or(Ok(value.clone()), Err) });
 }
 
-/// What two sides come to of which either may decide.
-fn sides(call: &FunctionContext<'_, '_>, decides: bool) -> Outcome {
+/// Result of two operands, either of which can decide.
+fn evaluate_operands(call: &FunctionContext<'_, '_>, decides: bool) -> Outcome {
     let [left, right] = call.args else { return Err(ExecutionError::NoSuchOverload) };
     let side = |expr| match Cel::resolve(expr, call.ptx) {
         Ok(Cel::Bool(value)) => Ok(value),
@@ -70,7 +71,7 @@ fn sides(call: &FunctionContext<'_, '_>, decides: bool) -> Outcome {
     }
 }
 
-/// `@turn(decides, so far, body)`, whose body may fail.
+/// `@turn(decides, accumulator, body)`, whose body may fail.
 fn turn(call: &FunctionContext<'_, '_>) -> Outcome {
     let [decides, so_far, body] = call.args else { return Err(ExecutionError::NoSuchOverload) };
     let (decides, so_far) = (Cel::resolve(decides, call.ptx)?, Cel::resolve(so_far, call.ptx)?);
@@ -86,7 +87,7 @@ fn turn(call: &FunctionContext<'_, '_>) -> Outcome {
     }
 }
 
-/// The value at which a loop ends, if it is one of these.
+/// The value that ends a loop early; `None` for other loops.
 pub(super) fn decides(of: &ComprehensionExpr) -> Option<bool> {
     let Expr::Call(step) = &of.loop_step.expr else { return None };
     let Expr::Call(condition) = &of.loop_cond.expr else { return None };
@@ -99,7 +100,7 @@ pub(super) fn decides(of: &ComprehensionExpr) -> Option<bool> {
     }
 }
 
-/// Makes such a loop keep errors. Its parts are armed already.
+/// Changes such a loop to keep errors. Its parts have already been rewritten.
 pub(super) fn keep_errors(of: &mut ComprehensionExpr, decides: bool) {
     let so_far = || node(Expr::Ident(of.accu_var.clone()));
     let condition = call(UNDECIDED, vec![boolean(decides), so_far()]);

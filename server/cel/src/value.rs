@@ -1,11 +1,11 @@
-//! Values of CEL as JSON.
+//! Conversion of CEL values to JSON.
 
 use base64::Engine;
 use kube::core::cel::cel::Value as Cel;
 use kube::core::cel::cel::objects::{Key, OptionalValue};
 use serde_json::{Map, Number, Value};
 
-/// What a patch gets to see. An optional is its value or null.
+/// Converts the result of a patch expression. An optional becomes its value or null.
 pub fn to_json(value: &Cel) -> Result<Value, String> {
     Ok(match value {
         Cel::Null => Value::Null,

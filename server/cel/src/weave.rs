@@ -1,5 +1,5 @@
-//! Finds out what kind of lists and optionals the parts of an expression are, and has those that are no plain ones compared, added and
-//! kept as what they are: see [`super::kinds`] and [`super::optionals`]. Pure.
+//! Determines the kinds of lists and optionals in an expression at compile time, and inserts calls that compare,
+//! concatenate and wrap them accordingly; see [`super::kinds`] and [`super::optionals`]. Pure.
 
 use std::mem::take;
 
@@ -17,22 +17,22 @@ use super::optionals::{FREED, HELD, OF_STORED};
 struct Known {
     name: String,
     kind: Kind,
-    /// It stands for the elements of a list.
+    /// True for the elements of a list.
     element: bool,
 }
 
-/// Reads an expression whose macros are unfolded.
+/// Rewrites an expression whose macros are expanded.
 #[derive(Debug)]
 pub(super) struct Weaver {
-    /// Of what the expression reads, the innermost last.
+    /// Names in scope, innermost last.
     scope: Vec<Known>,
-    /// Those that calls were given.
+    /// Kinds referenced by inserted calls.
     pub kinds: Vec<Kind>,
-    /// What is read is stored.
+    /// True if the variables are stored values.
     stored: bool,
 }
 
-/// The variable that has a kind when the expression is evaluated.
+/// Name of the variable that holds a kind at evaluation.
 pub(super) fn variable(index: usize) -> String {
     format!("@kind{index}")
 }
@@ -44,7 +44,7 @@ impl Weaver {
         Self { scope: scope.collect(), kinds: Vec::new(), stored: !variables.is_empty() }
     }
 
-    /// Puts calls where they are needed, and says what kind of value it is.
+    /// Rewrites an expression and returns its kind.
     pub fn weave(&mut self, expr: &mut IdedExpr) -> Kind {
         match &mut expr.expr {
             Expr::Ident(name) => {
@@ -130,7 +130,7 @@ impl Weaver {
         result
     }
 
-    /// The kind of what a call gives, and what is called instead of it.
+    /// The kind of a call's result, and the call that replaces it.
     fn call(&mut self, called: &mut CallExpr) -> (Kind, Option<IdedExpr>) {
         let empty =
             matches!(called.args.first(), Some(IdedExpr { expr: Expr::List(list), .. }) if list.elements.is_empty());
@@ -162,7 +162,7 @@ impl Weaver {
             (operators::ADD, [left @ (Kind::Set | Kind::Keyed(..)), _]) => {
                 (left.clone(), Some(self.with_kind(ADDED, left.clone(), &mut called.args)))
             }
-            // To nothing a list is added as it is.
+            // Concatenation with an empty literal returns the list unchanged.
             (operators::ADD, [_, right]) if empty => (right.clone(), None),
             (operators::ADD, [left, right]) => (left.clone().or(right.item().within(Kind::Made)), None),
             (operators::CONDITIONAL, [_, yes, no]) => (yes.clone().or(no.clone()), None),
@@ -204,7 +204,7 @@ fn method(target: IdedExpr, name: &str) -> IdedExpr {
     node(Expr::Call(CallExpr { func_name: name.to_owned(), target: Some(Box::new(target)), args: Vec::new() }))
 }
 
-/// Whether it is something that is read, and not made.
+/// True if the value is read from a variable rather than computed.
 fn is_read(expr: &IdedExpr) -> bool {
     match &expr.expr {
         Expr::Ident(_) => true,
@@ -214,7 +214,7 @@ fn is_read(expr: &IdedExpr) -> bool {
     }
 }
 
-/// Of an element or an entry; of an optional, again an optional.
+/// The kind of an element or entry; for an optional, an optional.
 fn indexed(of: &Kind, index: &IdedExpr) -> Kind {
     match (of, &index.expr) {
         (Kind::Optional(of), _) => indexed(of, index).optional(),
@@ -274,7 +274,7 @@ mod tests {
         }})
     }
 
-    /// As kube-apiserver has it.
+    /// Results of kube-apiserver.
     #[rstest]
     #[case("self.abc == self.cab", json!(true))]
     #[case("self.abc != self.cab", json!(false))]
@@ -303,7 +303,7 @@ mod tests {
     #[case("(self.map + self.turned).map(e, e.k)", json!(["x", "y"]))]
     #[case("self.spaced == self.spaced", json!(false))]
     #[case("self == self", json!(false))]
-    fn what_lists_come_to(#[case] source: &str, #[case] wanted: Value) {
+    fn list_operations_match_kube_apiserver(#[case] source: &str, #[case] wanted: Value) {
         let object = json!({
             "abc": ["a", "b", "c"], "cab": ["c", "a", "b"], "plain": ["b", "c", "a"], "numbers": [1, 2.5],
             "sets": [["a", "b"], ["b", "a"]], "by": {"one": ["a", "b"]},

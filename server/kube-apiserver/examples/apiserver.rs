@@ -1,6 +1,7 @@
 //! A bare API server: `apiserver --data-dir DIR --listen 127.0.0.1:0 --kubeconfig FILE`.
 //!
-//! Without `--data-dir` nothing is kept. Writes the kubeconfig of a cluster administrator once it listens.
+//! Without `--data-dir`, objects are kept in memory only. Writes the kubeconfig of a cluster administrator once it
+//! listens.
 
 use std::path::PathBuf;
 

@@ -1,7 +1,7 @@
-//! ServiceCIDR `kubernetes`, and an IPAddress for each address that a Service has of it.
+//! ServiceCIDR `kubernetes`, and an IPAddress for each cluster IP of a Service.
 //!
-//! Which addresses are taken is known by the services themselves (`builtin::allocate`); these objects tell of it, as those of
-//! kube-apiserver's allocator and its repair loop do (KEP-1880). Written here alone, read by clients.
+//! The allocations are derived from the Services (`builtin::allocate`); these objects only publish them, as
+//! kube-apiserver's allocator and repair loop do (KEP-1880). Written here only, read by clients.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ const NAME: &str = "kubernetes";
 const MANAGED_BY: &str = "ipaddress.kubernetes.io/managed-by";
 const ALLOCATOR: &str = "ipallocator.k8s.io";
 
-/// Makes the range that services have their addresses of, where it is absent.
+/// Creates the default ServiceCIDR if it is absent.
 pub async fn write_range(registry: &Arc<Registry>) -> ApiResult<()> {
     let Some(ranges) = registry.catalog.get(&Gvr::new(GROUP, "v1", "servicecidrs")) else { return Ok(()) };
     let range = json!({
@@ -39,7 +39,7 @@ pub async fn write_range(registry: &Arc<Registry>) -> ApiResult<()> {
     let ctx = RequestContext { subresource: "status".into(), ..loopback("") };
     let now = time(ctx.now);
     let edit = Edit(Arc::new(move |range: &mut Value| {
-        // Told once; whoever died in between has not.
+        // Set once; missing if the server stopped between both writes.
         if range["status"]["conditions"].is_array() {
             return Ok(());
         }
@@ -54,7 +54,7 @@ pub async fn write_range(registry: &Arc<Registry>) -> ApiResult<()> {
     Ok(())
 }
 
-/// Follows services until cancelled.
+/// Reconciles IPAddresses with Services until cancelled.
 pub async fn run(registry: Arc<Registry>, cancelled: CancellationToken) {
     let objects = registry.catalog.get(&Gvr::new(GROUP, "v1", "ipaddresses"));
     let services = registry.catalog.get(&Gvr::new("", "v1", "services"));
@@ -67,14 +67,14 @@ pub async fn run(registry: Arc<Registry>, cancelled: CancellationToken) {
         };
         match followed {
             Err(Error::Closed) => return,
-            // What was missed is found by looking at everything.
-            Err(error) => tracing::debug!(%error, "following services once more"),
+            // A full reconciliation covers missed changes.
+            Err(error) => tracing::debug!(%error, "restarting the watch of Services"),
             Ok(()) => {}
         }
     }
 }
 
-/// Address → the service that has it, by namespace and name.
+/// Cluster IPs, with namespace and name of the Service that holds them.
 type Held = BTreeMap<String, (String, String)>;
 
 fn held<'a>(services: impl IntoIterator<Item = &'a Value>) -> Held {
@@ -85,7 +85,7 @@ fn held<'a>(services: impl IntoIterator<Item = &'a Value>) -> Held {
     services.into_iter().flat_map(of).collect()
 }
 
-/// The service that an IPAddress of the allocator's stands for.
+/// The Service that an allocated IPAddress belongs to.
 fn parent(address: &Value) -> Option<(String, String)> {
     let reference = &address["spec"]["parentRef"];
     let ours = address["metadata"]["labels"][MANAGED_BY] == ALLOCATOR && reference["resource"] == "services";
@@ -99,11 +99,11 @@ struct Keeper {
 }
 
 impl Keeper {
-    /// Mends what is there, then goes with the changes of services until they are too many to have been kept.
+    /// Reconciles all objects, then follows changes of Services until the watch expires.
     async fn follow(&self, services: &ResourceRef) -> Result<(), Error> {
         let since = self.registry.store.revision();
         if let Err(error) = self.mend(services).await {
-            tracing::warn!(%error, "the addresses of services");
+            tracing::warn!(%error, "cannot reconcile the IPAddresses of Services");
         }
         let mut watcher = self.registry.store.watch(&ResourceKey::new("", "services"), since)?;
         loop {
@@ -112,7 +112,7 @@ impl Keeper {
                 let before = change.previous.as_ref().map(|(revision, body)| body.value(*revision)).transpose()?;
                 let now = held((change.kind != ChangeKind::Deleted).then_some(&now));
                 if let Err(error) = self.settle(&held(&before), &now).await {
-                    tracing::warn!(%error, "the addresses of a service");
+                    tracing::warn!(%error, "cannot update the IPAddresses of a Service");
                 }
             }
         }
@@ -124,11 +124,11 @@ impl Keeper {
         self.settle(&known, &held(&self.registry.list_all(services).await?)).await
     }
 
-    /// Makes the objects of what is held now what they were for what was held before.
+    /// Updates the IPAddresses from the previous to the current allocations.
     async fn settle(&self, before: &Held, now: &Held) -> ApiResult<()> {
         let (ctx, options, mut warnings) = (loopback(""), loopback_options(), Vec::new());
         for (address, owner) in before.iter().filter(|(address, owner)| now.get(*address) != Some(owner)) {
-            // One of that name may be made by hand, and stays.
+            // An IPAddress of that name that was created manually is kept.
             let found = self.registry.get(&self.objects, "", address).await.ok();
             if found.is_none_or(|found| parent(&found).as_ref() != Some(owner)) {
                 continue;
@@ -167,7 +167,7 @@ mod tests {
     use crate::{ApiServer, Config, Data};
 
     #[tokio::test]
-    async fn each_address_of_a_service_has_an_object_while_it_is_held() {
+    async fn allocated_addresses_have_ip_address_objects() {
         let server = ApiServer::start(Config::new("test", Data::Memory)).await.unwrap();
         let registry = server.registry();
         let of = |group: &str, resource: &str| registry.resource(&Gvr::new(group, "v1", resource)).unwrap();
@@ -184,7 +184,7 @@ mod tests {
         let made = registry.list_all(&addresses).await.unwrap();
         let found: Vec<_> = made.iter().map(|object| (object.name().to_owned(), parent(object))).collect();
         assert_eq!(found, [("10.96.0.9".to_owned(), Some(("default".to_owned(), "a".to_owned())))]);
-        // It becomes a name for something else and has no address any more.
+        // An ExternalName service has no address.
         let edit = Edit(Arc::new(|live: &mut Value| {
             live["spec"] = json!({"type": "ExternalName", "externalName": "elsewhere.test"});
             Ok(())

@@ -1,7 +1,8 @@
-//! The Service `kubernetes` in `default`, its EndpointSlice and its Endpoints: how pods of a cluster find its API server.
+//! The Service `kubernetes` in `default` with its EndpointSlice and Endpoints, through which pods reach the API
+//! server.
 //!
-//! Written by a server once it listens; read by clients. Endpoints can't be on the loopback interface, so a server that listens
-//! there has the Service, and nothing behind it.
+//! Written by the server once it listens; read by clients. Endpoints cannot contain loopback addresses, so for a
+//! server that listens on one the Service has no endpoints.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -14,10 +15,10 @@ use serde_json::{Value, json};
 
 const NAME: &str = "kubernetes";
 const NAMESPACE: &str = "default";
-/// The first address of the range that services have.
+/// Cluster IP of the Service: the first address of the range.
 const ADDRESS: &str = "10.96.0.1";
 
-/// Writes all three as they are for a server that listens there.
+/// Creates or updates the three objects for a server that listens on `address`.
 pub async fn write(registry: &Arc<Registry>, address: SocketAddr) -> ApiResult<()> {
     let edits: [(Gvr, Value, fn(&mut Value, &Value)); 3] = [
         (Gvr::new("", "v1", "services"), service(address), |live, wanted| {
@@ -34,7 +35,7 @@ pub async fn write(registry: &Arc<Registry>, address: SocketAddr) -> ApiResult<(
     for (gvr, wanted, edit) in edits {
         let Some(resource) = registry.catalog.get(&gvr) else { continue };
         let (ctx, options, mut warnings) = (loopback(NAMESPACE), loopback_options(), Vec::new());
-        // A second Service would be refused for its address before its name is looked at.
+        // A create of the existing Service would fail for its cluster IP before its name.
         match registry.get(&resource, NAMESPACE, NAME).await {
             Ok(_) => {}
             Err(error) if error.is(Reason::NotFound) => {
@@ -52,7 +53,7 @@ pub async fn write(registry: &Arc<Registry>, address: SocketAddr) -> ApiResult<(
     Ok(())
 }
 
-/// The address, where endpoints may have it.
+/// The address, if endpoints can contain it.
 fn reachable(address: SocketAddr) -> Option<String> {
     let link_local = match address.ip() {
         IpAddr::V4(ip) => ip.is_link_local(),
@@ -102,14 +103,14 @@ mod tests {
     use crate::{ApiServer, Config, Data};
 
     #[tokio::test]
-    async fn pods_find_the_server_where_it_listens_now() {
+    async fn endpoints_follow_the_listen_address() {
         let server = ApiServer::start(Config::new("test", Data::Memory)).await.unwrap();
         let registry = server.registry();
         let get = async |group: &str, resource: &str| {
             let resource = registry.resource(&Gvr::new(group, "v1", resource)).unwrap();
             registry.get(&resource, NAMESPACE, NAME).await.unwrap()
         };
-        // Where it listens, the addresses of the slice, those of the Endpoints.
+        // Listen address, addresses of the slice, addresses of the Endpoints.
         for (address, in_slice, in_endpoints) in [
             ("192.0.2.7:6443", json!(["192.0.2.7"]), json!([{"ip": "192.0.2.7"}])),
             ("192.0.2.8:7443", json!(["192.0.2.8"]), json!([{"ip": "192.0.2.8"}])),

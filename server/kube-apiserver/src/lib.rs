@@ -1,8 +1,9 @@
-//! The Kubernetes API server: HTTP, discovery, OpenAPI, CRDs, admission plugins, aggregation, and the controllers a control plane cannot do
-//! without. Knows no Karmada kinds. `server/sim/` and `server/` build control planes and simulated members from it.
+//! The Kubernetes API server: HTTP, discovery, OpenAPI, CRDs, admission plugins, aggregation, and the controllers
+//! that every control plane needs. Knows no Karmada kinds. `server/sim/` and `server/` build control planes and
+//! simulated members from it.
 //!
-//! Below it: `crowsnest-builtin` (built-in kinds), `crowsnest-registry` (storage, CRUD, watch, RBAC), `crowsnest-cel`, `crowsnest-schema`
-//! and `crowsnest-apiserver`.
+//! Based on `crowsnest-builtin` (built-in kinds), `crowsnest-registry` (storage, CRUD, watch, RBAC),
+//! `crowsnest-cel`, `crowsnest-schema` and `crowsnest-apiserver`.
 
 mod addresses;
 pub mod admission;

@@ -1,4 +1,4 @@
-//! The public face of the crate: configure, start, serve, get clients, stop.
+//! API of the crate: configure, start, serve, create clients, stop.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -40,10 +40,10 @@ use crate::http::client::InProcessService;
 use crate::http::{self, Api, InFlight};
 use crate::services::ClusterServices;
 
-/// Where a server keeps its objects and keys.
+/// Storage of a server's objects and keys.
 #[derive(Debug, Clone)]
 pub enum Data {
-    /// Nowhere: everything is gone with the process.
+    /// In memory: lost when the process ends.
     Memory,
     Directory {
         path: PathBuf,
@@ -51,9 +51,9 @@ pub enum Data {
     },
 }
 
-/// What a server is started with.
+/// Configuration of a server.
 pub struct Config {
-    /// Shown in certificates and kubeconfigs.
+    /// Name in certificates and kubeconfigs.
     pub name: String,
     pub data: Data,
     /// The served resources; see `builtin::resources`.
@@ -61,25 +61,25 @@ pub struct Config {
     pub history: Limits,
     /// Static bearer tokens.
     pub tokens: HashMap<String, UserInfo>,
-    /// The issuer whose ID tokens are believed.
+    /// Issuer of accepted ID tokens.
     pub oidc: Option<Arc<Oidc>>,
-    /// How service-account tokens are signed; only asked when the key is made.
+    /// Signature algorithm of service account tokens; used when the key is generated.
     pub signing: Algorithm,
-    /// Answer requests without credentials as `system:anonymous`.
+    /// Accept requests without credentials as `system:anonymous`.
     pub anonymous: bool,
-    /// Names and addresses in the serving certificate.
+    /// DNS names and IP addresses in the serving certificate.
     pub names: Vec<String>,
-    /// What is written down of requests that come from outside of this process.
+    /// Audit log of requests from outside of this process.
     pub auditor: Auditor,
-    /// Admission plugins this server does without.
+    /// Disabled admission plugins.
     pub disabled_admission: Vec<Plugin>,
     pub in_flight: InFlight,
-    /// Kubernetes version that clients are given, such as `v1.36.2`; the API and its documents are those of `GIT_VERSION`.
+    /// Kubernetes version reported to clients, such as `v1.36.2`; API and documents are those of `GIT_VERSION`.
     pub version: String,
 }
 
 impl Config {
-    /// A server of the built-in kinds.
+    /// Configuration of a server with the built-in kinds.
     pub fn new(name: &str, data: Data) -> Self {
         Self {
             name: name.to_owned(),
@@ -101,7 +101,7 @@ impl Config {
     }
 }
 
-/// A running server. Cloning shares it.
+/// A running server. Clones share it.
 #[derive(Clone)]
 pub struct ApiServer {
     inner: Arc<Inner>,
@@ -121,25 +121,26 @@ struct Inner {
 }
 
 impl Drop for Inner {
-    /// Cancels the tasks of a server that was dropped without a stop. Tasks that hold the server, such as controllers, keep it alive.
+    /// Cancels the tasks of a server that was dropped without `stop`. Tasks that hold the server, such as
+    /// controllers, keep it alive.
     fn drop(&mut self) {
         self.tasks.stopping().cancel();
     }
 }
 
-/// Name and files of the authority that signs only front-proxy certificates; kubeadm uses the same name.
+/// Name and file name of the authority for front-proxy certificates; kubeadm uses the same name.
 const FRONT_PROXY_AUTHORITY: &str = "front-proxy-ca";
 
-/// Common name of the certificate presented to webhooks of this process.
+/// Common name of the client certificate for in-process webhooks.
 const WEBHOOK_CLIENT: &str = "kube-apiserver-webhook-client";
 
-/// Issues the certificate presented to extension API servers.
+/// Issues the client certificate for extension API servers.
 fn front_proxy(authority: &Authority) -> crowsnest_apiserver::Result<Identity> {
     let own = authority.client(FRONT_PROXY, &[])?;
     Ok(Identity { certificate: own.certificate.into_bytes(), key: own.key.into_bytes() })
 }
 
-/// Keys in the server's data directory.
+/// Keys of the server.
 struct Keys {
     /// Signs certificates of users and of the server.
     authority: Authority,
@@ -175,7 +176,7 @@ impl Keys {
         }
     }
 
-    /// Authorities of clients that this server's listeners trust.
+    /// Client certificate authorities that the server's listeners trust.
     fn clients(&self) -> Result<ClientAuthorities> {
         let Trust { client_ca, request_header_ca, allowed_names } = self.trust();
         let clients = ClientAuthorities::new(Some(&request_header_ca), allowed_names, Some(&client_ca));
@@ -184,14 +185,14 @@ impl Keys {
 }
 
 impl ApiServer {
-    /// Opens the data, writes default objects, starts the server's own tasks. Nothing listens yet.
+    /// Opens the storage, writes default objects and starts the server's tasks. It does not listen yet.
     pub async fn start(config: Config) -> Result<Self> {
         let (journal, keys): (Box<dyn Journal>, _) = match &config.data {
             Data::Memory => (Box::<MemoryJournal>::default(), Keys::generate(&config.name, config.signing)?),
             Data::Directory { path, durability } => {
                 let journal = SqliteJournal::open(path, *durability).await?;
                 let (pki, name, signing) = (path.join("pki"), config.name.clone(), config.signing);
-                // Making keys takes a while the first time.
+                // Generating keys is slow at the first start.
                 let keys = tokio::task::spawn_blocking(move || Keys::open(&pki, &name, signing)).await??;
                 (Box::new(journal), keys)
             }
@@ -242,7 +243,7 @@ impl ApiServer {
         aggregate::pass(&registry).await?;
         server.watch_tasks(tasks.clone());
         tasks.keep("aggregation of ClusterRoles", aggregate::run(registry.clone(), stopped.clone()));
-        // It ends at once where IPAddresses are not served.
+        // Ends at once if IPAddresses are not served.
         tasks.run("addresses of Services", addresses::run(registry.clone(), stopped.clone()));
         tasks.keep("status of admission policies", policy::status::run(registry.clone(), stopped.clone()));
         let (names, presented) = (config.names, outbound.clone());
@@ -258,7 +259,7 @@ impl ApiServer {
         Ok(server)
     }
 
-    /// Starts what lets others extend the API: definitions and aggregated servers.
+    /// Starts the CRD controller and the aggregation layer.
     async fn extend(&self, registry: Arc<Registry>, outbound: Arc<Outbound>, trust: Trust) -> Result<()> {
         let (tasks, stopped) = (&self.inner.tasks, self.inner.tasks.stopping());
         let webhooks = Arc::new(WebhookClient::new(outbound.clone()));
@@ -271,8 +272,8 @@ impl ApiServer {
         Ok(())
     }
 
-    /// Presents a client certificate to webhooks at an address (`host:port`), and to no other server. Returns the
-    /// authority of the certificate in PEM; it signs nothing else and exists as long as the process.
+    /// Sets the client certificate for webhooks at an address (`host:port`), and for no other server. Returns the
+    /// authority of the certificate in PEM; it signs nothing else and is not stored.
     pub fn identify_to_webhooks(&self, address: &str) -> Result<String> {
         let authority = Authority::generate("webhook-clients")?;
         let certificate = authority.certificate().to_owned();
@@ -290,13 +291,13 @@ impl ApiServer {
         Ok(certificate)
     }
 
-    /// Services inside this process: mount extension servers and webhooks here.
+    /// Services in this process: extension servers and webhooks are registered here.
     pub fn services(&self) -> &Arc<ClusterServices> {
         &self.inner.services
     }
 
-    /// Sets the admission steps between the first ones every server has (namespace lifecycle, RBAC escalation) and its last
-    /// ones (limits, priority, tolerations, webhooks, quota).
+    /// Sets admission plugins between the first ones of every server (namespace lifecycle, RBAC escalation) and the
+    /// last ones (limits, priority, tolerations, webhooks, quota).
     pub fn set_admission(&self, more: Vec<Arc<dyn Admission>>) {
         let registry = &self.inner.api.registry;
         let mut chain: Vec<Arc<dyn Admission>> = vec![
@@ -317,7 +318,7 @@ impl ApiServer {
         &self.inner.name
     }
 
-    /// Objects without HTTP, for parts of the same process.
+    /// The registry, for components in the same process.
     pub fn registry(&self) -> &Arc<Registry> {
         &self.inner.api.registry
     }
@@ -330,49 +331,49 @@ impl ApiServer {
         &self.inner.authority
     }
 
-    /// The certificates its listeners show.
+    /// The certificates of its listeners.
     pub fn serving(&self) -> &Arc<Serving> {
         &self.inner.serving
     }
 
-    /// TLS of an additional listener of this server, which trusts the same clients.
+    /// TLS configuration for an additional listener, which trusts the same clients.
     pub fn tls(&self, serving: Arc<Serving>) -> crowsnest_apiserver::Result<Tls> {
         Tls::new(serving, ClientAuthorities::clone(&self.inner.tls.clients))
     }
 
-    /// The whole HTTP service; requests carry their own credentials.
+    /// The complete HTTP service; requests carry credentials.
     pub fn router(&self) -> Router {
         self.inner.router.clone()
     }
 
-    /// The HTTP service acting as one user, without a socket.
+    /// The HTTP service with a fixed user, without a socket.
     pub fn service(&self, user: UserInfo) -> InProcessService {
         InProcessService::new(self.router(), user, self.stopped())
     }
 
-    /// A kube client acting as one user, without a socket.
+    /// A kube client with a fixed user, without a socket.
     pub fn client(&self, user: UserInfo) -> kube::Client {
         self.service(user).client()
     }
 
-    /// A kube client that may do everything.
+    /// A kube client with all rights.
     pub fn admin(&self) -> kube::Client {
         let groups = vec![crowsnest_apimachinery::user::MASTERS.to_owned()];
         self.client(UserInfo { name: "system:admin".into(), groups, ..UserInfo::default() })
     }
 
-    /// A kubeconfig with a fresh client certificate. `server_url` is `https://host:port`.
+    /// A kubeconfig with a new client certificate. `server_url` is `https://host:port`.
     pub fn kubeconfig(&self, user: &str, groups: &[String], server_url: &str) -> Result<String> {
         let credentials = self.inner.authority.client(user, groups)?;
         Ok(self.inner.authority.kubeconfig(&self.inner.name, server_url, &credentials))
     }
 
-    /// Runs a task that ends with the server, at the latest. A panic makes the server unready.
+    /// Runs a task that is cancelled when the server stops. A panic makes the server unready.
     pub fn spawn(&self, what: &'static str, task: impl Future<Output = ()> + Send + 'static) {
         self.inner.tasks.run(what, task);
     }
 
-    /// Makes the server unready when one of these tasks dies.
+    /// Makes the server unready if one of these tasks stops unexpectedly.
     pub fn watch_tasks(&self, tasks: Tasks) {
         self.inner.api.discovery.health.watch_tasks(tasks);
     }
@@ -382,20 +383,20 @@ impl ApiServer {
         self.inner.tasks.stopping().clone()
     }
 
-    /// Makes the Service `kubernetes` lead to where this server listens.
+    /// Publishes the address of this server in the Service `kubernetes`.
     pub async fn advertise(&self, address: SocketAddr) {
-        // As with kube-apiserver a server without it serves all the same.
+        // As with kube-apiserver, a failure does not affect the server.
         if let Err(error) = advertise::write(self.registry(), address).await {
-            tracing::warn!(%error, "writing the Service kubernetes");
+            tracing::warn!(%error, "cannot write the Service kubernetes");
         }
     }
 
-    /// Serves HTTPS on a socket until cancelled or stopped; watches end, running requests finish.
+    /// Serves HTTPS on a socket until cancelled or stopped; then watches end and running requests finish.
     pub async fn serve(&self, listener: TcpListener, cancelled: CancellationToken) -> Result<()> {
         self.serve_beside(Router::new(), listener, cancelled).await
     }
 
-    /// The same with routes of the caller's own, which are asked first and find out themselves who asks.
+    /// Like [`Self::serve`], with additional routes that take precedence and authenticate requests themselves.
     pub async fn serve_beside(
         &self,
         routes: Router,
@@ -421,7 +422,7 @@ impl ApiServer {
         }
     }
 
-    /// Ends watches and tasks, commits what is queued, closes the files.
+    /// Stops watches and tasks, commits queued writes and closes the files.
     pub async fn stop(&self) -> Result<()> {
         self.inner.api.discovery.health.drain();
         self.inner.tasks.stop().await;

@@ -1,4 +1,4 @@
-//! Services of the cluster and of this process, as webhooks and extension API servers are found by.
+//! Resolves Services for webhooks and extension API servers.
 
 use std::sync::{Arc, Weak};
 
@@ -7,7 +7,7 @@ use crowsnest_registry::Registry;
 use crowsnest_registry::storage::{ObjectKey, ResourceKey};
 use serde_json::Value;
 
-/// Resolves in-process services first, then the Service and EndpointSlice objects of the registry.
+/// Resolves in-process services first, then Service and EndpointSlice objects.
 pub struct ClusterServices {
     registry: Weak<Registry>,
     pub local: InProcessServices,
@@ -33,7 +33,7 @@ impl ServiceResolver for ClusterServices {
     }
 }
 
-/// The pure part: a Service and the slices of its namespace give an address.
+/// Resolves a Service by the endpoint slices of its namespace. Pure.
 pub(super) fn address(service: &Value, slices: &[Value], port: u16) -> Result<Endpoint, ResolveError> {
     let text = |value: &Value, pointer: &str| value.pointer(pointer).and_then(Value::as_str).unwrap_or("").to_owned();
     let name = text(service, "/metadata/name");

@@ -1,4 +1,4 @@
-//! What users see of the control plane's controllers: namespaces empty, garbage goes, tokens and certificates appear.
+//! Controllers of the control plane as users see them: namespace deletion, garbage collection, tokens, certificates.
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
@@ -37,7 +37,7 @@ where
 }
 
 #[tokio::test]
-async fn a_namespace_goes_when_its_content_may_go() {
+async fn namespaces_are_deleted_after_their_content() {
     let (server, client) = start(Controllers::default()).await;
     let namespaces: Api<Namespace> = Api::all(client.clone());
     create(&namespaces, json!({"metadata": {"name": "shop"}})).await;
@@ -46,7 +46,7 @@ async fn a_namespace_goes_when_its_content_may_go() {
     create(&maps, json!({"metadata": {"name": "held", "finalizers": ["example.com/hold"]}})).await;
     namespaces.delete("shop", &DeleteParams::default()).await.unwrap();
 
-    let told = |namespace: Option<&Namespace>| {
+    let reports_finalizers = |namespace: Option<&Namespace>| {
         let conditions = namespace.and_then(|n| n.status.as_ref()).and_then(|s| s.conditions.as_ref());
         conditions.into_iter().flatten().any(|c| {
             c.type_ == "NamespaceFinalizersRemaining"
@@ -54,7 +54,7 @@ async fn a_namespace_goes_when_its_content_may_go() {
                     == Some("Some content in the namespace has finalizers remaining: example.com/hold in 1 resource instances")
         })
     };
-    await_condition(namespaces.clone(), "shop", told).await.unwrap();
+    await_condition(namespaces.clone(), "shop", reports_finalizers).await.unwrap();
     assert!(maps.get_opt("free").await.unwrap().is_none());
     let late = maps.create(&PostParams::default(), &object(json!({"metadata": {"name": "late"}}))).await.unwrap_err();
     assert!(late.to_string().contains("because it is being terminated"), "{late}");
@@ -65,9 +65,9 @@ async fn a_namespace_goes_when_its_content_may_go() {
     server.stop().await.unwrap();
 }
 
-/// As OrderedNamespaceDeletion (KEP-5080) wants.
+/// OrderedNamespaceDeletion (KEP-5080).
 #[tokio::test]
-async fn pods_leave_a_namespace_before_the_rest() {
+async fn pods_are_deleted_before_other_content() {
     let (server, client) = start(Controllers::default()).await;
     let namespaces: Api<Namespace> = Api::all(client.clone());
     create(&namespaces, json!({"metadata": {"name": "shop"}})).await;
@@ -95,7 +95,7 @@ async fn pods_leave_a_namespace_before_the_rest() {
 }
 
 #[tokio::test]
-async fn a_circle_of_owners_is_deleted() {
+async fn owner_cycles_are_deleted() {
     let (server, client) = start(Controllers::default()).await;
     let pods: Api<Pod> = Api::namespaced(client, "default");
     let names = ["one", "two", "three"];
@@ -103,7 +103,7 @@ async fn a_circle_of_owners_is_deleted() {
     for name in names {
         uids.push(create(&pods, pod(name)).await.metadata.uid.unwrap());
     }
-    // Each is owned by the one before it.
+    // Each pod is owned by the previous one.
     for (index, name) in names.iter().enumerate() {
         let owner = (index + 2) % 3;
         let reference = json!({"apiVersion": "v1", "kind": "Pod", "name": names[owner], "uid": uids[owner],
@@ -119,7 +119,7 @@ async fn a_circle_of_owners_is_deleted() {
 }
 
 #[tokio::test]
-async fn a_dependent_with_another_owner_stays() {
+async fn dependents_with_another_owner_are_kept() {
     let (server, client) = start(Controllers::default()).await;
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "default");
     let secrets: Api<Secret> = Api::namespaced(client, "default");
@@ -140,7 +140,7 @@ async fn a_dependent_with_another_owner_stays() {
 }
 
 #[tokio::test]
-async fn dependents_follow_their_owner_as_the_policy_says() {
+async fn dependents_follow_the_propagation_policy() {
     let (server, client) = start(Controllers::default()).await;
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "default");
     let secrets: Api<Secret> = Api::namespaced(client, "default");
@@ -168,9 +168,9 @@ async fn dependents_follow_their_owner_as_the_policy_says() {
     server.stop().await.unwrap();
 }
 
-/// As while the server of a webhook starts.
+/// Simulates a webhook whose server is starting.
 #[tokio::test]
-async fn a_dependent_that_could_not_be_deleted_goes_later() {
+async fn failed_deletions_of_dependents_are_retried() {
     let (server, client) = start(Controllers::default()).await;
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "default");
     let secrets: Api<Secret> = Api::namespaced(client.clone(), "default");
@@ -193,14 +193,14 @@ async fn a_dependent_that_could_not_be_deleted_goes_later() {
 }
 
 #[tokio::test]
-async fn a_token_secret_speaks_for_its_account_until_the_account_goes() {
+async fn token_secrets_are_valid_while_their_account_exists() {
     let (server, client) = start(with_accounts()).await;
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), "default");
     await_condition(accounts.clone(), "default", |a: Option<&ServiceAccount>| a.is_some()).await.unwrap();
     let secrets: Api<Secret> = Api::namespaced(client, "default");
     let account = json!({"kubernetes.io/service-account.name": "default"});
     let secret = |name: &str| json!({"metadata": {"name": name, "annotations": account}, "type": "kubernetes.io/service-account-token"});
-    // One that cannot be filled keeps no other from it.
+    // A Secret that cannot be filled does not block others.
     let mut immutable = secret("fixed");
     immutable["immutable"] = true.into();
     create(&secrets, immutable).await;
@@ -225,7 +225,7 @@ async fn a_token_secret_speaks_for_its_account_until_the_account_goes() {
     assert_eq!(user.username.as_deref(), Some("system:serviceaccount:default:default"));
     assert_eq!(who("nonsense").await.0, 401);
 
-    // A finalizer keeps the Secret, not its token.
+    // A finalizer keeps the Secret, but its token becomes invalid.
     let held = json!({"metadata": {"finalizers": ["example.com/hold"]}});
     secrets.patch("token", &PatchParams::default(), &Patch::Merge(&held)).await.unwrap();
     secrets.delete("token", &DeleteParams::default()).await.unwrap();
@@ -240,7 +240,7 @@ async fn a_token_secret_speaks_for_its_account_until_the_account_goes() {
 }
 
 #[tokio::test]
-async fn users_do_what_their_roles_allow() {
+async fn roles_authorize_users() {
     let (server, admin) = start(Controllers::default()).await;
     let maps = |client: &Client| Api::<ConfigMap>::namespaced(client.clone(), "default");
     let user = server.client(UserInfo { name: "jane".into(), ..UserInfo::default() });
@@ -266,7 +266,7 @@ fn with_accounts() -> Controllers {
 }
 
 #[tokio::test]
-async fn the_certificate_is_published_again() {
+async fn deleted_root_certificates_are_restored() {
     let (server, client) = start(with_accounts()).await;
     let maps: Api<ConfigMap> = Api::namespaced(client, "default");
     let certificate = server.authority().certificate();
@@ -292,7 +292,7 @@ async fn pods_get_a_service_account_and_its_token() {
     let namespaces: Api<Namespace> = Api::all(client.clone());
     create(&namespaces, json!({"metadata": {"name": "shop"}})).await;
     let pods: Api<Pod> = Api::namespaced(client.clone(), "shop");
-    // The default account of a new namespace is waited for.
+    // Creation waits for the default account of the new namespace.
     let spec = create(&pods, pod("plain")).await.spec.unwrap();
     assert_eq!(spec.service_account_name.as_deref(), Some("default"));
     assert_eq!(spec.service_account, spec.service_account_name);
@@ -321,7 +321,7 @@ async fn pods_get_a_service_account_and_its_token() {
 }
 
 #[tokio::test]
-async fn quotas_count_what_is_there() {
+async fn quotas_count_existing_objects() {
     let (server, client) = start(Controllers { quotas: true, ..Controllers::default() }).await;
     let quotas: Api<ResourceQuota> = Api::namespaced(client.clone(), "default");
     let hard = json!({"services": "2", "services.nodeports": "1", "services.loadbalancers": "1", "pods": "5", "count/configmaps": "9"});

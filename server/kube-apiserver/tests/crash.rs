@@ -1,6 +1,7 @@
-//! What was acknowledged survives SIGKILL: the server dies in the middle of concurrent writes, many times over.
+//! Acknowledged writes survive SIGKILL: the server is killed repeatedly during concurrent writes.
 //!
-//! The test runs itself again as the process to be killed; that one writes config maps and tells each acknowledged one.
+//! The test executable runs itself as the process to be killed, which writes config maps and prints each
+//! acknowledged write.
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
@@ -15,7 +16,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, PostParams};
 
-/// Tells the child where the data is, and which round it writes.
+/// Environment variables for the child: data directory and round.
 const DIRECTORY: &str = "CROWSNEST_CRASH_DIRECTORY";
 const ROUND: &str = "CROWSNEST_CRASH_ROUND";
 const ROUNDS: usize = 50;
@@ -26,7 +27,7 @@ async fn start(directory: &Path) -> ApiServer {
     ApiServer::start(Config::new("crash", data)).await.unwrap()
 }
 
-/// A value that shows whether it is whole.
+/// A value from which truncation can be detected.
 fn payload(name: &str, n: usize) -> String {
     format!("{name}/{n}/{}", name.repeat(n % 97 + 1))
 }
@@ -38,14 +39,14 @@ fn config_map(name: &str, n: usize) -> ConfigMap {
     .unwrap()
 }
 
-/// What becomes of each object, one after the other: created, changed twice, deleted.
+/// Writes per object: create, two updates, delete.
 const STEPS: usize = 4;
 
 fn is_deletion(n: usize) -> bool {
     n % STEPS == STEPS - 1
 }
 
-/// The process that dies: creates objects, changes and deletes them, until it is killed.
+/// Entry point of the child: creates, updates and deletes objects until it is killed.
 #[test]
 fn writer() {
     let Ok(directory) = std::env::var(DIRECTORY) else { return };
@@ -84,7 +85,7 @@ fn writer_in(directory: &Path, round: usize) -> Child {
         .unwrap()
 }
 
-/// Starts a writer, lets it acknowledge `count` writes and kills it. Returns the last acknowledged number per object.
+/// Starts a writer and kills it after `count` acknowledged writes. Returns the last acknowledged number per object.
 fn kill_after(directory: &Path, round: usize, count: usize) -> HashMap<String, usize> {
     let mut child = writer_in(directory, round);
     let mut acknowledged: HashMap<String, usize> = HashMap::new();
@@ -101,7 +102,7 @@ fn kill_after(directory: &Path, round: usize, count: usize) -> HashMap<String, u
         seen += usize::from(take(lines.next().expect("the writer ended by itself").unwrap()));
     }
     child.kill().unwrap();
-    // Written to the pipe before the kill: acknowledged as well. A line cut in half is not.
+    // Lines in the pipe at the time of the kill count as acknowledged, unless they are truncated.
     for line in lines.map_while(Result::ok) {
         if line.split_whitespace().count() == 3 {
             take(line);
@@ -131,7 +132,7 @@ async fn acknowledged_writes_survive_sigkill() {
             let kept = stored.get(name).map(|object| object.data.as_ref().unwrap()["n"].parse::<usize>().unwrap());
             match kept {
                 Some(kept) => assert!(!is_deletion(*n) && kept >= *n, "{name}: {n} was acknowledged, {kept} is stored"),
-                // The next write may have happened before anybody could be told.
+                // The next write may have been stored without being acknowledged.
                 None => assert!(is_deletion(*n) || is_deletion(*n + 1), "{name} is lost after {n}"),
             }
         }
@@ -143,7 +144,7 @@ async fn acknowledged_writes_survive_sigkill() {
     }
 }
 
-/// Bytes of all files below.
+/// Size of all files in a directory in bytes.
 fn size(directory: &Path) -> u64 {
     walk(directory).iter().filter_map(|file| std::fs::metadata(file).ok()).map(|file| file.len()).sum()
 }
@@ -153,9 +154,9 @@ fn walk(directory: &Path) -> BTreeSet<PathBuf> {
     entries.flat_map(|entry| if entry.path().is_dir() { walk(&entry.path()) } else { [entry.path()].into() }).collect()
 }
 
-/// A first start that ended early is gone on with by the next one.
+/// An interrupted first start is completed by the next start.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_first_start_that_was_killed_is_made_good() {
+async fn interrupted_first_starts_are_completed() {
     for bytes in [1, 4 << 10, 16 << 10, 64 << 10, 128 << 10, 256 << 10] {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().to_owned();

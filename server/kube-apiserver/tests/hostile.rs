@@ -1,6 +1,7 @@
-//! Clients that mean no good, on sockets: each gets a clear Status, the server stays up, and its memory bounded.
+//! Hostile clients on sockets: each request gets a clear Status, the server keeps running, and its memory is
+//! bounded.
 //!
-//! The test of idle connections runs itself again as the server, so that its memory is its own.
+//! The test of idle connections runs the test executable again as the server, to measure its memory separately.
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
@@ -26,13 +27,13 @@ use tokio_rustls::TlsConnector;
 use tokio_util::sync::CancellationToken;
 
 const TOKEN: &str = "0123456789abcdef";
-/// Of two who may write and are no administrators.
+/// Tokens of two users who can write and are not administrators.
 const ORDINARY: &str = "ordinary-0123456789";
 const OTHER: &str = "other-0123456789ab";
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
-/// What any answer takes at most, a busy machine included.
+/// Time limit of a response, also on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Set in the process that serves.
+/// Set in the environment of the server process.
 const SERVES: &str = "CROWSNEST_HOSTILE_SERVER";
 
 struct Running {
@@ -61,7 +62,7 @@ async fn started_with(in_flight: InFlight) -> Running {
 }
 
 impl Running {
-    /// A request whose head is whole.
+    /// A complete request head.
     fn head(line: &str, media: &str, length: usize) -> String {
         Self::head_of(TOKEN, line, media, length)
     }
@@ -72,19 +73,19 @@ impl Running {
         )
     }
 
-    /// A request of which so much is sent: its connection.
+    /// Opens a connection and sends a part of a request.
     async fn send(&self, request: &str) -> TcpStream {
         let mut stream = TcpStream::connect(self.address).await.unwrap();
         stream.write_all(request.as_bytes()).await.unwrap();
         stream
     }
 
-    /// The code and the Status of an answer.
+    /// Sends a request; returns status code and Status.
     async fn ask(&self, line: &str, media: &str, body: &[u8]) -> (u16, Value) {
         let asking = async {
             let mut stream = TcpStream::connect(self.address).await.unwrap();
             stream.write_all(Self::head(line, media, body.len()).as_bytes()).await.unwrap();
-            // The server may answer before it has read everything.
+            // The server may respond before it has read the whole body.
             let _ = stream.write_all(body).await;
             answer(&mut stream).await
         };
@@ -107,10 +108,10 @@ async fn answer(stream: &mut TcpStream) -> (u16, Value) {
     (code, object)
 }
 
-/// The code, the head in small letters, and the object.
+/// Reads the status code, the head in lower case, and the response object.
 async fn whole_answer(stream: &mut (impl AsyncRead + Unpin)) -> (u16, String, Value) {
     let mut text = Vec::new();
-    // A connection that is cut after its answer has answered.
+    // The connection may be reset after the response.
     let _ = stream.read_to_end(&mut text).await;
     let text = String::from_utf8_lossy(&text).into_owned();
     let code =
@@ -128,7 +129,7 @@ const JSON_PATCH: &str = "application/json-patch+json";
 const APPLY: &str = "application/apply-patch+yaml";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bodies_that_are_too_much_are_refused() {
+async fn oversized_bodies_are_rejected() {
     let running = started().await;
     let map = json!({"metadata": {"name": "c"}, "data": {"x": "1"}}).to_string();
     assert_eq!(running.ask(&format!("POST {MAPS}"), JSON, map.as_bytes()).await.0, 201);
@@ -196,7 +197,7 @@ async fn bodies_that_are_too_much_are_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_body_without_an_end_is_cut() {
+async fn endless_bodies_are_cut_off() {
     let running = started().await;
     let mut stream = TcpStream::connect(running.address).await.unwrap();
     let head = format!(
@@ -218,7 +219,7 @@ async fn a_body_without_an_end_is_cut() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn selectors_and_headers_of_any_size_are_answered() {
+async fn huge_selectors_and_headers_get_a_response() {
     let running = started().await;
     let many = |one: &str, count: usize| vec![one; count].join(",");
     let long = "x".repeat(60_000);
@@ -233,9 +234,9 @@ async fn selectors_and_headers_of_any_size_are_answered() {
         (format!("continue={long}"), &[400]),
         (format!("resourceVersion={long}"), &[400]),
         (format!("limit={long}"), &[400]),
-        // kube-apiserver's code for it.
+        // As in kube-apiserver.
         (format!("watch=true&resourceVersion={}", "9".repeat(40)), &[500]),
-        // More than a line of a request may have.
+        // Exceeds the limit of a request line.
         (format!("labelSelector={}", "x".repeat(100_000)), &[400, 414, 431]),
     ] {
         let (code, _) = running.ask(&format!("GET {MAPS}?{query}"), JSON, b"").await;
@@ -256,9 +257,10 @@ async fn selectors_and_headers_of_any_size_are_answered() {
     running.stop().await;
 }
 
-/// Hundreds that send a part of a body, of a head, or that ask for an upgrade and say no more, keep nobody else waiting.
+/// Hundreds of connections that send part of a body or head, or only request an upgrade, do not delay other
+/// requests.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_slow_keep_nobody_waiting() {
+async fn slow_clients_do_not_delay_others() {
     let running = started().await;
     let mut held = Vec::new();
     let upgrade = format!(
@@ -269,7 +271,7 @@ async fn the_slow_keep_nobody_waiting() {
         format!("GET {MAPS} HTTP/1.1\r\nHost: x\r\nAuthor"),
         upgrade,
         String::new(),
-        // No HTTP at all, as a client that expects TLS.
+        // Not HTTP, as from a client that expects TLS.
         "\u{16}\u{3}\u{1}".to_owned(),
     ];
     for part in parts.iter().cycle().take(1_000) {
@@ -287,10 +289,10 @@ async fn the_slow_keep_nobody_waiting() {
     running.stop().await;
 }
 
-/// Who has as many requests under way as one user may have waits in a line, and the line has an end.
+/// Requests above a user's limit wait in a bounded queue.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_asks_too_much_is_told_when_to_come_again() {
-    // One place for each user, and one more in line.
+async fn excess_requests_are_rejected_with_retry_after() {
+    // One permit per user, and one waiting request.
     let running = started_with(InFlight { writes: 2, ..InFlight::default() }).await;
     let binding = json!({
         "metadata": {"name": "all-may-write"},
@@ -310,7 +312,7 @@ async fn who_asks_too_much_is_told_when_to_come_again() {
         senders.push(writes);
         answers.push(async move { (nth, whole_answer(&mut reads).await) });
     }
-    // Two are held, whichever came first.
+    // Two of the requests are running or waiting.
     let mut held: Vec<_> = (0..5).collect();
     for _ in 0..3 {
         let (nth, (code, head, status)) = tokio::time::timeout(PATIENCE, answers.next()).await.unwrap().unwrap();
@@ -324,7 +326,7 @@ async fn who_asks_too_much_is_told_when_to_come_again() {
         });
         assert_eq!(status, expected);
     }
-    // Nobody else is kept waiting, and what only reads has places of its own.
+    // Other users and reads have their own permits.
     assert_eq!(answer(&mut running.send(&whole(OTHER)).await).await.0, 201);
     assert_eq!(answer(&mut running.send(&whole(TOKEN)).await).await.0, 201);
     let read = Running::head_of(ORDINARY, &format!("GET {MAPS}"), JSON, 0);
@@ -340,7 +342,7 @@ async fn who_asks_too_much_is_told_when_to_come_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_body_that_does_not_come_is_not_waited_for() {
+async fn missing_bodies_time_out() {
     let running = started().await;
     for line in [
         format!("POST {MAPS}?timeout=300ms"),
@@ -358,7 +360,7 @@ async fn a_body_that_does_not_come_is_not_waited_for() {
     running.stop().await;
 }
 
-/// The process of the next test that serves, until it is killed.
+/// Entry point of the server process for the next test, which runs until it is killed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn server() {
     if std::env::var_os(SERVES).is_none() {
@@ -366,13 +368,13 @@ async fn server() {
     }
     let running = started().await;
     let secure = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    // In one line; underscores are in no certificate.
+    // On one line; PEM contains no underscores.
     let authority = running.server.authority().certificate().replace('\n', "_");
     println!("listens {} {} {authority}", running.address, secure.local_addr().unwrap());
     running.server.serve(secure, running.stop.clone()).await.unwrap();
 }
 
-/// Killed when the test ends, however it does.
+/// A server process that is killed on drop.
 struct Server(Child);
 
 impl Drop for Server {
@@ -388,7 +390,7 @@ fn resident(process: u32) -> u64 {
     line.trim().trim_end_matches("kB").trim().parse::<u64>().unwrap() * 1024
 }
 
-/// A server in a process of its own.
+/// A server in a separate process.
 struct Apart {
     process: Server,
     plain: SocketAddr,
@@ -407,9 +409,9 @@ impl Apart {
             .unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let process = Server(child);
-        let listens = |line: String| line.split_once("listens ").map(|(_, told)| told.to_owned());
-        let told = lines.map_while(Result::ok).find_map(listens).unwrap();
-        let [plain, secure, authority] = told.splitn(3, ' ').collect::<Vec<_>>().try_into().unwrap();
+        let listens = |line: String| line.split_once("listens ").map(|(_, addresses)| addresses.to_owned());
+        let addresses = lines.map_while(Result::ok).find_map(listens).unwrap();
+        let [plain, secure, authority] = addresses.splitn(3, ' ').collect::<Vec<_>>().try_into().unwrap();
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(authority.replace('_', "\n").as_bytes()).unwrap()).unwrap();
         let config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
@@ -421,7 +423,7 @@ impl Apart {
         Self { process, plain, secure, tls: TlsConnector::from(Arc::new(config)) }
     }
 
-    /// A connection on which a request was answered, and which stays open.
+    /// A connection that stays open after one request.
     async fn connect(&self, secure: bool) -> TcpStream {
         if !secure {
             let mut stream = TcpStream::connect(self.plain).await.unwrap();
@@ -432,7 +434,7 @@ impl Apart {
         let name = ServerName::try_from("localhost").unwrap();
         let mut stream = tokio::time::timeout(PATIENCE, self.tls.connect(name, stream)).await.unwrap().unwrap();
         is_answered(&mut stream).await;
-        // The client's keys are not needed any more.
+        // The client's TLS state is dropped to save memory.
         stream.into_inner().0
     }
 
@@ -454,7 +456,7 @@ async fn is_answered(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_thousand_idle_connections_are_cheap() {
     const CONNECTIONS: usize = 10_000;
-    // One after the other: a process may not have as many sockets as both.
+    // Sequentially, because of the limit of open sockets per process.
     for (secure, kib_of_each) in [(false, 32), (true, 48)] {
         let apart = Apart::started();
         let mut held = apart.connect_many(secure, 100).await;

@@ -1,4 +1,5 @@
-//! Time as a container's process sees it: it starts when the container did and catches up with the present without waiting.
+//! The clock of a container's process. It starts at the container's start time and catches up with the current time
+//! without waiting.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,11 +12,12 @@ use parking_lot::Mutex;
 use super::pods::PodRuntime;
 use super::shell::Clock;
 
-/// Commands replayed before a script is taken to have slept until now.
+/// Number of commands after which a replayed clock jumps to the current time: the script is assumed to have slept.
 const REPLAY_STEPS: u64 = 100_000;
-/// Time that a command without a sleep takes.
+/// Simulated duration of a command other than `sleep`.
 const STEP: Duration = Duration::from_micros(100);
-/// Commands may be this far ahead of the present: a timer is too coarse to wait for each.
+/// How far the clock may be ahead of the current time before a command waits. Timers are too coarse to wait for each
+/// command.
 const AHEAD: SignedDuration = SignedDuration::from_millis(10);
 
 /// The clock of one process.
@@ -26,7 +28,7 @@ pub struct ProcessClock {
 }
 
 impl ProcessClock {
-    /// A clock set to the start of a process.
+    /// Creates a clock set to the start time of a process.
     pub fn new(started: Timestamp, runtime: Arc<dyn PodRuntime>) -> Self {
         Self { at: Mutex::new(started), runtime, steps: AtomicU64::new(0) }
     }
@@ -49,7 +51,7 @@ impl ProcessClock {
         self.advance(STEP)
     }
 
-    /// Waits until the present has reached `at`.
+    /// Waits until the current time has reached `at`.
     pub async fn wait(&self, at: Timestamp) {
         let now = self.runtime.now();
         if at <= now {

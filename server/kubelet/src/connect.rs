@@ -1,4 +1,5 @@
-//! Ties a member's API server to its kubelet: pods are read from the registry, subresources are connected to it.
+//! Connects a member's API server to its kubelet: pods are read from the registry, and pod subresources are served
+//! by the kubelet.
 
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ use serde_json::Value;
 use super::pods::{PodRef, PodRuntime};
 use super::{Kubelet, Subresource};
 
-/// Objects of the API server in this process.
+/// A [`PodRuntime`] that reads objects from the registry of the API server in this process.
 pub struct RegistryRuntime(Arc<Registry>);
 
 impl RegistryRuntime {
@@ -47,7 +48,7 @@ impl PodRuntime for RegistryRuntime {
     }
 }
 
-/// Connects the pod and service subresources of `registry` to `kubelet`.
+/// Serves the streaming subresources of pods and services in `registry` with `kubelet`.
 pub fn install(registry: &Registry, kubelet: &Arc<Kubelet>) {
     let backend: Arc<dyn Connect> = Arc::new(Backend(kubelet.clone()));
     for subresource in ["log", "exec", "attach", "portforward", "proxy"] {
@@ -92,7 +93,7 @@ impl Connect for ServiceBackend {
     }
 }
 
-/// The request as the pod sees it: the path after `proxy`, and the query.
+/// Rewrites a proxy request to the path after `proxy`, with the query, as the pod receives it.
 fn inner(request: ConnectRequest) -> ApiResult<http::Request<Body>> {
     let ConnectRequest { rest, mut request, .. } = request;
     let query = request.uri().query().map(|query| format!("?{query}")).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Files and shells of containers.
+//! File systems and shells of containers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use super::volumes::Volumes;
 use super::{Kubelet, image, responder};
 
 impl Kubelet {
-    /// Files and log of a run, made when they are needed first.
+    /// Returns the files and log of a run, created on first use.
     pub(super) async fn run_state(&self, container: &Container, run: &Run) -> ApiResult<Arc<RunState>> {
         let key = RunKey::new(container, run);
         if let Some(state) = self.processes.state(&key) {
@@ -29,7 +29,7 @@ impl Kubelet {
         Ok(self.runs.lock().keep(key, Arc::new(RunState { fs, written: Arc::default() })))
     }
 
-    /// The files a container starts with; volumes are empty where no shared ones are given.
+    /// Creates the initial file system of a container. Without `volumes`, its mounts are empty directories.
     pub(super) async fn files(&self, container: &Container, volumes: Option<&Volumes>) -> ApiResult<FileSystem> {
         let now = self.runtime.now();
         let mut fs = FileSystem::new(now);
@@ -79,7 +79,7 @@ impl Kubelet {
         Ok(fs)
     }
 
-    /// A shell as a container starts it, on the files of a run.
+    /// Creates a shell with the container's environment on the files of a run.
     pub(super) async fn shell(&self, container: &Container, run: &Run, state: &RunState) -> ApiResult<Shell> {
         let identity = Identity {
             hostname: container.pod.hostname().to_owned(),
@@ -98,7 +98,7 @@ impl Kubelet {
     }
 }
 
-/// The member's own clock.
+/// A [`Clock`] that follows the member's clock.
 struct RealClock(Arc<dyn PodRuntime>);
 
 #[async_trait]

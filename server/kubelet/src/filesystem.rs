@@ -1,6 +1,8 @@
-//! A container's files: a small tree in memory, made from the image's usual files and the pod's mounts, lost at restart.
+//! In-memory file systems of containers, created from the image's default files and the pod's mounts. They are lost
+//! when the container restarts.
 //!
-//! Volumes that outlive a container are trees of their own, mounted into those of all containers that use them.
+//! Volumes that outlive a container are separate file systems, which are mounted into those of all containers that
+//! use them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,10 +11,10 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 
-/// Bytes of file content one container may hold.
+/// Maximum total file content of one container, in bytes.
 pub(super) const CAPACITY: usize = 256 << 20;
 
-/// What is at a path.
+/// Type and content of a directory entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Node {
     Directory,
@@ -20,7 +22,7 @@ pub enum Node {
     Link(String),
 }
 
-/// A node with its metadata.
+/// A directory entry with its metadata.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
     pub node: Node,
@@ -28,7 +30,7 @@ pub struct Entry {
     pub modified: Timestamp,
 }
 
-/// Errors of file operations, worded as libc words them.
+/// Errors of file operations, with the messages of libc.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FsError {
     #[error("No such file or directory")]
@@ -47,15 +49,15 @@ pub enum FsError {
     Loop,
 }
 
-/// The tree. Paths given to it are absolute; [`resolve`] makes them so.
+/// A file system. Paths must be absolute; see [`resolve`].
 #[derive(Debug, Default)]
 pub struct FileSystem {
     entries: Mutex<BTreeMap<String, Entry>>,
-    /// Other trees by the path they are mounted at, deepest path first.
+    /// Mounted file systems and their mount paths, deepest path first.
     mounts: Vec<(String, Arc<FileSystem>)>,
 }
 
-/// `path` seen from `cwd`, without `.`, `..` and doubled slashes.
+/// Resolves `path` against `cwd` and removes `.`, `..` and repeated slashes.
 pub fn resolve(cwd: &str, path: &str) -> String {
     let joined = if path.starts_with('/') { path.to_owned() } else { format!("{cwd}/{path}") };
     let mut parts: Vec<&str> = Vec::new();
@@ -71,7 +73,7 @@ pub fn resolve(cwd: &str, path: &str) -> String {
     format!("/{}", parts.join("/"))
 }
 
-/// Last part of a path.
+/// Returns the last component of a path.
 pub fn base_name(path: &str) -> &str {
     path.trim_end_matches('/').rsplit('/').next().unwrap_or_default()
 }
@@ -85,7 +87,7 @@ fn parent(path: &str) -> &str {
 
 type Entries = BTreeMap<String, Entry>;
 
-/// Follows links in every part of `path`; the last one too when `last`.
+/// Resolves the symbolic links in the parents of `path`, and in its last component if `last` is set.
 fn follow(entries: &Entries, path: &str, last: bool) -> Result<String, FsError> {
     let mut path = resolve("/", path);
     for _ in 0..16 {
@@ -108,13 +110,13 @@ impl FileSystem {
         fs
     }
 
-    /// Mounts a tree at `path`, which must be a directory already to be listed.
+    /// Mounts a file system at `path`. It is listed in its parent only if `path` is an existing directory.
     pub fn mount(&mut self, path: &str, tree: Arc<FileSystem>) {
         self.mounts.push((resolve("/", path), tree));
         self.mounts.sort_by_key(|(path, _)| std::cmp::Reverse(path.len()));
     }
 
-    /// The mounted tree that holds `path`, and the path within it.
+    /// Returns the mounted file system that contains `path`, and the path within it.
     fn mounted<'a>(&'a self, path: &'a str) -> Option<(&'a FileSystem, &'a str)> {
         self.mounts.iter().find_map(|(at, tree)| match path.strip_prefix(at.as_str())? {
             "" => Some((&**tree, "/")),
@@ -122,7 +124,7 @@ impl FileSystem {
         })
     }
 
-    /// The entry at `path`; links are followed when `follow_last`.
+    /// Returns the entry at `path`. A link in the last component is followed if `follow_last` is set.
     pub fn entry(&self, path: &str, follow_last: bool) -> Result<Entry, FsError> {
         let entries = self.entries.lock();
         let path = follow(&entries, path, follow_last)?;
@@ -144,7 +146,7 @@ impl FileSystem {
         }
     }
 
-    /// Names in a directory, sorted.
+    /// Lists a directory, sorted by name.
     pub fn list(&self, path: &str) -> Result<Vec<(String, Entry)>, FsError> {
         let entries = self.entries.lock();
         let path = follow(&entries, path, true)?;
@@ -162,7 +164,7 @@ impl FileSystem {
         Ok(direct.map(|(p, e)| (p[prefix.len()..].to_owned(), e.clone())).collect())
     }
 
-    /// Puts a node at `path`, replacing a file or link that is there.
+    /// Stores an entry at `path`, replacing an existing file or link.
     pub fn put(&self, path: &str, entry: Entry) -> Result<(), FsError> {
         let mut entries = self.entries.lock();
         let path = follow(&entries, path, !matches!(entry.node, Node::Link(_)))?;
@@ -189,7 +191,7 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Writes a whole file; keeps the mode of one that is there.
+    /// Writes a whole file. An existing file keeps its mode.
     pub fn write(&self, path: &str, bytes: Bytes, now: Timestamp) -> Result<(), FsError> {
         let mode = self.entry(path, true).map_or(0o644, |e| e.mode);
         self.put(path, Entry { node: Node::File(bytes), mode, modified: now })
@@ -205,7 +207,8 @@ impl FileSystem {
         self.write(path, whole.into(), now)
     }
 
-    /// Makes a directory; with `parents` also those above it, and one that is there is fine.
+    /// Creates a directory. With `parents`, missing parents are created too and an existing directory is not an
+    /// error.
     pub fn make_dir(&self, path: &str, parents: bool, now: Timestamp) -> Result<(), FsError> {
         let path = resolve("/", path);
         let directory = Entry { node: Node::Directory, mode: 0o755, modified: now };
@@ -224,7 +227,7 @@ impl FileSystem {
         }
     }
 
-    /// Removes a file or link; a directory and all under it only when `recursive`.
+    /// Removes a file or link. Directories are removed, with their content, only if `recursive` is set.
     pub fn remove(&self, path: &str, recursive: bool) -> Result<(), FsError> {
         let mut entries = self.entries.lock();
         let path = follow(&entries, path, false)?;
@@ -240,7 +243,7 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Everything at and under `path`, by absolute path.
+    /// Returns `path` and everything below it, by absolute path.
     pub fn walk(&self, path: &str) -> Result<Vec<(String, Entry)>, FsError> {
         let entries = self.entries.lock();
         let path = follow(&entries, path, false)?;
@@ -270,12 +273,12 @@ mod tests {
     #[case("/a/b", "../c/./d", "/a/c/d")]
     #[case("/a", "/x//y/", "/x/y")]
     #[case("/", "../..", "/")]
-    fn paths_resolve(#[case] cwd: &str, #[case] path: &str, #[case] expected: &str) {
+    fn paths_are_normalized(#[case] cwd: &str, #[case] path: &str, #[case] expected: &str) {
         assert_eq!(resolve(cwd, path), expected);
     }
 
     #[test]
-    fn a_tree_behaves_like_one() {
+    fn files_directories_and_links() {
         let now = Timestamp::UNIX_EPOCH;
         let fs = FileSystem::new(now);
         fs.make_dir("/a/b", true, now).unwrap();
@@ -296,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mounted_tree_is_shared() {
+    fn mounted_file_systems_are_shared() {
         let now = Timestamp::UNIX_EPOCH;
         let volume = Arc::new(FileSystem::new(now));
         let container = || {

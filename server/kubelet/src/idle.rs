@@ -1,5 +1,5 @@
-//! How long a client of a session may stay silent, by a kubelet's measures. `upgrade` puts [`Idle`] around each
-//! connection it switches; `remotecommand` and `portforward` wait for streams as long as [`Limits`] say.
+//! Timeouts of streaming sessions, with the kubelet's defaults. `upgrade` wraps each switched connection in
+//! [`Idle`]; `remotecommand` and `portforward` use [`Limits`] while they wait for streams.
 
 use std::future::Future;
 use std::io;
@@ -12,9 +12,9 @@ use tokio::time::{Instant, Sleep};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// A client has this long to open the streams that belong together.
+    /// How long a client may take to open all streams of a session or forwarded connection.
     pub stream_creation: Duration,
-    /// After so long without a byte either way a session ends: `streamingConnectionIdleTimeout`.
+    /// A session without traffic in either direction ends after this time: `streamingConnectionIdleTimeout`.
     pub idle: Duration,
 }
 
@@ -24,7 +24,7 @@ impl Default for Limits {
     }
 }
 
-/// A connection whose reader fails once nothing was read or written for a while.
+/// A connection whose reads fail with [`io::ErrorKind::TimedOut`] after a period without reads and writes.
 pub struct Idle<T> {
     io: T,
     limit: Duration,
@@ -36,7 +36,7 @@ impl<T> Idle<T> {
         Self { io, limit, ends: Box::pin(tokio::time::sleep(limit)) }
     }
 
-    fn heard(&mut self) {
+    fn reset_timer(&mut self) {
         self.ends.as_mut().reset(Instant::now() + self.limit);
     }
 }
@@ -45,11 +45,11 @@ impl<T: AsyncRead + Unpin> AsyncRead for Idle<T> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let read = Pin::new(&mut self.io).poll_read(cx, into);
         if read.is_ready() {
-            self.heard();
+            self.reset_timer();
             return read;
         }
         ready!(self.ends.as_mut().poll(cx));
-        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "nobody said anything for too long")))
+        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "connection idle for too long")))
     }
 }
 
@@ -57,7 +57,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Idle<T> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.io).poll_write(cx, bytes);
         if written.is_ready() {
-            self.heard();
+            self.reset_timer();
         }
         written
     }

@@ -1,20 +1,20 @@
-//! Simulated behaviour of images: their default commands, the pages of web servers, and failing pulls.
+//! Simulated behavior of images: default commands, pages of web servers, and pull failures.
 
 use super::shell::is_program;
 
-/// Images whose default command is a shell, which ends at once without a terminal.
+/// Images whose default command is a shell, which exits immediately without a terminal.
 const SHELLS: &[&str] = &["alpine", "bash", "busybox", "debian", "fedora", "ubuntu"];
-/// Web servers and the directory of the pages they serve.
+/// Web servers and their document roots.
 const DOCUMENT_ROOTS: &[(&str, &str)] = &[("httpd", "/usr/local/apache2/htdocs"), ("nginx", "/usr/share/nginx/html")];
-/// Kubernetes' image for tests, and its program that writes lines.
+/// Kubernetes' test image, and its subcommand that writes log lines.
 const AGNHOST: &str = "agnhost";
 const LOGS_GENERATOR: &str = "logs-generator";
-/// Tags for which pulls fail.
+/// Image tags that cannot be pulled.
 const MISSING_TAGS: &[&str] = &["404", "does-not-exist", "doesnotexist", "non-existent", "nonexistent"];
-/// The page that a web server's image brings along.
+/// File name of the default page in a web server's image.
 pub const DEFAULT_PAGE: &str = "index.html";
 
-/// How the program behind a container's ports answers.
+/// How the program that listens on a container's ports responds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Service {
     /// A page that describes the pod.
@@ -26,7 +26,7 @@ pub enum Service {
 }
 
 impl Service {
-    /// The service of an image that is started with these arguments.
+    /// Returns the service of an image that is started with this first argument.
     pub fn of(image: &str, argument: Option<&str>) -> Self {
         match (repository(image), argument) {
             (AGNHOST, Some("serve-hostname")) => Self::Hostname,
@@ -36,30 +36,32 @@ impl Service {
     }
 }
 
-/// The parts of a container that decide which process it runs.
+/// The fields of a container that determine which process it runs.
 #[derive(Debug, Clone, Copy)]
 pub struct Invocation<'a> {
     pub image: &'a str,
     pub command: &'a [String],
     pub args: &'a [String],
-    /// The container waits for input (`stdin: true`).
+    /// The container keeps stdin open (`stdin: true`).
     pub interactive: bool,
     /// The container is restarted after it has succeeded.
     pub restarts_always: bool,
 }
 
-/// Repository of an image without registry, path, tag and digest: `busybox` of `registry.k8s.io/e2e/busybox:1.36@sha256:…`.
+/// Returns the last path component of an image name, without tag and digest: `busybox` for
+/// `registry.k8s.io/e2e/busybox:1.36@sha256:…`.
 pub fn repository(image: &str) -> &str {
     let name = image.split('@').next().unwrap_or_default().rsplit('/').next().unwrap_or_default();
     name.split(':').next().unwrap_or_default()
 }
 
 impl Invocation<'_> {
-    /// The command line, where the simulated shell knows its program; `None` for any other program, which is taken to run on.
+    /// Returns the command line if the simulated shell supports the program. `None` stands for any other program,
+    /// which is assumed to run forever.
     ///
-    /// Arguments without a command are arguments of an unknown program, except for images whose default command is a shell.
-    /// Such an image without a command ends at once; in a pod that restarts always, which would never be available, it is taken for
-    /// a placeholder that runs on.
+    /// Without a command, `args` belong to an unknown entrypoint, except for images whose default command is a
+    /// shell. Such an image without a command exits immediately. In a pod that always restarts, which would never
+    /// become available, it is assumed to be a placeholder that runs forever.
     pub fn command_line(&self) -> Option<Vec<String>> {
         if self.interactive {
             return None;
@@ -79,14 +81,14 @@ impl Invocation<'_> {
         words.first().is_some_and(|program| is_program(program)).then_some(words)
     }
 
-    /// The container was given a program that the simulation does not know.
+    /// Returns true if the container's command is a program that the simulation does not support.
     pub fn runs_unknown_program(&self) -> bool {
         !self.interactive && !self.command.is_empty() && self.command_line().is_none()
     }
 }
 
-/// Why an image cannot be pulled: its tag says that there is none, or its registry has a name that is reserved for names which
-/// never resolve (`.invalid`, RFC 2606).
+/// Returns the error of pulling an image that does not exist: its tag is one of `MISSING_TAGS`, or its registry
+/// uses the reserved domain `.invalid` (RFC 2606).
 pub fn pull_error(image: &str) -> Option<String> {
     let name = image.split('@').next().unwrap_or_default();
     let (path, last) = name.rsplit_once('/').unwrap_or(("", name));
@@ -99,7 +101,7 @@ pub fn pull_error(image: &str) -> Option<String> {
     MISSING_TAGS.contains(&tag).then(|| format!("{reference}: {image}: not found"))
 }
 
-/// Document root of a web server's image; `None` for other images.
+/// Returns the document root of a web server's image, and `None` for other images.
 pub fn document_root(image: &str) -> Option<&'static str> {
     let name = repository(image);
     DOCUMENT_ROOTS.iter().find(|(server, _)| *server == name).map(|(_, root)| *root)
@@ -148,7 +150,7 @@ mod tests {
     #[case("registry.invalid:5000/a", true)]
     #[case("nginx:1.404", false)]
     #[case("localhost:404/nginx", false)]
-    fn images_that_do_not_exist(#[case] image: &str, #[case] missing: bool) {
+    fn missing_images_cannot_be_pulled(#[case] image: &str, #[case] missing: bool) {
         assert_eq!(pull_error(image).is_some(), missing);
     }
 

@@ -1,9 +1,9 @@
-//! The kubelet of a simulated member: logs, exec, attach, port-forward and proxying to pods.
+//! The kubelet of a simulated member cluster: logs, exec, attach, port-forward and proxying to pods.
 //!
-//! Pods are what the member's API says they are ([`pods::PodRuntime`]); what a kubelet adds are the files of each
-//! container, the processes that run ([`process`]), the sessions that are open, and lines that exec wrote into a log. Each member
-//! of `server/sim/` owns one [`Kubelet`] and connects it to its API server's subresources ([`connect`]). Nodes, scheduling and the
-//! status of pods are the member's.
+//! Pods are read from the member's API ([`pods::PodRuntime`]). The kubelet adds the files of each container, its
+//! process ([`process`]), streaming sessions, and log lines written by exec. Each member of `server/sim/` owns one
+//! [`Kubelet`] and serves the subresources of its API server with it ([`connect`]). Nodes, scheduling and pod status
+//! belong to the member.
 
 mod clock;
 pub mod connect;
@@ -54,12 +54,12 @@ use self::stream::Output;
 use self::upgrade::Upgrade;
 use self::volumes::Volumes;
 
-/// Chunks of log a slow reader may lag behind.
+/// Log chunks buffered for a slow reader.
 const LOG_CHUNKS: usize = 64;
-/// Bytes between a forwarded connection and the container's server.
+/// Buffer size of a connection to a container's server, in bytes.
 const CONNECTION: usize = 64 << 10;
 
-/// What a pod subresource asks of the kubelet.
+/// A pod subresource served by the kubelet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Subresource {
     Log,
@@ -77,7 +77,7 @@ pub struct Kubelet {
     volumes: Volumes,
     sessions: TaskTracker,
     stopping: CancellationToken,
-    /// Of the sessions that are open now.
+    /// Cancels the sessions that are open now.
     connected: Mutex<CancellationToken>,
 }
 
@@ -100,19 +100,19 @@ impl Kubelet {
         })
     }
 
-    /// Ends the sessions that are open, as a lost network would; new ones may begin.
+    /// Ends the open sessions as a lost network would. New sessions can be started.
     pub fn hang_up(&self) {
         std::mem::replace(&mut *self.connected.lock(), self.stopping.child_token()).cancel();
     }
 
-    /// Ends all sessions and waits for them.
+    /// Ends all sessions and waits until they have finished.
     pub async fn stop(&self) {
         self.stopping.cancel();
         self.sessions.close();
         self.sessions.wait().await;
     }
 
-    /// Answers `pods/{log,exec,attach,portforward}`; streams go on after the answer.
+    /// Serves `pods/{log,exec,attach,portforward}`. Streams continue after the response has been returned.
     pub async fn connect(
         self: &Arc<Self>,
         pod: &PodRef,
@@ -140,7 +140,7 @@ impl Kubelet {
         let (sender, receiver) = mpsc::channel::<Bytes>(LOG_CHUNKS);
         self.session(async move {
             if let Err(error) = source.write(options, Arc::new(sender)).await {
-                tracing::debug!(%error, "log reader is gone");
+                tracing::debug!(%error, "log reader disconnected");
             }
         });
         let chunks = futures::StreamExt::map(
@@ -156,7 +156,7 @@ impl Kubelet {
             container.process().is_some() && self.processes.writes_log(&RunKey::new(&container, &run), &run);
         let mut shell = self.shell(&container, &run, &state).await?;
         if !has_process {
-            // A replay works on files of its own: it must not repeat its effects on the container's.
+            // A replay gets its own files, so that it does not repeat side effects on those of the container.
             shell.fs = Arc::new(self.files(&container, None).await?);
         }
         let (runtime, written) = (self.runtime.clone(), state.written.clone());
@@ -295,7 +295,7 @@ impl Kubelet {
         Ok(response)
     }
 
-    /// Answers `pods/{[scheme:]name[:port]}/proxy/…`; the request's path is what the pod sees.
+    /// Serves `pods/{[scheme:]name[:port]}/proxy/…`. The path of `request` is the one that the pod receives.
     pub async fn proxy_pod(&self, namespace: &str, target: &str, request: Request<Body>) -> ApiResult<Response<Body>> {
         let (name, port) = target_port(target);
         let pod = Pod::find(&*self.runtime, &PodRef { namespace: namespace.to_owned(), name: name.to_owned() }).await?;
@@ -303,7 +303,7 @@ impl Kubelet {
         self.respond(&pod, port, request).await
     }
 
-    /// Answers `services/{[scheme:]name[:port]}/proxy/…` from the first ready pod behind the service.
+    /// Serves `services/{[scheme:]name[:port]}/proxy/…` from the first ready pod that the service selects.
     pub async fn proxy_service(
         &self,
         namespace: &str,
@@ -336,7 +336,7 @@ impl Kubelet {
         self.respond(&pod, &target_port, request).await
     }
 
-    /// The server behind a port, with the files of its container where it serves files.
+    /// Returns the server of an endpoint. A web server gets the files of its container.
     async fn server(&self, pod: &Pod, endpoint: Endpoint) -> ApiResult<Server> {
         let mut fs = None;
         if image::document_root(&endpoint.image).is_some() {
@@ -368,7 +368,7 @@ impl Kubelet {
     }
 }
 
-/// Connections into a pod.
+/// Opens connections to the ports of a pod.
 struct PodDial {
     pod: Pod,
     kubelet: Arc<Kubelet>,
@@ -391,7 +391,7 @@ impl Dial for PodDial {
     }
 }
 
-/// Runs one command of exec and words its failure as a container runtime does.
+/// Runs the command of an exec. A missing program is reported with the error of a container runtime.
 async fn run_command(shell: Shell, command: Vec<String>, session: Session) -> Outcome {
     match interactive(shell, &command, session).await {
         Some(code) => Outcome::Exited { code, command },
@@ -410,7 +410,7 @@ async fn run_command(shell: Shell, command: Vec<String>, session: Session) -> Ou
     }
 }
 
-/// Name and port of `[scheme:]name[:port]`.
+/// Splits `[scheme:]name[:port]` into name and port.
 fn target_port(target: &str) -> (&str, &str) {
     match target.split(':').collect::<Vec<_>>().as_slice() {
         [_, name, port] => (name, port),
@@ -444,7 +444,7 @@ fn plain(status: StatusCode, body: Body) -> Response<Body> {
     response
 }
 
-/// The kubelet's own words for a container that does not run.
+/// The kubelet's error for a container that is not running.
 fn not_found(container: &Container) -> Response<Body> {
     plain(StatusCode::INTERNAL_SERVER_ERROR, Body::from(format!("container not found ({:?})", container.name)))
 }

@@ -1,9 +1,10 @@
-//! Container logs: lines made from what the container is, the same each time they are asked for.
+//! Container logs. They are generated from the container's specification, so that each request returns the same
+//! lines.
 //!
-//! A container whose command is one the built-in shell can run has that run's real output: the lines of its process
-//! ([`super::process`]) or, for a run of which no process is left, of a replay from the container's start with a clock that jumps
-//! over its sleeps. Any other container says that it started, what it listens on, and then a line now and again. What exec
-//! writes to `/proc/1/fd/1` is merged in.
+//! If the simulated shell supports the container's command, the log is its real output: the lines of its process
+//! ([`super::process`]) or, for a run without a process, of a replay from the container's start whose clock skips
+//! sleeps. Any other container logs its start, its ports, and then a line at a fixed interval. Lines that exec
+//! writes to `/proc/1/fd/1` are merged in.
 
 use std::collections::VecDeque;
 use std::io;
@@ -25,16 +26,17 @@ use super::pods::{Container, Pod, PodRef, PodRuntime, Run};
 use super::shell::{Clock, Shell, Stdio};
 use super::stream::{Input, Output, Sink};
 
-/// Annotation of a pod: seconds between the lines of containers that run no script (0: none after the start).
+/// Pod annotation with the seconds between log lines of containers that run no script. 0 stops after the start
+/// lines.
 pub const INTERVAL_ANNOTATION: &str = "sim.crowsnest.io/log-interval-seconds";
-/// Without the annotation.
+/// Default of the annotation.
 const INTERVAL: i64 = 10;
-/// Lines kept of a run, as a rotated log file would.
+/// Maximum lines kept per run, as with a rotated log file.
 const KEPT: usize = 10_000;
-/// How often a follower looks whether the container still runs.
+/// How often a followed log checks that the container is still running.
 const LIVENESS: Duration = Duration::from_secs(1);
 
-/// Query of `pods/log`.
+/// Query parameters of `pods/log`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LogOptions {
     pub container: String,
@@ -48,7 +50,7 @@ pub struct LogOptions {
 }
 
 impl LogOptions {
-    /// Reads and validates the query; wording is kube-apiserver's.
+    /// Parses and validates the query, with the error messages of kube-apiserver.
     pub fn parse(pod: &str, query: &[(String, String)]) -> ApiResult<Self> {
         let mut options = Self::default();
         let mut errors = Vec::new();
@@ -95,14 +97,14 @@ impl LogOptions {
     }
 }
 
-/// One line without its newline.
+/// A log line without its newline.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogLine {
     pub at: Timestamp,
     pub text: Bytes,
 }
 
-/// Lines of a process, and lines that exec wrote into the log; followers are woken.
+/// Log lines of a process or exec. Followers are notified of new lines.
 pub struct Written {
     lines: Mutex<VecDeque<LogLine>>,
     total: watch::Sender<u64>,
@@ -124,7 +126,7 @@ impl Written {
         self.total.send_modify(|total| *total += 1);
     }
 
-    /// Lines after the first `seen` ever written.
+    /// Returns the lines after the first `seen` lines ever written.
     fn after(&self, seen: u64) -> Vec<LogLine> {
         let lines = self.lines.lock();
         let new = usize::try_from(*self.total.borrow() - seen).unwrap_or(usize::MAX).min(lines.len());
@@ -132,7 +134,7 @@ impl Written {
     }
 }
 
-/// A writer into [`Written`].
+/// A [`Sink`] that appends lines to [`Written`].
 pub struct WrittenSink {
     pub written: Arc<Written>,
     pub runtime: Arc<dyn PodRuntime>,
@@ -150,11 +152,11 @@ impl Sink for WrittenSink {
 
 enum Event {
     Line(LogLine),
-    /// The producer has reached the present.
+    /// All lines up to the current time have been produced.
     CaughtUp,
 }
 
-/// Where one run's lines come from.
+/// Everything needed to produce the log of one run.
 pub struct LogSource {
     pub runtime: Arc<dyn PodRuntime>,
     pub container: Container,
@@ -162,11 +164,11 @@ pub struct LogSource {
     pub written: Arc<Written>,
     /// A shell as the container would start it.
     pub shell: Shell,
-    /// The run's process writes its lines itself.
+    /// The lines of the run are written by its process, so no replay is needed.
     pub has_process: bool,
 }
 
-/// The run whose log is wanted; wording is the kubelet's.
+/// Selects the current or previous run, with the error messages of the kubelet.
 pub fn select_run(container: &Container, previous: bool) -> ApiResult<Run> {
     let (name, pod) = (&container.name, container.pod.name());
     if previous {
@@ -181,7 +183,7 @@ pub fn select_run(container: &Container, previous: bool) -> ApiResult<Run> {
 }
 
 impl LogSource {
-    /// Writes the log as the options want it, until its end or until nobody reads.
+    /// Writes the log as requested by `options`, until it ends or the reader disconnects.
     pub async fn write(self, options: LogOptions, output: Output) -> io::Result<()> {
         let (events, received) = mpsc::channel(256);
         let producer = self.producer(events, options.follow);
@@ -294,7 +296,7 @@ impl LogSource {
         }
     }
 
-    /// True while the pod is there and in the same run.
+    /// Returns true while the pod exists and the container is in the same run.
     async fn still_runs(&self) -> bool {
         let pod = &self.container.pod;
         let reference = PodRef { namespace: pod.namespace().to_owned(), name: pod.name().to_owned() };
@@ -314,7 +316,7 @@ struct Writer {
 }
 
 impl Writer {
-    /// False when the byte limit is reached.
+    /// Writes a line. Returns false once the byte limit is reached.
     async fn line(&mut self, line: &LogLine) -> io::Result<bool> {
         let mut bytes = BytesMut::new();
         if self.timestamps {
@@ -331,7 +333,7 @@ impl Writer {
     }
 }
 
-/// The log of a container that runs no script.
+/// Generates the log of a container that runs no script.
 struct Narrator {
     runtime: Arc<dyn PodRuntime>,
     run: Run,
@@ -341,7 +343,7 @@ struct Narrator {
 }
 
 impl Narrator {
-    /// The `n`-th line, counted from the start, and its time.
+    /// Returns line `n`, counted from 0, with its timestamp.
     fn line(&self, n: i64) -> Option<LogLine> {
         if let Some(text) = usize::try_from(n).ok().and_then(|n| self.opening.get(n)) {
             let at = self.run.started.checked_add(SignedDuration::from_millis(n * 7)).ok()?;
@@ -388,7 +390,7 @@ impl Narrator {
     }
 }
 
-/// Runs a container's command from its start, without waiting for sleeps that lie in the past.
+/// Runs a container's command from its start. Only sleeps that end in the future wait.
 async fn replay(
     mut shell: Shell,
     runtime: Arc<dyn PodRuntime>,
@@ -406,14 +408,14 @@ async fn replay(
     });
     shell.clock = clock.clone();
     let lines: Output = Arc::new(LineSink { clock, lines: Lines::Events(events), partial: Mutex::default() });
-    // Its exit code is the simulation's business: the pod's status says how the container ended.
+    // The exit code is ignored: the pod's status already says how the container ended.
     shell.start(&command, Stdio::new(Input::empty(), lines.clone(), lines.clone())).await;
     if let Err(error) = lines.finish().await {
         tracing::trace!(%error, "the log reader disconnected");
     }
 }
 
-/// The clock of a replayed process, which reports when it has reached the present or its end.
+/// The clock of a replay. It reports when it reaches the current time or the end of the run.
 struct ReplayClock {
     process: ProcessClock,
     end: Option<Timestamp>,
@@ -427,7 +429,7 @@ impl ReplayClock {
         let now = self.runtime.now();
         let present = self.end.map_or(now, |end| end.min(now));
         if at > present {
-            // The reader has disconnected: the surrounding select ends this future.
+            // When the reader disconnects, the surrounding `select!` drops this future.
             if self.events.send(Event::CaughtUp).await.is_err() || !self.follow || self.end.is_some() {
                 return std::future::pending().await;
             }
@@ -457,14 +459,14 @@ enum Lines {
     Written(Arc<Written>),
 }
 
-/// Cuts a script's output into lines at the time of its clock.
+/// Splits the output of a script into lines with timestamps of its clock.
 struct LineSink {
     clock: Arc<dyn Clock>,
     lines: Lines,
     partial: Mutex<BytesMut>,
 }
 
-/// The output of a running process, which is kept as the log of its run.
+/// Returns an output that stores the lines of a running process as the log of its run.
 pub fn process_output(clock: Arc<dyn Clock>, written: Arc<Written>) -> Output {
     Arc::new(LineSink { clock, lines: Lines::Written(written), partial: Mutex::default() })
 }

@@ -1,6 +1,6 @@
-//! Pods as the kubelet sees them: which container a request means, whether it runs, what its environment is.
+//! The kubelet's view of pods: selecting containers, their runs, environment and volumes.
 //!
-//! The API's objects are the only state; `member/` gives them through [`PodRuntime`].
+//! The objects of the API are the only state. The member provides them through [`PodRuntime`].
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,16 +15,16 @@ use super::image::{Invocation, Service};
 use super::probes::{Kind, Probe};
 use super::volumes::VolumeKey;
 
-/// What the kubelet needs of the member it belongs to. Objects are whole and defaulted, as the member's API serves them.
+/// What the kubelet needs from its member. Objects are complete and defaulted, as served by the member's API.
 #[async_trait]
 pub trait PodRuntime: Send + Sync + 'static {
-    /// One core/v1 object by plural (`pods`, `configmaps`, `secrets`, `services`, `persistentvolumeclaims`).
+    /// Gets one core/v1 object by plural (`pods`, `configmaps`, `secrets`, `services`, `persistentvolumeclaims`).
     async fn get(&self, resource: &str, namespace: &str, name: &str) -> ApiResult<Option<Arc<Value>>>;
 
-    /// All pods of a namespace.
+    /// Lists the pods of a namespace.
     async fn list_pods(&self, namespace: &str) -> ApiResult<Vec<Arc<Value>>>;
 
-    /// The member's clock.
+    /// Returns the time of the member's clock.
     fn now(&self) -> Timestamp;
 }
 
@@ -35,7 +35,7 @@ pub struct PodRef {
     pub name: String,
 }
 
-/// A port inside a pod and who answers there.
+/// A port of a pod and the container that serves it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoint {
     pub namespace: String,
@@ -49,21 +49,21 @@ pub struct Endpoint {
     pub service: Service,
 }
 
-/// A volume in a container.
+/// A volume mount of a container.
 #[derive(Debug, Clone)]
 pub struct Mount {
     pub path: String,
-    /// Files that the volume brings along.
+    /// Files from a ConfigMap or Secret.
     pub files: BTreeMap<String, Vec<u8>>,
-    /// The tree that the container shares with others, for volumes that are written to.
+    /// Key of the shared file system, for volumes that containers can write to.
     pub shared: Option<VolumeKey>,
 }
 
-/// A pod object, read.
+/// A pod object.
 #[derive(Debug, Clone)]
 pub struct Pod(Arc<Value>);
 
-/// A container of a pod with what its status says.
+/// A container of a pod with its status.
 #[derive(Debug, Clone)]
 pub struct Container {
     pub pod: Pod,
@@ -111,7 +111,7 @@ impl Pod {
         text(&self.0, "/status/podIP")
     }
 
-    /// Namespace and name.
+    /// Returns namespace and name.
     pub fn reference(&self) -> PodRef {
         PodRef { namespace: self.namespace().to_owned(), name: self.name().to_owned() }
     }
@@ -128,7 +128,7 @@ impl Pod {
         self.0.get("metadata")?.get("annotations")?.get(key)?.as_str()
     }
 
-    /// The host name a container sees.
+    /// Returns the host name of the pod's containers.
     pub fn hostname(&self) -> &str {
         Some(text(&self.0, "/spec/hostname")).filter(|h| !h.is_empty()).unwrap_or_else(|| self.name())
     }
@@ -137,7 +137,7 @@ impl Pod {
         list(&self.0, &format!("/spec/{field}")).iter().map(|c| text(c, "/name")).collect()
     }
 
-    /// The container a request means; errors are worded as kube-apiserver words them.
+    /// Selects a container by name or the default one, with the error messages of kube-apiserver.
     pub fn container(&self, wanted: &str) -> ApiResult<Container> {
         let (containers, inits) = (self.names("containers"), self.names("initContainers"));
         let name = match (wanted, containers.as_slice()) {
@@ -173,12 +173,12 @@ impl Pod {
         Err(ApiError::bad_request(format!("container {name} is not valid for pod {}", self.name())))
     }
 
-    /// The first container, for attaching without a name.
+    /// Returns the first container, the default of attach.
     pub fn first_container(&self) -> ApiResult<Container> {
         self.container(self.names("containers").first().copied().unwrap_or_default())
     }
 
-    /// Streams need a node that holds the pod.
+    /// Fails for pods without a node, as required by streaming subresources.
     pub fn require_node(&self) -> ApiResult<()> {
         if self.node().is_empty() {
             return Err(ApiError::bad_request(format!("pod {} does not have a host assigned", self.name())));
@@ -186,12 +186,12 @@ impl Pod {
         Ok(())
     }
 
-    /// Who answers on a container port; `None` when nothing listens there.
+    /// Returns the endpoint of a container port, `None` if no container listens on it.
     pub fn endpoint(&self, port: u16) -> Option<Endpoint> {
         self.endpoints().find(|e| e.port == port)
     }
 
-    /// The port a `name:port` path means: a number, a name, or the first declared one.
+    /// Returns the endpoint of a port in a `name:port` path: a number, a name, or empty for the first declared port.
     pub fn named_endpoint(&self, port: &str) -> Option<Endpoint> {
         if let Ok(number) = port.parse() {
             return self.endpoint(number);
@@ -225,7 +225,7 @@ impl Pod {
         })
     }
 
-    /// True when the pod carries all labels of a Service's selector and is ready to answer.
+    /// Returns true if the pod matches the selector of a Service and is ready.
     pub fn backs(&self, selector: &serde_json::Map<String, Value>) -> bool {
         let labels = self.0.pointer("/metadata/labels");
         let ready = list(&self.0, "/status/conditions")
@@ -249,7 +249,7 @@ impl Pod {
         }
     }
 
-    /// The volume of a mount.
+    /// Returns a volume by name.
     fn volume(&self, name: &str) -> Option<&Value> {
         list(&self.0, "/spec/volumes").iter().find(|v| text(v, "/name") == name)
     }
@@ -268,7 +268,7 @@ impl Container {
         self.spec.get("stdin").and_then(Value::as_bool).unwrap_or_default()
     }
 
-    /// True when the process gets its input from the first attached session alone and ends with it.
+    /// Returns true for `stdinOnce`: only the first attached session provides stdin, and the process ends with it.
     pub fn ends_with_stdin(&self) -> bool {
         self.spec.get("stdinOnce").and_then(Value::as_bool).unwrap_or_default()
     }
@@ -277,12 +277,13 @@ impl Container {
         list(&self.spec, field).iter().filter_map(Value::as_str).map(str::to_owned).collect()
     }
 
-    /// `command` and `args` together; empty when the image decides.
+    /// Returns `command` followed by `args`; empty if the image determines the command.
     pub fn command_line(&self) -> Vec<String> {
         [self.words("/command"), self.words("/args")].concat()
     }
 
-    /// True if the container is restarted after it has succeeded: sidecars, and main containers of pods with `restartPolicy: Always`.
+    /// Returns true if the container is restarted after success: sidecars, and main containers of pods with
+    /// `restartPolicy: Always`.
     fn restarts_always(&self) -> bool {
         match self.pod.names("initContainers").contains(&self.name.as_str()) {
             true => text(&self.spec, "/restartPolicy") == "Always",
@@ -290,7 +291,7 @@ impl Container {
         }
     }
 
-    /// The command line that the simulated shell runs in the container, if it can.
+    /// Returns the command line that the simulated shell runs for the container, if it supports it.
     pub fn process(&self) -> Option<Vec<String>> {
         let invocation = Invocation {
             image: self.image(),
@@ -310,21 +311,21 @@ impl Container {
         list(&self.spec, "/ports").iter().filter_map(|p| Some((p.get("containerPort")?.as_u64()?, text(p, "/name"))))
     }
 
-    /// The run the container is in, or the last one when it has ended for good.
+    /// Returns the current run, or the last one if the container has terminated.
     pub fn current(&self) -> Option<Run> {
         let restarts = self.status.get("restartCount").and_then(Value::as_i64).unwrap_or_default();
         if let Some(started) = time(&self.status, "/state/running/startedAt") {
             return Some(Run { started, finished: None, restarts });
         }
         self.terminated("/state/terminated", restarts).or_else(|| {
-            // Between crashes the last run is the one to look at.
+            // While the container waits for its next start, the terminated run is the current one.
             self.terminated("/lastState/terminated", restarts)
         })
     }
 
     pub fn previous(&self) -> Option<Run> {
         let restarts = self.status.get("restartCount").and_then(Value::as_i64).unwrap_or_default();
-        // A container that waits for its next start has not counted it yet.
+        // `restartCount` does not yet include a restart that the container is waiting for.
         let waits = self.status.pointer("/state/waiting").is_some();
         self.terminated("/lastState/terminated", if waits { restarts } else { restarts - 1 })
     }
@@ -344,12 +345,13 @@ impl Container {
         self.status.pointer("/state/running").is_some()
     }
 
-    /// Why it waits (`ContainerCreating` when no status says).
+    /// Returns the reason for waiting, `ContainerCreating` without a status.
     pub fn waiting_reason(&self) -> &str {
         Some(text(&self.status, "/state/waiting/reason")).filter(|r| !r.is_empty()).unwrap_or("ContainerCreating")
     }
 
-    /// The process environment: image defaults, `envFrom`, `env`, resolved in the member.
+    /// Returns the environment of the process: image defaults, `envFrom` and `env`, with references resolved in the
+    /// member.
     pub async fn environment(&self, runtime: &dyn PodRuntime) -> ApiResult<BTreeMap<String, String>> {
         let mut env = BTreeMap::from([
             ("PATH".to_owned(), "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".to_owned()),
@@ -397,7 +399,7 @@ impl Container {
         Ok(None)
     }
 
-    /// Keys and bytes of a ConfigMap or Secret; nothing when it is absent or unnamed.
+    /// Returns the data of a ConfigMap or Secret; empty if the name is empty or the object does not exist.
     async fn data(&self, runtime: &dyn PodRuntime, resource: &str, name: &str) -> ApiResult<BTreeMap<String, Vec<u8>>> {
         use base64::Engine;
         let decode = |text: &str| base64::engine::general_purpose::STANDARD.decode(text).unwrap_or_default();
@@ -417,7 +419,7 @@ impl Container {
         Ok(data)
     }
 
-    /// Mounted volumes.
+    /// Returns the volume mounts.
     pub async fn mounts(&self, runtime: &dyn PodRuntime) -> ApiResult<Vec<Mount>> {
         let mut mounts = Vec::new();
         for mount in list(&self.spec, "/volumeMounts") {
@@ -426,7 +428,7 @@ impl Container {
             files.append(&mut self.data(runtime, "secrets", text(volume, "/secret/secretName")).await?);
             let shared = match text(mount, "/subPath") {
                 "" => self.shared_volume(runtime, volume).await?,
-                // A part of a volume is a tree of its own here.
+                // A `subPath` is simulated as a separate file system.
                 part => self.shared_volume(runtime, volume).await?.map(|volume| volume.part(part)),
             };
             mounts.push(Mount { path: text(mount, "/mountPath").to_owned(), files, shared });
@@ -434,7 +436,7 @@ impl Container {
         Ok(mounts)
     }
 
-    /// The tree behind a volume that containers write to.
+    /// Returns the key of a volume that containers can write to.
     async fn shared_volume(&self, runtime: &dyn PodRuntime, volume: &Value) -> ApiResult<Option<VolumeKey>> {
         let pod = &self.pod;
         if volume.get("emptyDir").is_some() {
@@ -451,7 +453,8 @@ impl Container {
     }
 }
 
-/// `$(NAME)` in an `env` value means an earlier variable; `$$` is a dollar sign; unknown names stay as they are.
+/// Expands `$(NAME)` to a previously defined variable and `$$` to a dollar sign. References to unknown variables are
+/// kept.
 fn expand(value: &str, env: &BTreeMap<String, String>) -> String {
     let mut out = String::new();
     let mut rest = value;

@@ -1,4 +1,5 @@
-//! port-forward: connections to ports of a pod over SPDY streams (plain or inside a WebSocket) or WebSocket channels.
+//! Port forwarding: connections to ports of a pod over SPDY streams (directly or inside a WebSocket) or WebSocket
+//! channels.
 
 use std::collections::HashMap;
 use std::io;
@@ -16,39 +17,39 @@ use super::spdy::{self, RstStatus, Stream};
 use super::stream::{Input, Sink};
 use super::websocket::{Channels, Encoding};
 
-/// Subprotocol and SPDY protocol of port-forward.
+/// Name of the port-forward protocol, for SPDY and as WebSocket subprotocol.
 pub const PROTOCOL: &str = "portforward.k8s.io";
 /// WebSocket subprotocol that carries SPDY frames.
 pub const TUNNEL: &str = "SPDY/3.1+portforward.k8s.io";
-/// WebSocket subprotocols with two channels for each port.
+/// WebSocket subprotocols with two channels per port.
 pub const CHANNELS: &[(&str, Encoding)] =
     &[("v4.channel.k8s.io", Encoding::Binary), ("v4.base64.channel.k8s.io", Encoding::Base64)];
 
-/// Bytes between the tunnel and what it connects to.
+/// Buffer size of a forwarded connection, in bytes.
 const BUFFER: usize = 64 << 10;
-/// Streams that wait for their other halves.
+/// Maximum number of streams waiting for their counterpart.
 const MAX_HALVES: usize = 512;
-/// After the last byte the client has this long to close the connection.
+/// How long the client may take to close the connection after the last byte.
 const DRAIN: Duration = Duration::from_secs(10);
 
-/// Connects to a port inside a pod; the error is what the user reads.
+/// Connects to a port of a pod. The error is shown to the user.
 #[async_trait]
 pub trait Dial: Send + Sync {
     async fn dial(&self, port: u16) -> Result<DuplexStream, String>;
 }
 
-/// Moves bytes both ways until both ends are done.
+/// Copies data in both directions until both sides have finished.
 async fn pump(mut inbound: Input, outbound: &dyn Sink, target: DuplexStream) -> io::Result<()> {
     let (mut read, mut write) = tokio::io::split(target);
     let to_target = async {
         while let Some(chunk) = inbound.chunk().await {
             if write.write_all(&chunk).await.is_err() {
-                // The target closed; what it still has to say goes on.
+                // The target closed its receiving side; its remaining output is still forwarded.
                 return;
             }
         }
         if let Err(error) = write.shutdown().await {
-            tracing::debug!(%error, "target of a forwarded port is gone");
+            tracing::debug!(%error, "target of a forwarded port disconnected");
         }
     };
     let to_client = async {
@@ -61,14 +62,14 @@ async fn pump(mut inbound: Input, outbound: &dyn Sink, target: DuplexStream) -> 
         }
     };
     tokio::pin!(to_target, to_client);
-    // Once the target has closed, nothing the client sends can matter.
+    // Client data after the target has closed is dropped.
     tokio::select! {
         done = &mut to_client => done,
         () = &mut to_target => to_client.await,
     }
 }
 
-/// Serves port-forward over a SPDY connection: each forwarded connection is an error and a data stream.
+/// Serves port-forward over a SPDY connection: each forwarded connection has an error and a data stream.
 pub async fn serve_spdy<T>(io: T, limits: Limits, dial: Arc<dyn Dial>) -> Result<(), spdy::SpdyError>
 where
     T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
@@ -100,7 +101,7 @@ where
     }
 }
 
-/// Ends a stream whose other half never came; an error stream says so.
+/// Resets a stream whose counterpart was not opened in time. An error stream reports the timeout first.
 async fn give_up(pairs: &mut HashMap<String, Stream>, id: u32) -> Result<(), spdy::SpdyError> {
     let Some(key) = pairs.iter().find(|(_, stream)| stream.id == id).map(|(key, _)| key.clone()) else { return Ok(()) };
     let Some(stream) = pairs.remove(&key) else { return Ok(()) };
@@ -108,12 +109,13 @@ async fn give_up(pairs: &mut HashMap<String, Stream>, id: u32) -> Result<(), spd
     let (_, sender) = stream.split();
     let text = Bytes::from(format!("(request={key}) timed out waiting for streams"));
     if is_error && let Err(error) = sender.send(text).await {
-        tracing::debug!(%error, "port-forward client left a stream");
+        tracing::debug!(%error, "cannot report timeout of port-forward stream");
     }
     sender.reset(RstStatus::CANCEL).await
 }
 
-/// Matches an error stream with its data stream. Old clients send no request id: their data stream is the next one.
+/// Pairs an error stream with its data stream. Old clients send no request ID; their next data stream belongs to the
+/// error stream.
 fn pair(pairs: &mut HashMap<String, Stream>, stream: Stream) -> Result<Option<(Stream, Stream)>, Stream> {
     let is_error = match stream.header("streamtype") {
         Some("error") => true,
@@ -161,11 +163,11 @@ async fn forward(error: Stream, data: Stream, dial: Arc<dyn Dial>) {
         outbound.finish().await
     };
     if let Err(error) = closing.await {
-        tracing::debug!(%error, "port-forward client is gone");
+        tracing::debug!(%error, "port-forward client disconnected");
     }
 }
 
-/// Serves port-forward over WebSocket channels: two for each port, each opened by the port's number.
+/// Serves port-forward over WebSocket channels: two channels per port, each of which starts with the port number.
 pub async fn serve_websocket<T>(io: T, encoding: Encoding, ports: Vec<u16>, dial: Arc<dyn Dial>) -> io::Result<()>
 where
     T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
@@ -187,7 +189,7 @@ where
                 Err(refused) => error.message(refused.as_bytes()).await,
             };
             if let Err(error) = ended {
-                tracing::debug!(%error, "port-forward client is gone");
+                tracing::debug!(%error, "port-forward client disconnected");
             }
         });
     }
@@ -203,7 +205,7 @@ where
             break;
         }
     }
-    // A WebSocket has no way to end one channel, so the socket ends with its last connection.
+    // WebSocket channels cannot be closed one by one, so the socket is closed with the last connection.
     if let Some(sink) = any {
         sink.close_socket().await?;
     }

@@ -1,6 +1,7 @@
-//! Probes of containers whose outcome the simulation can know: commands of its shell, and the pages of web servers.
+//! Probes of containers whose outcome the simulation can determine: commands of its shell, and default pages of web
+//! servers.
 //!
-//! All other probes are assumed to succeed. They run no task; `server/sim` waits for their initial delay.
+//! All other probes are assumed to succeed without running; `server/sim` waits for their initial delay.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use super::image::{DEFAULT_PAGE, document_root};
 use super::shell::{Shell, Started, Stdio, is_program};
 use super::stream::{Collect, Input, Output};
 
-/// The probes that a container may have.
+/// Kind of a container probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
     Startup,
@@ -22,7 +23,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Field of a container.
+    /// Field name in the container's spec.
     pub fn field(self) -> &'static str {
         match self {
             Self::Startup => "startupProbe",
@@ -31,7 +32,7 @@ impl Kind {
         }
     }
 
-    /// As in the text of events.
+    /// Name used in event messages.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Startup => "Startup",
@@ -45,13 +46,13 @@ impl Kind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Action {
     Exec(Vec<String>),
-    /// A page of a web server, by the path of its file.
+    /// Reads a page of a web server, by file path.
     Page(String),
-    /// Succeeds: the simulation does not know better.
+    /// Always succeeds, as the simulation cannot determine the outcome.
     Assumed,
 }
 
-/// One probe of a container, with defaults filled in.
+/// A probe of a container, with defaults applied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Probe {
     pub kind: Kind,
@@ -63,11 +64,11 @@ pub struct Probe {
     pub failure_threshold: u32,
 }
 
-/// Outcome of a probe; `Err` is the reason of the failure.
+/// Outcome of a probe; `Err` has the reason of the failure.
 pub type Outcome = Result<(), String>;
 
 impl Probe {
-    /// The probe of a kind in a container's spec.
+    /// Returns the probe of a kind from a container's spec.
     pub fn of(container: &Value, kind: Kind) -> Option<Self> {
         let probe = container.get(kind.field()).filter(|probe| probe.is_object())?;
         let number = |field: &str, default: u64| probe.get(field).and_then(Value::as_u64).unwrap_or(default);
@@ -83,7 +84,7 @@ impl Probe {
         })
     }
 
-    /// Returns true for a probe whose outcome can change.
+    /// Returns true if the simulation can determine the outcome.
     pub fn is_known(&self) -> bool {
         self.action != Action::Assumed
     }
@@ -128,7 +129,8 @@ fn action(probe: &Value, image: &str) -> Action {
     }
 }
 
-/// The file behind a path of a web server, for the page that its image brings along; other paths may be answered by anything.
+/// Returns the file that a web server serves for a path. Only the default page is simulated; `None` for any other
+/// path.
 pub fn file_of(root: &str, path: &str) -> Option<String> {
     let path = path.split('?').next().unwrap_or_default().trim_matches('/');
     (path.is_empty() || path == DEFAULT_PAGE).then(|| format!("{root}/{DEFAULT_PAGE}"))
@@ -151,7 +153,7 @@ async fn exec(shell: Shell, command: &[String]) -> Outcome {
     }
 }
 
-/// Counts outcomes in a row until a threshold changes the result.
+/// Result of a probe, which changes after a threshold of consecutive outcomes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Verdict {
     pub holds: bool,
@@ -163,7 +165,7 @@ impl Verdict {
         Self { holds, in_a_row: 0 }
     }
 
-    /// The verdict after one more outcome.
+    /// Returns the verdict after another outcome.
     pub fn after(self, succeeded: bool, probe: &Probe) -> Self {
         if succeeded == self.holds {
             return Self::new(self.holds);
@@ -188,7 +190,7 @@ mod tests {
     #[case(json!({"httpGet": {"path": "/healthz", "port": 80}}), "nginx", false)]
     #[case(json!({"httpGet": {"path": "/", "port": 80}}), "app", false)]
     #[case(json!({"tcpSocket": {"port": 80}}), "nginx", false)]
-    fn only_what_can_be_known_is_probed(#[case] probe: Value, #[case] image: &str, #[case] known: bool) {
+    fn only_supported_probes_are_run(#[case] probe: Value, #[case] image: &str, #[case] known: bool) {
         let probe = Probe::of(&json!({"image": image, "readinessProbe": probe}), Kind::Readiness).unwrap();
         assert_eq!(probe.is_known(), known);
     }
@@ -198,7 +200,7 @@ mod tests {
     #[case(true, "f f f", "+ + -")]
     #[case(true, "f f s f f s", "+ + + + + +")]
     #[case(false, "f s f", "- + +")]
-    fn thresholds_decide(#[case] first: bool, #[case] outcomes: &str, #[case] expected: &str) {
+    fn thresholds_count_consecutive_outcomes(#[case] first: bool, #[case] outcomes: &str, #[case] expected: &str) {
         let probe = Probe::of(&json!({"livenessProbe": {"tcpSocket": {"port": 1}}}), Kind::Liveness).unwrap();
         let mut verdict = Verdict::new(first);
         let verdicts: Vec<&str> = outcomes

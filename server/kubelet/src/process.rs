@@ -1,7 +1,8 @@
-//! Processes of running containers: commands that the simulated shell can run, and probes.
+//! Processes of running containers: commands that the simulated shell supports, and probes.
 //!
-//! `server/sim` calls [`Kubelet::observe`] for each running container and is notified of changes. The first call starts the process.
-//! Its clock begins at the container's start: after a restart of the member it is replayed up to the present, as a log is.
+//! `server/sim` calls [`Kubelet::observe`] for each running container and is notified of changes. The first call
+//! starts the process. Its clock begins at the container's start: after a restart of the member, the process is
+//! replayed up to the current time, as a log is.
 
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
@@ -25,7 +26,8 @@ use super::stream::Input;
 /// How a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Exit {
-    /// `None` if the command uses a program or syntax that the simulation does not support, so that its exit code is meaningless.
+    /// `None` if the command uses a program or syntax that the simulation does not support, so that its exit code is
+    /// meaningless.
     pub code: Option<i32>,
     pub at: Timestamp,
 }
@@ -34,7 +36,7 @@ pub struct Exit {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Observation {
     pub exit: Option<Exit>,
-    /// The verdict of the readiness probe, after that of the startup probe; true without probes.
+    /// Result of the readiness probe, which starts after the startup probe has succeeded. True without probes.
     pub ready: bool,
     /// Last failure of the readiness probe, or the failure that ended the container.
     pub failure: Option<Failure>,
@@ -47,7 +49,7 @@ pub struct Failure {
     pub reason: String,
 }
 
-/// One run of one container of a pod.
+/// One run of a container of a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContainerRun {
     pub pod: PodRef,
@@ -88,7 +90,7 @@ struct Target<'a> {
 }
 
 impl Processes {
-    /// Files and log of a run with a process.
+    /// Returns the files and log of a run that has a process.
     pub(super) fn state(&self, key: &RunKey) -> Option<Arc<RunState>> {
         self.runs.lock().get(key)?.state.get().cloned()
     }
@@ -98,7 +100,7 @@ impl Processes {
         self.runs.lock().contains_key(key) || (run.finished.is_none() && self.observer.get().is_some())
     }
 
-    /// Sets how a run ended, for processes that run elsewhere (an attached session).
+    /// Sets how a run ended, for processes that run in an attached session.
     pub(super) fn end(&self, pod: &PodRef, key: &RunKey, exit: Exit) {
         let process = self.runs.lock().get(key).cloned();
         if let Some(process) = process {
@@ -122,10 +124,10 @@ impl Processes {
 }
 
 impl Kubelet {
-    /// Registers the observer of changed pods. Later calls are ignored with an error log.
+    /// Registers the observer of changed pods. Later calls are ignored and logged as errors.
     pub fn on_observation(&self, observer: impl Fn(&PodRef) + Send + Sync + 'static) {
         if self.processes.observer.set(Box::new(observer)).is_err() {
-            tracing::error!("the kubelet has an observer already");
+            tracing::error!("the kubelet already has an observer");
         }
     }
 
@@ -138,7 +140,7 @@ impl Kubelet {
         }
         let stop = self.stopping.child_token();
         let process = Arc::new(Process { state: OnceLock::new(), observation: Mutex::default(), stop: stop.clone() });
-        // Only the log of the previous run can still be requested.
+        // Besides the current log, only that of the previous run can be requested.
         runs.retain(|known, process| {
             let same = known.pod_uid == key.pod_uid && known.container == key.container;
             if same && known.restarts < key.restarts {
@@ -160,7 +162,7 @@ impl Kubelet {
         Observation::default()
     }
 
-    /// Ends the processes of a pod and forgets its files.
+    /// Stops the processes of a deleted pod and drops its files.
     pub fn forget(&self, uid: &str) {
         self.processes.runs.lock().retain(|key, process| {
             if key.pod_uid == uid {
@@ -187,14 +189,14 @@ impl Kubelet {
             // The pod was deleted, or the container has been restarted.
             Ok(None) => {}
             Err(error) => {
-                tracing::warn!(pod = %run.pod.name, container = %run.container, %error, "the process of a container cannot start");
+                tracing::warn!(pod = %run.pod.name, container = %run.container, %error, "cannot start the process of a container");
                 let exit = Exit { code: None, at: self.runtime.now() };
                 self.processes.change(&run.pod, process, |observation| observation.exit = Some(exit));
             }
         }
     }
 
-    /// The container of a run, if it is still that run, with a shell on its files.
+    /// Returns the container with a shell on its files, or `None` if it is no longer in this run.
     async fn begin(&self, run: &ContainerRun, process: &Process) -> ApiResult<Option<(Container, Shell, Timestamp)>> {
         let pod = Pod::find(&*self.runtime, &run.pod).await?;
         if pod.uid() != run.uid {
@@ -222,7 +224,7 @@ impl Kubelet {
         let output = process_output(clock.clone(), state.written.clone());
         let ended = shell.start(&command, Stdio::new(Input::empty(), output.clone(), output.clone())).await;
         if let Err(error) = output.finish().await {
-            tracing::debug!(%error, "the last line of a log is lost");
+            tracing::debug!(%error, "cannot write the last line of a log");
         }
         let code = match ended {
             Started::Code(code) if !unknown.was_met() => Some(code),
@@ -231,12 +233,12 @@ impl Kubelet {
         let exit = Exit { code, at: super::shell::Clock::now(&*clock) };
         self.processes.change(&run.pod, process, |observation| observation.exit = observation.exit.or(Some(exit)));
         if code.is_none() {
-            // The container is taken to run on, so its probes continue.
+            // The container is assumed to run on, so its probes continue.
             std::future::pending::<()>().await;
         }
     }
 
-    /// Probes a container until one of its probes ends it.
+    /// Runs the probes of a container until one of them fails and kills it.
     async fn probe(&self, target: &Target<'_>) {
         let Target { run, process, container, .. } = target;
         if let Some(probe) = container.probe(Kind::Startup)
@@ -270,7 +272,8 @@ impl Kubelet {
         }
     }
 
-    /// Repeats a probe. Returns true once `done` does, and false when a startup or liveness probe reaches its failure threshold.
+    /// Repeats a probe. Returns true once `done` returns true, and false when a startup or liveness probe reaches
+    /// its failure threshold.
     async fn repeat(
         &self,
         probe: &Probe,
@@ -293,14 +296,14 @@ impl Kubelet {
                 return false;
             }
             if !probe.is_known() {
-                // Its outcome never changes.
+                // The outcome never changes.
                 return std::future::pending().await;
             }
             tokio::time::sleep(probe.period).await;
         }
     }
 
-    /// Ends a container as a failed probe does.
+    /// Kills a container after a failed probe.
     fn kill(&self, run: &ContainerRun, process: &Process) {
         let exit = Exit { code: Some(KILLED), at: self.runtime.now() };
         self.processes.change(&run.pod, process, |observation| {

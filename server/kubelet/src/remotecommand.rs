@@ -1,4 +1,4 @@
-//! exec and attach: five streams of a process over SPDY (protocols v1 to v4) or WebSocket channels (v1, v4, v5).
+//! exec and attach: the streams of a process over SPDY (protocols v1 to v4) or WebSocket channels (v1, v4, v5).
 
 use std::future::Future;
 use std::io;
@@ -16,15 +16,15 @@ use super::spdy::{self, RstStatus};
 use super::stream::{Input, Output, Sink};
 use super::websocket::{Channels, Encoding};
 
-/// After the last byte the client has this long to close the connection.
+/// How long the client may take to close the connection after the last byte.
 const DRAIN: Duration = Duration::from_secs(10);
 
-/// Version of the remote command protocol; each adds to the one before.
+/// Version of the remote command protocol. Each version extends the previous one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Version {
     /// stdin, stdout, stderr; errors as text.
     V1,
-    /// Fixes of v1's stream close; the same on the server.
+    /// Fixes the closing of streams in clients; the server side is that of v1.
     V2,
     /// Adds the resize stream.
     V3,
@@ -35,7 +35,7 @@ pub enum Version {
 }
 
 impl Version {
-    /// `X-Stream-Protocol-Version` values that SPDY clients send, newest first.
+    /// Values of `X-Stream-Protocol-Version` for SPDY, newest first.
     pub const SPDY: &[(&str, Version)] = &[
         ("v4.channel.k8s.io", Version::V4),
         ("v3.channel.k8s.io", Version::V3),
@@ -53,17 +53,17 @@ impl Version {
     ];
 }
 
-/// What the client asked for.
+/// Streams requested by the client.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Options {
     pub stdin: bool,
     pub stdout: bool,
-    /// Never together with `tty`: a terminal has one output.
+    /// Never set together with `tty`: a terminal has a single output.
     pub stderr: bool,
     pub tty: bool,
 }
 
-/// Rows and columns of the client's terminal.
+/// Columns and rows of the client's terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct TerminalSize {
@@ -71,7 +71,7 @@ pub struct TerminalSize {
     pub height: u16,
 }
 
-/// The streams as a process sees them.
+/// The streams of a process.
 pub struct Session {
     pub stdin: Input,
     pub stdout: Option<Output>,
@@ -83,14 +83,14 @@ pub struct Session {
 /// How a process ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// It ran and left this code.
+    /// It ran and returned this exit code.
     Exited { code: i32, command: Vec<String> },
     /// It could not be run.
     Failed(String),
 }
 
 impl Outcome {
-    /// The `Status` that v4 and later send on the error stream.
+    /// Returns the `Status` that v4 and later send on the error stream.
     pub fn status(&self) -> Value {
         match self {
             Outcome::Exited { code: 0, .. } => json!({"metadata": {}, "status": "Success"}),
@@ -103,7 +103,7 @@ impl Outcome {
         }
     }
 
-    /// The error text of v1 to v3.
+    /// Returns the error text of v1 to v3.
     fn text(&self) -> String {
         match self {
             Outcome::Exited { code, command } => {
@@ -113,7 +113,7 @@ impl Outcome {
         }
     }
 
-    /// Bytes for the error stream; v1 to v3 stay silent about success.
+    /// Encodes the outcome for the error stream. v1 to v3 send nothing on success.
     fn report(&self, version: Version) -> Bytes {
         match (version, self) {
             (Version::V4 | Version::V5, _) => Bytes::from(self.status().to_string()),
@@ -123,7 +123,7 @@ impl Outcome {
     }
 }
 
-/// Serves one exec or attach over SPDY. Returns when the client is gone or has everything.
+/// Serves one exec or attach session over SPDY. Returns when the client has disconnected or received all output.
 pub async fn serve_spdy<T, F, R>(
     io: T,
     version: Version,
@@ -158,11 +158,11 @@ where
         ended = &mut driver => return ended,
         done = work => done?,
     }
-    // The client closes once it has read everything.
+    // The client closes the connection once it has read everything.
     timeout(DRAIN, driver).await.unwrap_or(Ok(()))
 }
 
-/// A future that only moves bytes as long as the process runs.
+/// A future that copies data while the process runs and never completes.
 type Pump = futures::future::BoxFuture<'static, std::convert::Infallible>;
 
 async fn collect(
@@ -185,8 +185,8 @@ async fn collect(
             "stderr" => session.stderr = Some(std::sync::Arc::new(sender)),
             "resize" => (session.resize, pump) = sizes(Input::new(receiver)),
             _ => {
-                tracing::debug!(kind, "client opened an unknown stream");
-                // The connection ends with the error: nothing to add.
+                tracing::debug!(kind, "client opened a stream of unknown type");
+                // A failed write also ends the driver, which reports the error.
                 sender.reset(RstStatus::PROTOCOL_ERROR).await.ok()?;
             }
         }
@@ -194,7 +194,7 @@ async fn collect(
     Some((error?, session, pump))
 }
 
-/// Reads terminal sizes, one JSON object a line.
+/// Parses terminal sizes, one JSON object per line.
 fn sizes(mut lines: Input) -> (Option<mpsc::Receiver<TerminalSize>>, Pump) {
     let (sender, receiver) = mpsc::channel(1);
     let pump = Box::pin(async move {
@@ -205,7 +205,7 @@ fn sizes(mut lines: Input) -> (Option<mpsc::Receiver<TerminalSize>>, Pump) {
                         break;
                     }
                 }
-                Err(error) => tracing::debug!(%error, "not a terminal size"),
+                Err(error) => tracing::debug!(%error, "cannot parse terminal size"),
             }
         }
         std::future::pending().await
@@ -219,7 +219,7 @@ const STDERR: u8 = 2;
 const ERROR: u8 = 3;
 const RESIZE: u8 = 4;
 
-/// Serves one exec or attach over WebSocket channels.
+/// Serves one exec or attach session over WebSocket channels.
 pub async fn serve_websocket<T, F, R>(
     io: T,
     (version, encoding): (Version, Encoding),
@@ -236,7 +236,7 @@ where
     let output = |wanted: bool, channel| -> Option<Output> { wanted.then(|| channels.sink(channel) as Output) };
     let (stdout, stderr) = (output(options.stdout, STDOUT), output(options.stderr, STDERR));
     let error = channels.sink(ERROR);
-    // Clients wait for a first, empty message as the sign that the streams stand.
+    // Clients wait for an initial empty message before they use the channels.
     let first = if options.stdout {
         STDOUT
     } else if options.stderr {
@@ -267,7 +267,7 @@ where
     timeout(DRAIN, driver).await.unwrap_or(Ok(()))
 }
 
-/// Ends every message with a newline: a WebSocket client may send sizes without one.
+/// Appends a newline to each message: WebSocket clients may send terminal sizes without one.
 struct Lines(mpsc::Receiver<Bytes>);
 
 #[async_trait::async_trait]

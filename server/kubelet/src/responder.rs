@@ -1,4 +1,4 @@
-//! What listens on a simulated container's ports: an HTTP/1.1 server that says which pod it is.
+//! The HTTP/1.1 server behind the ports of simulated containers. Its responses identify the pod.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -16,20 +16,20 @@ use super::image::{Service, document_root};
 use super::pods::Endpoint;
 use super::probes::file_of;
 
-/// A server on one port.
+/// The server of one port.
 pub struct Server {
     pub endpoint: Endpoint,
-    /// Files of the container, for web servers.
+    /// File system of the container, for web servers.
     pub fs: Option<Arc<FileSystem>>,
 }
 
-/// The page that a web server's image brings along.
+/// Returns the content of the default page of web servers.
 pub fn default_page(namespace: &str, pod: &str) -> String {
     format!("Hello from pod {namespace}/{pod}\n")
 }
 
 impl Server {
-    /// The page of one port: pod, container, node and the request's first line; or what the container's files say.
+    /// Responds with a page that shows pod, container, node and the request line, or with a file of a web server.
     pub fn answer<B>(&self, request: &Request<B>) -> Response<Full<Bytes>> {
         let Endpoint { namespace, pod, node, ip, container, image, port, .. } = &self.endpoint;
         let path = request.uri().path();
@@ -53,7 +53,7 @@ impl Server {
         plain(StatusCode::OK, text)
     }
 
-    /// Content of the file behind a path, `None` inside when it was removed.
+    /// Returns the content of the file for a path. The inner value is `None` if the file was removed.
     fn file(&self, path: &str) -> Option<Option<Bytes>> {
         let file = file_of(document_root(&self.endpoint.image)?, path)?;
         Some(self.fs.as_ref()?.read(&file).ok())
@@ -67,7 +67,7 @@ fn plain(status: StatusCode, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
     response
 }
 
-/// Serves HTTP on the inner end of a connection to the port, until either side closes it.
+/// Serves HTTP on the container's end of a connection until either side closes it.
 pub async fn serve(server: Server, io: DuplexStream) {
     let server = Arc::new(server);
     let service = service_fn(move |request: Request<Incoming>| {
@@ -76,6 +76,6 @@ pub async fn serve(server: Server, io: DuplexStream) {
     });
     let mut connection = hyper::server::conn::http1::Builder::new();
     if let Err(error) = connection.half_close(true).serve_connection(TokioIo::new(io), service).await {
-        tracing::debug!(%error, "forwarded connection ended");
+        tracing::debug!(%error, "forwarded connection failed");
     }
 }

@@ -1,4 +1,4 @@
-//! Files and exec output of container runs, as a simulated kubelet keeps them.
+//! Files and exec log output of container runs.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -8,10 +8,10 @@ use super::filesystem::FileSystem;
 use super::logs::Written;
 use super::pods::{Container, Run};
 
-/// Containers whose files are kept; the longest unused ones are forgotten beyond.
+/// Number of runs whose files are kept; beyond it the least recently used ones are dropped.
 const CONTAINERS: usize = 512;
 
-/// One run of one container: a restart starts with fresh files.
+/// Key of one run of a container. Each restart starts with fresh files.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct RunKey {
     pub pod_uid: String,
@@ -24,7 +24,7 @@ impl RunKey {
         Self { pod_uid: container.pod.uid().to_owned(), container: container.name.clone(), restarts: run.restarts }
     }
 
-    /// Deterministic seed of the run.
+    /// Returns a deterministic seed for the run.
     pub fn seed(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         self.hash(&mut hasher);
@@ -32,13 +32,13 @@ impl RunKey {
     }
 }
 
-/// Files of a container and what exec wrote into its log.
+/// Files of a container and the log lines written by its process and exec.
 pub struct RunState {
     pub fs: Arc<FileSystem>,
     pub written: Arc<Written>,
 }
 
-/// The runs used last.
+/// A least-recently-used cache of run states.
 #[derive(Default)]
 pub struct Runs {
     states: HashMap<RunKey, (u64, Arc<RunState>)>,
@@ -46,7 +46,7 @@ pub struct Runs {
 }
 
 impl Runs {
-    /// The state of a run, if it is kept; counts as a use.
+    /// Returns the state of a run, if cached, and marks it as used.
     pub fn touch(&mut self, key: &RunKey) -> Option<Arc<RunState>> {
         self.uses += 1;
         let (used, state) = self.states.get_mut(key)?;
@@ -59,7 +59,7 @@ impl Runs {
         self.states.retain(|key, _| key.pod_uid != uid);
     }
 
-    /// Keeps a state, unless one of that run is there already; gives the one that is kept.
+    /// Adds a state unless the run already has one, and returns the cached state.
     pub fn keep(&mut self, key: RunKey, state: Arc<RunState>) -> Arc<RunState> {
         if self.states.len() >= CONTAINERS
             && let Some(oldest) = self.states.iter().min_by_key(|(_, (used, _))| *used).map(|(key, _)| key.clone())

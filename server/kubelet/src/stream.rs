@@ -1,7 +1,7 @@
-//! Byte streams inside the kubelet: what a process reads from and writes to, whatever carries it.
+//! Byte streams of the kubelet: input and output of processes, independent of the transport.
 //!
-//! SPDY streams, WebSocket channels, pipes between built-in commands and files implement [`Source`] and [`Sink`];
-//! the shell, logs and port-forward use only these.
+//! [`Source`] and [`Sink`] are implemented by SPDY streams, WebSocket channels, pipes between commands, and files.
+//! The shell, logs and port-forward use only these traits.
 
 use std::io;
 use std::sync::Arc;
@@ -10,27 +10,27 @@ use async_trait::async_trait;
 use bytes::{Buf, Bytes, BytesMut};
 use tokio::sync::mpsc;
 
-/// Chunks a pipe holds before its writer waits.
+/// Capacity of a pipe, in chunks.
 pub const PIPE_CHUNKS: usize = 16;
 
-/// Where bytes come from. `None` is the end.
+/// A source of bytes. `None` is the end of the stream.
 #[async_trait]
 pub trait Source: Send {
     async fn recv(&mut self) -> Option<Bytes>;
 }
 
-/// Where bytes go. An error means nobody reads any more.
+/// A destination of bytes. An error means that the reader has disconnected.
 #[async_trait]
 pub trait Sink: Send + Sync {
     async fn send(&self, data: Bytes) -> io::Result<()>;
 
-    /// Tells the reader that nothing follows.
+    /// Signals the end of the stream to the reader.
     async fn finish(&self) -> io::Result<()> {
         Ok(())
     }
 }
 
-/// A shared writer: file descriptors of a process are cloned into its children.
+/// A shared writer: child processes inherit the file descriptors of their parent.
 pub type Output = Arc<dyn Sink>;
 
 #[async_trait]
@@ -47,7 +47,7 @@ impl Sink for mpsc::Sender<Bytes> {
     }
 }
 
-/// `/dev/null` for writing.
+/// A [`Sink`] that discards everything, as `/dev/null`.
 pub struct Discard;
 
 #[async_trait]
@@ -57,13 +57,13 @@ impl Sink for Discard {
     }
 }
 
-/// Collects what is written, up to a limit (command substitution, tests).
+/// Collects output up to a limit, for command substitution and tests.
 #[derive(Default)]
 pub struct Collect {
     bytes: parking_lot::Mutex<BytesMut>,
 }
 
-/// What one command substitution may produce.
+/// Maximum output of a command substitution, in bytes.
 const COLLECT_LIMIT: usize = 1 << 20;
 
 impl Collect {
@@ -84,13 +84,13 @@ impl Sink for Collect {
     }
 }
 
-/// A pipe between two commands.
+/// Creates a pipe between two commands.
 pub fn pipe() -> (Output, Input) {
     let (sender, receiver) = mpsc::channel(PIPE_CHUNKS);
     (Arc::new(sender), Input::new(receiver))
 }
 
-/// A [`Source`] that can be read by line, by amount or to its end.
+/// A buffered [`Source`] that can be read by line, by length or to its end.
 pub struct Input {
     source: Option<Box<dyn Source>>,
     pending: BytesMut,
@@ -109,7 +109,7 @@ impl Input {
         Self { source: None, pending: BytesMut::from(bytes) }
     }
 
-    /// Appends the next chunk to `pending`; false at the end.
+    /// Appends the next chunk to `pending`. Returns false at the end.
     async fn fill(&mut self) -> bool {
         let Some(source) = &mut self.source else { return false };
         match source.recv().await {
@@ -124,7 +124,7 @@ impl Input {
         }
     }
 
-    /// Whatever is there next; `None` at the end.
+    /// Returns the next available bytes, `None` at the end.
     pub async fn chunk(&mut self) -> Option<Bytes> {
         while self.pending.is_empty() {
             if !self.fill().await {
@@ -134,7 +134,7 @@ impl Input {
         Some(self.pending.split().freeze())
     }
 
-    /// One line with its newline (the last one may lack it). A line longer than `MAX_LINE` is cut into several.
+    /// Reads one line with its newline, which the last line may lack. Lines longer than `MAX_LINE` are split.
     pub async fn line(&mut self) -> Option<Bytes> {
         const MAX_LINE: usize = 1 << 20;
         let mut searched = 0;
@@ -149,7 +149,7 @@ impl Input {
         }
     }
 
-    /// Exactly `amount` bytes, or `None` when the input ends before.
+    /// Reads exactly `amount` bytes. Returns `None` if the input ends before.
     pub async fn exact(&mut self, amount: usize) -> Option<Bytes> {
         while self.pending.len() < amount {
             if !self.fill().await {
@@ -159,7 +159,7 @@ impl Input {
         Some(self.pending.split_to(amount).freeze())
     }
 
-    /// Drops `amount` bytes; false when the input ends before.
+    /// Skips `amount` bytes. Returns false if the input ends before.
     pub async fn skip(&mut self, mut amount: u64) -> bool {
         loop {
             let now = self.pending.len().min(usize::try_from(amount).unwrap_or(usize::MAX));

@@ -1,4 +1,4 @@
-//! The kubelet behind a real HTTP connection, driven by clients of every protocol.
+//! The kubelet behind an HTTP connection, used by clients of each protocol.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -80,7 +80,7 @@ fn kubelet_with(limits: Limits) -> Arc<Kubelet> {
     Kubelet::with_limits(Arc::new(objects), limits)
 }
 
-/// A client connection to a server that answers `/{pod}/{subresource}?query` from the kubelet.
+/// Returns a client connection to a server that serves `/{pod}/{subresource}?query` from the kubelet.
 fn connect(kubelet: &Arc<Kubelet>) -> DuplexStream {
     let (ours, theirs) = tokio::io::duplex(1 << 16);
     let kubelet = kubelet.clone();
@@ -108,7 +108,7 @@ fn connect(kubelet: &Arc<Kubelet>) -> DuplexStream {
     ours
 }
 
-/// Body of a plain GET.
+/// Returns status and body of a GET request.
 async fn get(kubelet: &Arc<Kubelet>, path: &str) -> (u16, String) {
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(connect(kubelet))).await.unwrap();
     tokio::spawn(connection);
@@ -119,7 +119,7 @@ async fn get(kubelet: &Arc<Kubelet>, path: &str) -> (u16, String) {
     (status, String::from_utf8(body.to_vec()).unwrap())
 }
 
-/// The client side of SPDY, from the same frames.
+/// A SPDY client, built from the server's frame encoding.
 struct SpdyClient {
     io: tokio::io::WriteHalf<DuplexStream>,
     reader: FrameReader<tokio::io::ReadHalf<DuplexStream>>,
@@ -161,7 +161,7 @@ impl SpdyClient {
         self.send(Frame::Data { stream, data: Bytes::copy_from_slice(data), fin }).await;
     }
 
-    /// Reads until every stream of `wanted` has ended, never giving the server any credit, as kubectl does.
+    /// Reads until all streams in `wanted` have ended, without sending window updates, as kubectl does.
     async fn read(&mut self, wanted: &[u32]) -> BTreeMap<u32, String> {
         let mut texts: BTreeMap<u32, Vec<u8>> = BTreeMap::new();
         let mut open = wanted.to_vec();
@@ -199,7 +199,7 @@ async fn exec_over_spdy(#[case] protocol: &str, #[case] status: &str) {
 }
 
 #[tokio::test]
-async fn more_than_a_window_passes_both_ways() {
+async fn transfers_larger_than_the_default_window() {
     let mut client =
         SpdyClient::upgrade(&kubelet(), "/web/exec?command=cat&stdin=true&stdout=true", "v4.channel.k8s.io").await;
     let error = client.open(&[("streamtype", "error")]).await;
@@ -210,7 +210,7 @@ async fn more_than_a_window_passes_both_ways() {
     for _ in 0..8 {
         client.data(stdin, text.as_bytes(), false).await;
         expected.push_str(&text);
-        // Nothing ends here: read what has come so far in the last step, so the pipes may fill.
+        // The test client reads only at the end, so more data could fill all buffers and block.
         if expected.len() > 256 << 10 {
             break;
         }
@@ -224,7 +224,7 @@ async fn more_than_a_window_passes_both_ways() {
 #[case("exit+3", "NonZeroExitCode", "\"message\":\"3\"")]
 #[case("nosuch", "NonZeroExitCode", "\"message\":\"127\"")]
 #[tokio::test]
-async fn exit_codes_are_told(#[case] script: &str, #[case] reason: &str, #[case] cause: &str) {
+async fn exit_codes_are_reported(#[case] script: &str, #[case] reason: &str, #[case] cause: &str) {
     let path = format!("/web/exec?command=sh&command=-c&command={script}&stdout=true");
     let mut client = SpdyClient::upgrade(&kubelet(), &path, "v4.channel.k8s.io").await;
     let error = client.open(&[("streamtype", "error")]).await;
@@ -234,7 +234,7 @@ async fn exit_codes_are_told(#[case] script: &str, #[case] reason: &str, #[case]
 }
 
 #[tokio::test]
-async fn a_missing_program_fails_like_a_runtime() {
+async fn missing_programs_are_reported_as_by_a_container_runtime() {
     let mut client =
         SpdyClient::upgrade(&kubelet(), "/web/exec?command=nginx-debug&stdout=true", "v4.channel.k8s.io").await;
     let error = client.open(&[("streamtype", "error")]).await;
@@ -258,7 +258,7 @@ async fn websocket(
     socket
 }
 
-/// Text by channel until the socket closes.
+/// Collects the text of each channel until the socket closes.
 async fn channels<S>(socket: &mut S) -> BTreeMap<u8, String>
 where
     S: futures::Stream<Item = Result<Message, tokio_tungstenite::tungstenite::Error>> + Unpin,
@@ -284,7 +284,7 @@ async fn exec_over_websocket_v5_closes_stdin() {
 }
 
 #[tokio::test]
-async fn a_terminal_echoes_edits_and_interrupts() {
+async fn terminal_supports_echo_editing_and_interrupt() {
     let mut socket =
         websocket(&kubelet(), "/web/exec?command=sh&stdin=true&stdout=true&tty=true", "v5.channel.k8s.io").await;
     socket.send(Message::binary(b"\x04{\"Width\":100,\"Height\":40}".to_vec())).await.unwrap();
@@ -292,7 +292,7 @@ async fn a_terminal_echoes_edits_and_interrupts() {
         let mut message = vec![0];
         message.extend_from_slice(keys.as_bytes());
         socket.send(Message::binary(message)).await.unwrap();
-        // Each line is answered by a prompt, or by nothing while it runs.
+        // Each line is answered by a prompt, or by nothing while its command runs.
         if keys.starts_with("ecko") || keys == "\x03" {
             let mut seen = String::new();
             while !seen.ends_with("web:/ # ") || (keys.starts_with("ecko") && !seen.contains("\r\nhi\r\n")) {
@@ -329,14 +329,14 @@ async fn port_forward_over_spdy() {
     }
 }
 
-/// How long the tests of silence wait for what a kubelet waits seconds or hours for.
+/// Timeout of the tests below, in place of seconds or hours.
 const SHORT: Duration = Duration::from_millis(200);
 
 #[rstest::rstest]
 #[case("error", "(request=7) timed out waiting for streams")]
 #[case("data", "")]
 #[tokio::test]
-async fn half_of_a_forwarded_connection_is_given_up(#[case] kind: &str, #[case] told: &str) {
+async fn unpaired_streams_are_reset_after_the_timeout(#[case] kind: &str, #[case] expected: &str) {
     let kubelet = kubelet_with(Limits { stream_creation: SHORT, ..Limits::default() });
     let mut client = SpdyClient::upgrade(&kubelet, "/web/portforward", "portforward.k8s.io").await;
     let half = client.open(&[("streamtype", kind), ("port", "80"), ("requestid", "7")]).await;
@@ -348,8 +348,8 @@ async fn half_of_a_forwarded_connection_is_given_up(#[case] kind: &str, #[case] 
             _ => {}
         }
     }
-    assert_eq!(String::from_utf8(text).unwrap(), told);
-    // The connection goes on.
+    assert_eq!(String::from_utf8(text).unwrap(), expected);
+    // The connection remains usable.
     let error = client.open(&[("streamtype", "error"), ("port", "80"), ("requestid", "8")]).await;
     let data = client.open(&[("streamtype", "data"), ("port", "80"), ("requestid", "8")]).await;
     client.data(data, HTTP, false).await;
@@ -360,7 +360,7 @@ async fn half_of_a_forwarded_connection_is_given_up(#[case] kind: &str, #[case] 
 #[case::exec("/web/exec?command=cat&stdin=true&stdout=true", "v4.channel.k8s.io")]
 #[case::port_forward("/web/portforward", "portforward.k8s.io")]
 #[tokio::test]
-async fn a_session_in_which_nobody_speaks_ends(#[case] path: &str, #[case] protocol: &str) {
+async fn idle_spdy_sessions_end(#[case] path: &str, #[case] protocol: &str) {
     let kubelet = kubelet_with(Limits { idle: SHORT, ..Limits::default() });
     let mut client = SpdyClient::upgrade(&kubelet, path, protocol).await;
     assert!(client.reader.next().await.unwrap().is_none(), "the connection is closed");
@@ -369,20 +369,20 @@ async fn a_session_in_which_nobody_speaks_ends(#[case] path: &str, #[case] proto
 }
 
 #[tokio::test]
-async fn a_socket_in_which_nobody_speaks_ends_and_one_with_words_goes_on() {
+async fn idle_websockets_end_and_active_ones_continue() {
     let kubelet = kubelet_with(Limits { idle: SHORT, ..Limits::default() });
     let path = "/web/exec?command=cat&stdin=true&stdout=true";
-    let mut silent = websocket(&kubelet, path, "v5.channel.k8s.io").await;
-    let mut speaks = websocket(&kubelet, path, "v5.channel.k8s.io").await;
+    let mut idle = websocket(&kubelet, path, "v5.channel.k8s.io").await;
+    let mut active = websocket(&kubelet, path, "v5.channel.k8s.io").await;
     let began = tokio::time::Instant::now();
     while began.elapsed() < 3 * SHORT {
-        speaks.send(Message::binary(b"\0x".to_vec())).await.unwrap();
+        active.send(Message::binary(b"\0x".to_vec())).await.unwrap();
         // Empty messages open the channels.
-        while speaks.next().await.unwrap().unwrap() != Message::binary(b"\x01x".to_vec()) {}
+        while active.next().await.unwrap().unwrap() != Message::binary(b"\x01x".to_vec()) {}
     }
-    let told = channels(&mut silent).await;
-    assert!(told.values().all(String::is_empty), "{told:?}");
-    drop(speaks);
+    let received = channels(&mut idle).await;
+    assert!(received.values().all(String::is_empty), "{received:?}");
+    drop(active);
     kubelet.sessions.close();
     kubelet.sessions.wait().await;
 }
@@ -424,13 +424,13 @@ async fn port_forward_with_spdy_inside_a_websocket() {
 }
 
 #[rstest::rstest]
-#[case::narrated("/web/log?tailLines=2", 200, "request 5: GET /healthz 200 13ms\nrequest 6: GET /healthz 200 20ms\n")]
-#[case::opening("/web/log?limitBytes=12", 200, "web starting")]
+#[case::generated("/web/log?tailLines=2", 200, "request 5: GET /healthz 200 13ms\nrequest 6: GET /healthz 200 20ms\n")]
+#[case::byte_limit("/web/log?limitBytes=12", 200, "web starting")]
 #[case::replayed("/job/log", 200, "line 1\nline 2\nline 3\n")]
-#[case::stamped("/job/log?timestamps=true&sinceSeconds=50&tailLines=1", 200, "2026-01-01T00:00:40.00")]
+#[case::timestamps("/job/log?timestamps=true&sinceSeconds=50&tailLines=1", 200, "2026-01-01T00:00:40.00")]
 #[case::previous("/job/log?previous=true&tailLines=1", 200, "line 2\n")]
-#[case::choose("/two/log", 400, "a container name must be specified for pod two, choose one of: [a b]")]
-#[case::unknown("/two/log?container=c", 400, "container c is not valid for pod two")]
+#[case::ambiguous_container("/two/log", 400, "a container name must be specified for pod two, choose one of: [a b]")]
+#[case::unknown_container("/two/log?container=c", 400, "container c is not valid for pod two")]
 #[case::waiting(
     "/two/log?container=b",
     400,
@@ -441,20 +441,20 @@ async fn port_forward_with_spdy_inside_a_websocket() {
     400,
     r#"previous terminated container \"b\" in pod \"two\" not found"#
 )]
-#[case::absent("/none/log", 404, r#"pods \"none\" not found"#)]
-#[case::negative("/web/log?tailLines=-1", 422, "tailLines: Invalid value: -1: must be greater than or equal to 0")]
+#[case::missing_pod("/none/log", 404, r#"pods \"none\" not found"#)]
+#[case::negative_tail("/web/log?tailLines=-1", 422, "tailLines: Invalid value: -1: must be greater than or equal to 0")]
 #[case::not_running("/two/exec?command=ls&stdout=true&container=b", 500, "container not found (\"b\")")]
 #[case::no_streams("/web/exec?command=ls", 400, "you must specify at least 1 of stdin, stdout, stderr")]
 #[case::no_upgrade("/web/exec?command=ls&stdout=true", 400, "Upgrade request required")]
 #[tokio::test]
-async fn plain_answers(#[case] path: &str, #[case] status: u16, #[case] expected: &str) {
+async fn responses_without_upgrade(#[case] path: &str, #[case] status: u16, #[case] expected: &str) {
     let (code, body) = get(&kubelet(), path).await;
     assert_eq!(code, status, "{body}");
     assert!(body.contains(expected), "{body}");
 }
 
 #[tokio::test]
-async fn what_exec_writes_into_the_log_is_logged() {
+async fn exec_output_to_the_log_is_logged() {
     let kubelet = kubelet();
     let path = "/web/exec?command=sh&command=-c&command=echo+from+exec+%3E/proc/1/fd/1&stdout=true";
     let mut client = SpdyClient::upgrade(&kubelet, path, "v4.channel.k8s.io").await;
@@ -479,7 +479,7 @@ async fn pods_are_proxied_by_name_and_port(#[case] target: &str, #[case] answers
 }
 
 #[tokio::test]
-async fn services_reach_a_ready_pod() {
+async fn service_proxy_uses_a_ready_pod() {
     let request = || Request::get("/x").body(Body::empty()).unwrap();
     assert!(kubelet().proxy_service("default", "front:8080", request()).await.is_ok());
     assert_eq!(kubelet().proxy_service("default", "front:9", request()).await.unwrap_err().code, 503);

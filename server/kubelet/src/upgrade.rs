@@ -1,4 +1,4 @@
-//! Which protocol a client asked to switch to, and the answer that switches.
+//! Negotiation of streaming protocols and the upgrade responses.
 
 use std::io;
 use std::time::Duration;
@@ -16,23 +16,23 @@ use super::portforward;
 use super::remotecommand::Version;
 use super::websocket::Encoding;
 
-/// SPDY version of every SPDY client of Kubernetes.
+/// The SPDY version of all Kubernetes clients.
 const SPDY: &str = "SPDY/3.1";
 const STREAM_PROTOCOL: HeaderName = HeaderName::from_static("x-stream-protocol-version");
 const ACCEPTED_PROTOCOLS: HeaderName = HeaderName::from_static("x-accepted-stream-protocol-versions");
 
-/// The connection, once the answer is sent. It ends when it is idle.
+/// The connection after the response has been sent. It fails when idle.
 pub type Pending = BoxFuture<'static, io::Result<Idle<TokioIo<Upgraded>>>>;
 
-/// What follows the answer.
+/// The protocol after the response.
 pub enum Upgrade<S, W> {
-    /// Nothing: the answer is an error.
+    /// No upgrade: the response is an error.
     None,
     Spdy(Pending, S),
     WebSocket(Pending, W),
 }
 
-/// Negotiates exec and attach.
+/// Negotiates the protocol of exec and attach.
 pub fn remote_command(
     request: Request<Body>,
     idle: Duration,
@@ -63,7 +63,7 @@ pub fn remote_command(
     }
 }
 
-/// Negotiates port-forward. `Upgrade::Spdy` carries whether SPDY runs inside a WebSocket.
+/// Negotiates the protocol of port-forward. `Upgrade::Spdy` has true if SPDY runs inside a WebSocket.
 pub fn port_forward(
     request: Request<Body>,
     has_ports: bool,
@@ -112,13 +112,13 @@ fn require_spdy(headers: &HeaderMap) -> ApiResult<()> {
     Err(ApiError::bad_request("Upgrade request required"))
 }
 
-/// All values of a header, whether in one line or several.
+/// Returns all values of a header, from one or several header lines.
 fn offered(headers: &HeaderMap, name: &HeaderName) -> Vec<String> {
     let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
     values.flat_map(|value| value.split(',')).map(|v| v.trim().to_owned()).filter(|v| !v.is_empty()).collect()
 }
 
-/// The first of the client's offers that is known.
+/// Returns the first supported protocol that the client offers.
 fn choose<T: Copy>(offers: &[String], known: &[(&'static str, T)]) -> ApiResult<(&'static str, T)> {
     let find = |offer: &String| known.iter().find(|(name, _)| name == offer).copied();
     offers.iter().find_map(find).ok_or_else(|| {

@@ -1,4 +1,4 @@
-//! Volumes that containers share and that outlive them, as trees of files: those of a pod, of a node and of a claim.
+//! Volumes that are shared between containers and outlive them: those of a pod, a node, or a claim.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,16 +11,16 @@ use super::filesystem::FileSystem;
 /// Identity of a volume.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum VolumeKey {
-    /// `emptyDir`, by the pod's uid and the volume's name.
+    /// `emptyDir`, by pod UID and volume name.
     Pod(String, String),
     /// `hostPath`, by node and path.
     Node(String, String),
-    /// The volume of a PersistentVolumeClaim, by the claim's uid.
+    /// The volume of a PersistentVolumeClaim, by UID of the claim.
     Claim(String),
 }
 
 impl VolumeKey {
-    /// The volume of a `subPath`.
+    /// Returns the key of a `subPath` of the volume.
     pub fn part(self, path: &str) -> Self {
         match self {
             Self::Pod(uid, name) => Self::Pod(uid, format!("{name}/{path}")),
@@ -30,14 +30,14 @@ impl VolumeKey {
     }
 }
 
-/// The volumes that were used so far.
+/// File systems of the volumes used so far.
 #[derive(Default)]
 pub struct Volumes {
     trees: Mutex<HashMap<VolumeKey, Arc<FileSystem>>>,
 }
 
 impl Volumes {
-    /// The tree of a volume, empty at first.
+    /// Returns the file system of a volume, created empty on first use.
     pub fn tree(&self, key: VolumeKey, now: Timestamp) -> Arc<FileSystem> {
         self.trees.lock().entry(key).or_insert_with(|| Arc::new(FileSystem::new(now))).clone()
     }

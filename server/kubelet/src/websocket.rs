@@ -1,7 +1,8 @@
-//! Kubernetes' channels over WebSocket: the first byte of a message (or digit, in the base64 forms) names the channel.
+//! Kubernetes' channel protocols over WebSocket: the first byte of a message (a digit in the base64 variants) is the
+//! channel number.
 //!
-//! [`Channels`] is used by `remotecommand` and `portforward`; [`tunnel`] turns a WebSocket into a plain byte stream for
-//! SPDY inside it.
+//! [`Channels`] is used by `remotecommand` and `portforward`; [`tunnel`] turns a WebSocket into a byte stream for
+//! SPDY.
 
 use std::io;
 use std::sync::Arc;
@@ -22,27 +23,28 @@ use tokio_util::io::{CopyToBytes, SinkWriter, StreamReader};
 
 use crate::stream::Sink;
 
-/// Largest message taken from a client: stdin and port-forward data come in pieces of some 32 KiB.
+/// Maximum size of a received message. Clients send stdin and port-forward data in chunks of about 32 KiB.
 const MAX_MESSAGE: usize = 4 << 20;
-/// Largest piece sent in a message, as kubelets send them. tungstenite moves what is left of a message with every write.
+/// Maximum payload of a sent message, as in the kubelet. tungstenite moves the unsent rest of a message with every
+/// write.
 const LARGEST_SENT: usize = 32 << 10;
-/// Messages that wait for a channel's reader.
+/// Number of messages buffered for the reader of a channel.
 const INBOUND_MESSAGES: usize = 16;
-/// v5: the channel that closes another one.
+/// v5: the channel whose messages close other channels.
 const CLOSE_CHANNEL: u8 = 255;
 
-/// How channel and payload are put into a message.
+/// Encoding of channel and payload in a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Encoding {
-    /// Binary messages: channel byte, then the bytes.
+    /// Binary messages: channel byte, then payload.
     Binary,
-    /// Text messages: channel digit, then base64.
+    /// Text messages: channel digit, then payload in base64.
     Base64,
 }
 
 type Writer<T> = Arc<Mutex<SplitSink<WebSocketStream<T>, Message>>>;
 
-/// A WebSocket's channels: what arrives on each, a sink for each, and the future that reads the socket.
+/// The channels of a WebSocket: receivers, sinks, and the future that reads the socket.
 pub struct Channels<T> {
     pub inbound: Vec<Option<mpsc::Receiver<Bytes>>>,
     pub driver: Driver<T>,
@@ -50,14 +52,14 @@ pub struct Channels<T> {
     encoding: Encoding,
 }
 
-/// Reads messages into channels until the peer closes.
+/// Reads messages into channels until the peer closes the socket.
 pub struct Driver<T> {
     reader: SplitStream<WebSocketStream<T>>,
     inbound: Vec<Option<mpsc::Sender<Bytes>>>,
     encoding: Encoding,
 }
 
-/// The writing side of one channel.
+/// The sending side of one channel.
 pub struct ChannelSink<T> {
     channel: u8,
     encoding: Encoding,
@@ -70,7 +72,7 @@ async fn socket<T: AsyncRead + AsyncWrite + Unpin>(io: T) -> WebSocketStream<T> 
 }
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Channels<T> {
-    /// `io` is past its handshake.
+    /// Creates `count` channels on a connection whose handshake is complete.
     pub async fn new(io: T, count: usize, encoding: Encoding) -> Self {
         let (sink, reader) = socket(io).await.split();
         let (senders, inbound) = (0..count)
@@ -87,14 +89,14 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Channels<T> {
         Arc::new(ChannelSink { channel, encoding: self.encoding, writer: self.writer.clone() })
     }
 
-    /// What arrives on a channel; each is given out once.
+    /// Takes the receiver of a channel. Returns `None` the second time.
     pub fn take(&mut self, channel: u8) -> Option<mpsc::Receiver<Bytes>> {
         self.inbound.get_mut(usize::from(channel))?.take()
     }
 }
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> ChannelSink<T> {
-    /// Sends even an empty message.
+    /// Sends one message, even if it is empty.
     pub async fn message(&self, data: &[u8]) -> io::Result<()> {
         let message = match self.encoding {
             Encoding::Binary => {
@@ -108,7 +110,7 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> ChannelSink<T> {
         self.writer.lock().await.send(message).await.map_err(io::Error::other)
     }
 
-    /// Closes the whole WebSocket in order.
+    /// Closes the WebSocket with a close frame.
     pub async fn close_socket(&self) -> io::Result<()> {
         let frame = CloseFrame { code: CloseCode::Normal, reason: "".into() };
         match self.writer.lock().await.send(Message::Close(Some(frame))).await {
@@ -129,7 +131,7 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Sink for ChannelSink<T> {
 }
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Driver<T> {
-    /// Reads until the peer closes; then every channel ends.
+    /// Reads until the peer closes the socket; then all channels end.
     pub async fn run(mut self) -> io::Result<()> {
         while let Some(message) = self.reader.next().await {
             let message = match message {
@@ -140,7 +142,7 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Driver<T> {
             let payload = match message {
                 Message::Binary(bytes) => bytes,
                 Message::Text(text) => text.into(),
-                // tungstenite answers pings and closes itself.
+                // tungstenite handles pings and close frames.
                 _ => continue,
             };
             self.deliver(payload).await?;
@@ -157,7 +159,7 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Driver<T> {
             return Ok(());
         }
         if let Some(Some(inbound)) = self.inbound.get(usize::from(channel)) {
-            // A channel nobody reads any more swallows what is sent to it.
+            // Messages to a channel whose reader was dropped are discarded.
             if !data.is_empty() && inbound.send(data).await.is_err() {
                 self.inbound[usize::from(channel)] = None;
             }
@@ -166,7 +168,7 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Driver<T> {
     }
 }
 
-/// Channel and bytes of a message; `None` for an empty one.
+/// Decodes channel and payload of a message. Returns `None` for an empty message.
 fn decode(encoding: Encoding, payload: &Bytes) -> io::Result<Option<(u8, Bytes)>> {
     let Some(first) = payload.first().copied() else { return Ok(None) };
     match encoding {
@@ -178,7 +180,7 @@ fn decode(encoding: Encoding, payload: &Bytes) -> io::Result<Option<(u8, Bytes)>
     }
 }
 
-/// The bytes inside binary messages as one stream, both ways.
+/// Turns the payload of binary messages into a byte stream in both directions.
 pub async fn tunnel<T>(io: T) -> impl AsyncRead + AsyncWrite + Send + Unpin + 'static
 where
     T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
@@ -207,7 +209,7 @@ mod tests {
     #[case(Encoding::Binary, b"", None)]
     #[case(Encoding::Base64, b"0aGVsbG8=", Some((0, "hello")))]
     #[case(Encoding::Base64, b"x", None)]
-    fn messages_name_their_channel(
+    fn messages_are_decoded(
         #[case] encoding: Encoding,
         #[case] payload: &'static [u8],
         #[case] expected: Option<(u8, &'static str)>,
@@ -217,20 +219,20 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_large_is_sent_in_pieces() {
+    async fn large_payloads_are_split() {
         let (ours, theirs) = tokio::io::duplex(1 << 20);
         let channels = Channels::new(ours, 3, Encoding::Binary).await;
-        let said: Vec<u8> = (0..=250).cycle().take(2 * LARGEST_SENT + 1).collect();
+        let sent: Vec<u8> = (0..=250).cycle().take(2 * LARGEST_SENT + 1).collect();
         let mut client = WebSocketStream::from_raw_socket(theirs, Role::Client, None).await;
-        let (sink, large) = (channels.sink(1), Bytes::from(said.clone()));
+        let (sink, large) = (channels.sink(1), Bytes::from(sent.clone()));
         sink.send(large).await.unwrap();
         sink.close_socket().await.unwrap();
-        let (mut heard, mut sizes) = (Vec::new(), Vec::new());
+        let (mut received, mut sizes) = (Vec::new(), Vec::new());
         while let Some(Ok(Message::Binary(message))) = client.next().await {
             assert_eq!(message[0], 1);
             sizes.push(message.len() - 1);
-            heard.extend_from_slice(&message[1..]);
+            received.extend_from_slice(&message[1..]);
         }
-        assert_eq!((sizes, heard), (vec![LARGEST_SENT, LARGEST_SENT, 1], said));
+        assert_eq!((sizes, received), (vec![LARGEST_SENT, LARGEST_SENT, 1], sent));
     }
 }

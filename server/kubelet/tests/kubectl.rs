@@ -1,6 +1,7 @@
-//! kubectl of three generations against a simulated member's kubelet: exec, logs, cp, port-forward, proxy.
+//! kubectl 1.20, 1.32 and 1.36 against the kubelet of a simulated member: exec, logs, cp, port-forward, proxy.
 //!
-//! Each is found as the whole-system tests find it: where one is missing, this says so and goes on, and in CI it fails.
+//! The binaries are located as in the end-to-end tests: a missing one is reported and skipped, and fails the test in
+//! CI.
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
@@ -20,7 +21,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::process::Command;
 use tokio_util::sync::CancellationToken;
 
-/// A member with one running pod; gives its kubeconfig.
+/// Starts a member with one running pod and returns the path of its kubeconfig.
 async fn member(folder: &Path, stopped: &CancellationToken) -> PathBuf {
     let server = ApiServer::start(Config::new("member1", Data::Memory)).await.unwrap();
     let kubelet = Kubelet::new(Arc::new(RegistryRuntime::new(server.registry().clone())));
@@ -75,13 +76,13 @@ impl Kubectl {
         child.wait_with_output().await.unwrap()
     }
 
-    /// Runs, and expects this exit code and this text in the output.
+    /// Runs kubectl and checks its exit code and that its output contains a text.
     async fn expect(&self, arguments: &[&str], stdin: &[u8], code: i32, expected: &str) {
         let output = self.run(arguments, stdin).await;
         let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        let told = if code == 0 { &out } else { &err };
+        let text = if code == 0 { &out } else { &err };
         assert!(
-            output.status.code() == Some(code) && told.contains(expected),
+            output.status.code() == Some(code) && text.contains(expected),
             "{:?} {arguments:?}: {:?}\nstdout: {out}\nstderr: {err}",
             self.binary,
             output.status.code()
@@ -103,8 +104,8 @@ impl Kubectl {
         child.kill().await.unwrap();
     }
 
-    /// A terminal session, in the pseudo-terminal that script(1) makes.
-    async fn talks(&self) {
+    /// An interactive session in the pseudo-terminal of script(1).
+    async fn runs_terminal_session(&self) {
         let line = format!("{} --kubeconfig {} exec -it web -- sh", self.binary.display(), self.kubeconfig.display());
         let mut command = Command::new("script");
         command
@@ -145,7 +146,7 @@ impl Kubectl {
 }
 
 #[tokio::test]
-async fn every_kubectl_streams() {
+async fn streaming_with_supported_kubectl_versions() {
     let folder = tempfile::tempdir().unwrap();
     let stopped = CancellationToken::new();
     let kubeconfig = member(folder.path(), &stopped).await;
@@ -166,7 +167,7 @@ async fn every_kubectl_streams() {
         kubectl.expect(&["logs", "web", "--previous"], b"", 1, missing).await;
         kubectl.copies_both_ways().await;
         kubectl.forwards_ports().await;
-        kubectl.talks().await;
+        kubectl.runs_terminal_session().await;
         for path in ["pods/web/proxy/x", "pods/web:80/proxy/x"] {
             let path = format!("/api/v1/namespaces/default/{path}");
             kubectl.expect(&["get", "--raw", &path], b"", 0, "request: GET /x").await;

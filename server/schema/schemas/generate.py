@@ -7,14 +7,14 @@ DEFINITIONS.json  kubernetes_validate/kubernetes-json-schema/v1.37.0-local/_defi
 INTERNAL.go       applyconfigurations/internal/internal.go of Debian golang-k8s-client-go-dev
 K8S.IO            usr/share/gocode/src/k8s.io of Debian golang-k8s-{api,apimachinery,apiextensions-apiserver,kube-aggregator}-dev, unpacked
 
-They are checked against the SHA-256 below; a newer Kubernetes means new numbers here and in NOTICE.
-The first is Kubernetes' OpenAPI v2 turned into JSON schema (nullable type lists, oneOf for quantities, enums for kind and
-apiVersion), which is turned back; the second adds the defaults the first has lost; the third says how Go reads and prints a
-struct: `x-go` lists [field, Go type, tag] in the order of declaration, tag being `e` (omitempty), `z` (omitzero) or empty, and
-the embedded structs that lead to it as a fourth where there are any. It also gives the words of descriptions, and says what is
-required and which values a type that is marked `+enum` has.
-Output: OpenAPI v2 definitions plus `default` and `x-go`, only those that a served kind reaches, gzip without a time stamp so
-that equal input gives equal bytes.
+The inputs are checked against the SHA-256 sums below; for a newer Kubernetes, update the sums here and the versions in NOTICE.
+- DEFINITIONS.json is Kubernetes' OpenAPI v2 converted to JSON schema (nullable type lists, oneOf for quantities, enums for kind
+  and apiVersion). The conversion is reversed.
+- INTERNAL.go adds the defaults that are missing in DEFINITIONS.json.
+- K8S.IO adds how Go decodes and prints structs: `x-go` lists [field, Go type, tag] in declaration order. The tag is `e`
+  (omitempty), `z` (omitzero) or empty; a fourth element has the path of embedded structs, if any. Descriptions, required fields
+  and the values of `+enum` types are also taken from the Go sources.
+Output: OpenAPI v2 definitions with `default` and `x-go` of all types reachable from served kinds. The output is reproducible.
 """
 
 import hashlib
@@ -42,11 +42,11 @@ SERVED = re.compile(
 )
 QUANTITY = "io.k8s.apimachinery.pkg.api.resource.Quantity"
 INT_OR_STRING = "io.k8s.apimachinery.pkg.util.intstr.IntOrString"
-# What the Go types have and the later definitions have no more.
+# Fields of the Go types that the current definitions no longer have.
 GONE = {
     ("io.k8s.api.core.v1.NodeAllocatableResourceClaimStatus", "resources"): {"type": "object", "additionalProperties": {"$ref": QUANTITY}},
 }
-# A default that is said elsewhere.
+# Defaults documented elsewhere.
 ZEROS = [("io.k8s.api.autoscaling.v1.ScaleSpec", "replicas")]
 TYPES = [f"api/{g}/{v}" for g, v in [
     ("admissionregistration", "v1"), ("apps", "v1"), ("authentication", "v1"), ("authorization", "v1"), ("autoscaling", "v1"),
@@ -88,7 +88,7 @@ def texts(root):
 
 
 def go_structs(sources):
-    """({definition: [field]} of every struct, embedded ones unfolded; {definition: comment}).
+    """({definition: [field]} of every struct, with embedded structs flattened; {definition: comment}).
 
     A field is a dict: `json` (its name), `go` (its type), `tag`, `comment` (lines), `via` (embedded structs, joined by dots).
     """
@@ -129,14 +129,14 @@ def go_structs(sources):
 
 
 def lines_of(comment):
-    """A Go comment without its marks and directives."""
+    """Returns the lines of a Go comment without comment markers and directives."""
     lines = [line.strip().removeprefix("//").rstrip() for line in comment.splitlines()]
     lines = [line.removeprefix(" ") for line in lines if not re.match(r"[a-z0-9]+:[a-z0-9]", line)]
     return [line for line, before in zip(lines, ["", *lines]) if line or before]
 
 
 def description(lines):
-    """A comment as kube-openapi's generateDescription writes it."""
+    """Formats a comment as kube-openapi's generateDescription does."""
     out = ""
     for line in lines:
         if line == "---":
@@ -166,7 +166,7 @@ def is_required(field):
 
 
 def enums_of(sources):
-    """{(package, type): {value: comment}} of the types of text that are marked `+enum`, comments without the constants' names."""
+    """{(package, type): {value: comment}} of the string types marked `+enum`. Comments are without the names of the constants."""
     plain = {}
     for package, text in sources.items():
         for comment, name, go, call, value in re.findall(CONSTANT, text, re.M):
@@ -185,7 +185,7 @@ def enums_of(sources):
     return enums
 
 
-# Comment, name, type, and either the value or the type it is turned into.
+# Comment, name, type, and either the value or the type to which it is converted.
 CONSTANT = r'((?:^[ \t]*//.*\n)*)^[ \t]*(?:const )?(\w+)(?:[ \t]+(\w+))?[ \t]+= (?:(\w+)\()?("[^"]*"|v1\.\w+)'
 
 
@@ -194,7 +194,7 @@ def possible(values):
 
 
 def qualify(go, package):
-    """Go's name of a type in messages: the package's name before what a package declares."""
+    """Returns the type name as Go prints it: types are qualified with the name of their package."""
     head, base = re.match(r"((?:\*|\[\]|map\[[\w.]+\])*)(.*)", go).groups()
     base = re.sub(r"^(metav1|corev1|apiv1|apiextensions|autoscalingv1)\.", "v1.", base)
     if base == "byte":
@@ -206,7 +206,7 @@ def qualify(go, package):
 
 
 def reverse(node):
-    """JSON schema back to OpenAPI."""
+    """Converts JSON schema back to OpenAPI."""
     out = {}
     for key, value in node.items():
         if key == "type" and isinstance(value, list):
@@ -224,7 +224,7 @@ def reverse(node):
 
 
 def as_go(node, name, fields, comment, enums):
-    """The definitions are of a later minor than the Go types: what both know is served, in the words of the latter."""
+    """Restricts a definition to the fields of its Go type, which is of an earlier minor version, and takes descriptions from there."""
     properties = node.get("properties", {})
     for field in set(properties) - {field["json"] for field in fields}:
         del properties[field]
@@ -236,7 +236,7 @@ def as_go(node, name, fields, comment, enums):
     for field in fields:
         prop, go = properties[field["json"]], field["go"]
         plain = re.sub(r".*[*.\]]", "", go)
-        # A type's package is not said where it is the field's own, and core's otherwise.
+        # A type without a package is in the field's own package or in core.
         values = enums.get((package, plain)) or enums.get(("api/core/v1", plain)) or {}
         lines = field["comment"]
         kind = next((line.removeprefix("+listType=") for line in lines if line.startswith("+listType=")), None)

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Writes internal.json.gz: the structs that kube-apiserver itself works with, for messages that repeat one of them.
+"""Writes internal.json.gz: the internal types of kube-apiserver, for error messages that print their values.
 
     internal.py K8S.IO internal.json.gz
 
 K8S.IO  the folder with `kubernetes/pkg/apis` of Kubernetes 1.36 and, beside it, the `api` of generate.py
 
-Such a struct has no names of JSON: it is told with Go's names, and nothing is left out. Output: {"core.PodSpec": [[Go name, Go type,
-field of the API]]} of all structs that those of `ROOTS` reach. An embedded struct has no name of its own; what a struct is told by
-its owner has a `^` before the field. A type of the API proper, which has names of JSON, is told by its definition (`io.k8s.…`).
+Internal types have no JSON names: messages print them with Go names and include zero values. Output: {"core.PodSpec": [[Go name,
+Go type, API field]]} for all structs reachable from `ROOTS`. The Go name of an embedded struct is empty. An API field with the
+prefix `^` is a field of the containing object. Versioned types, which have JSON names, are given by their definition (`io.k8s.…`).
 Sources are checked against the SHA-256 below.
 """
 
@@ -18,7 +18,7 @@ import sys
 import packed
 
 SHA256 = "68d3838dcedb2e5ef1a6209addd65aa5bab960c19278a0cabd43c710d5cdd1f3"
-# Package → (the version that the API has of it, its import name).
+# Package → (its API version, its import name).
 PACKAGES = {
     "admissionregistration": "v1", "apps": "v1", "autoscaling": "v2", "batch": "v1", "certificates": "v1", "core": "v1",
     "discovery": "v1", "flowcontrol": "v1", "networking": "v1", "node": "v1", "policy": "v1", "rbac": "v1", "scheduling": "v1",
@@ -37,7 +37,7 @@ API = {
     "metav1.ListMeta": "ListMeta", "metav1.TypeMeta": "TypeMeta", "metav1.OwnerReference": "OwnerReference",
 }
 SCALARS = {"string": "string", "bool": "bool", "int": "number", "int32": "number", "int64": "number", "float64": "number", "types.UID": "string"}
-# What the API says of a pod and kube-apiserver keeps in its security context.
+# Fields of the API's PodSpec that the internal types have in PodSecurityContext.
 OF_POD = {"HostNetwork": "hostNetwork", "HostPID": "hostPID", "HostIPC": "hostIPC", "ShareProcessNamespace": "shareProcessNamespace", "HostUsers": "hostUsers"}
 FIELD = re.compile(r"^\t(?:(\w+)\s+)?((?:\*|\[\]|map\[[\w.]+\])*[\w.]+)(?:\s+`.*`)?\s*(?://.*)?$")
 
@@ -52,7 +52,7 @@ def json_names(text):
 
 
 def resolve(go, package, named):
-    """A Go type in the words of the output."""
+    """Returns the output name of a Go type."""
     head, base = re.match(r"((?:\*|\[\]|map\[[\w.]+\])*)(.*)", go).groups()
     head = re.sub(r"map\[[\w.]+\]", "map:", head)
     base = re.sub(r"^api\.", "core.", base)
@@ -101,7 +101,7 @@ def main(root, output):
                 path = "metadata" if go.endswith("ObjectMeta") else ""
             else:
                 path = published.get(name, {}).get(go_name) or go_name[0].lower() + go_name[1:]
-            # A pod always has one there.
+            # The internal type always has a security context.
             if name == "core.PodSpec" and go_name == "SecurityContext":
                 resolved = resolved.lstrip("*")
             fields.append([go_name or "", resolved, path])

@@ -1,7 +1,7 @@
-//! Request bodies to objects, as kube-apiserver's decoder does it: strict findings in document order, Go's words for errors.
+//! Decoding of request bodies as in kube-apiserver: strict findings in document order, and Go's error messages.
 //!
-//! Read by a server's HTTP layer and registry. Built-in kinds are decoded by their schema (unknown fields dropped, types checked,
-//! scalars in canonical form); custom resources keep everything, their own validation follows.
+//! Used by a server's HTTP layer and the registry. Built-in kinds are decoded by their schema (unknown fields
+//! dropped, types checked, scalars normalized); custom resources are kept unchanged and validated later.
 
 use crowsnest_apimachinery::status::{ApiError, ApiResult};
 use serde_json::{Map, Number, Value};
@@ -10,27 +10,27 @@ use super::ordered::{self, Json};
 use super::reader::Reader;
 use super::{Schema, Type, canonical_micro_time, canonical_time, normalise};
 
-/// A decoded object.
+/// Result of decoding.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Decoded {
     pub object: Value,
-    /// `duplicate field "data.x"`, `unknown field "spec.replica"`, in document order.
+    /// Strict findings in document order: `duplicate field "data.x"`, `unknown field "spec.replica"`.
     pub strict: Vec<String>,
-    /// A value of a wrong type; the object is not usable then.
+    /// Error for a value of a wrong type, in which case the object must not be used.
     pub wrong: Option<String>,
 }
 
-/// The kind a body must be of.
+/// Expected kind of a body.
 #[derive(Debug, Clone, Copy)]
 pub struct Expected<'a> {
     pub group: &'a str,
     pub version: &'a str,
     pub kind: &'a str,
-    /// `None` keeps everything.
+    /// `None` keeps all fields.
     pub schema: Option<&'a Schema>,
 }
 
-/// Decodes a JSON body; absent `apiVersion` and `kind` are filled in. Errors are 400.
+/// Decodes a JSON body; missing `apiVersion` and `kind` are set. Errors have status 400.
 pub fn decode_body(body: &[u8], expected: &Expected<'_>) -> ApiResult<Decoded> {
     let unrecognized =
         |why: String| unrecognized(expected, &format!("couldn't get version/kind; json parse error: {why}"), body);
@@ -38,7 +38,7 @@ pub fn decode_body(body: &[u8], expected: &Expected<'_>) -> ApiResult<Decoded> {
     decode(json, expected, &unrecognized)
 }
 
-/// 400 for a body that does not even tell what it is.
+/// The 400 error for a body whose kind cannot be read.
 pub fn unrecognized(expected: &Expected<'_>, why: &str, body: &[u8]) -> ApiError {
     ApiError::bad_request(format!(
         "the object provided is unrecognized (must be of type {}): {why} ({})",
@@ -47,19 +47,19 @@ pub fn unrecognized(expected: &Expected<'_>, why: &str, body: &[u8]) -> ApiError
     ))
 }
 
-/// The same for a body that was YAML or came from a patch.
+/// Like [`decode_body`] for a body that was YAML or the result of a patch.
 pub fn decode_object(object: Value, expected: &Expected<'_>) -> ApiResult<Decoded> {
     decode(Json::from_value(object), expected, &|why| {
         ApiError::bad_request(format!("couldn't get version/kind; json parse error: {why}"))
     })
 }
 
-/// The body of a delete: `DeleteOptions`, of any group that has them. Fields it does not know are passed over.
+/// Decodes the body of a delete: `DeleteOptions` of any group. Unknown fields are ignored.
 pub fn decode_delete_options(body: &[u8]) -> ApiResult<Value> {
     let unrecognized =
         |why: String| ApiError::bad_request(format!("couldn't get version/kind; json parse error: {why}"));
     let json = match ordered::parse(body).map_err(unrecognized)? {
-        // Into a struct null changes nothing.
+        // Go decodes null into a struct without changes.
         Json::Null => Json::Object(Vec::new()),
         json => json,
     };
@@ -85,11 +85,11 @@ pub fn decode_delete_options(body: &[u8]) -> ApiResult<Value> {
     }
 }
 
-/// The Go type that tells kind and version, as errors name it.
+/// The Go type of apiVersion and kind in error messages.
 pub const TYPE_META: &str =
     r#"struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }"#;
 
-/// What in the metadata of a custom resource is of a wrong type; the rest of it is validation's business.
+/// Error for a metadata field of a custom resource with a wrong type; everything else is validated later.
 pub fn wrong_metadata(object: &Value) -> Option<String> {
     let metadata = object.get("metadata").filter(|metadata| !metadata.is_null())?;
     let schema = super::set::SchemaSet::builtin().definition("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta")?;
@@ -100,7 +100,7 @@ pub fn wrong_metadata(object: &Value) -> Option<String> {
     Some(wrong.replace("Go value of type ObjectMeta", "Go value of type v1.ObjectMeta"))
 }
 
-/// Metadata as Go reads and writes it: without nulls. A wish to forget managers stays.
+/// Normalizes metadata like Go, which drops nulls. The reset of managers is preserved.
 pub fn settle_metadata(object: &mut Value) {
     keep_wish(object);
     let schema = super::set::SchemaSet::builtin().definition("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta");
@@ -109,8 +109,7 @@ pub fn settle_metadata(object: &mut Value) {
     }
 }
 
-/// Whether a value is of the right types throughout, told without reading it into another. False of what only its own decoder
-/// knows to judge.
+/// True if all types are valid, checked without decoding. False for types with their own decoder.
 pub fn fits(schema: &Schema, value: &Value) -> bool {
     match (schema.ty, value) {
         (Type::Any, _) | (_, Value::Null) => true,
@@ -131,28 +130,28 @@ pub fn fits(schema: &Schema, value: &Value) -> bool {
     }
 }
 
-/// Whether a number is an integer of the width the schema tells.
+/// True for an integer within the range of the schema's format.
 pub(super) fn is_whole(schema: &Schema, number: &Number) -> bool {
     number.as_i64().is_some_and(|n| schema.format.as_deref() != Some("int32") || i32::try_from(n).is_ok())
 }
 
-/// JSON with Go's syntax errors.
+/// Parses JSON; syntax errors are those of Go.
 pub fn parse_json(body: &[u8]) -> Result<Value, String> {
     ordered::parse(body).map(Json::into_value)
 }
 
-/// The same with what strict reading finds: `duplicate field "data.x"`.
+/// Like [`parse_json`], with strict findings: `duplicate field "data.x"`.
 pub fn read_json(body: &[u8]) -> Result<(Value, Vec<String>), String> {
     let decoded = finish(ordered::parse(body)?, None);
     Ok((decoded.object, decoded.strict))
 }
 
-/// Reads a value by a schema, whatever its kind. Used for patch results, whose errors are worded by the caller.
+/// Decodes a value by a schema, regardless of its kind. Used for patch results, whose errors the caller formats.
 pub fn decode_value(object: Value, schema: &Schema) -> Decoded {
     finish(Json::from_value(object), Some(schema))
 }
 
-/// Findings of [`check`].
+/// Result of [`check`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Checked {
     /// `unknown field "spec.replica"`.
@@ -161,7 +160,7 @@ pub struct Checked {
     pub wrong: Option<String>,
 }
 
-/// Looks for unknown fields and, in built-in kinds, values of a wrong type.
+/// Finds unknown fields and, in built-in kinds, values of a wrong type.
 pub fn check(schema: &Schema, object: &Value) -> Checked {
     if schema.name.is_some() {
         let decoded = decode_value(object.clone(), schema);
@@ -201,7 +200,7 @@ fn decode(json: Json, expected: &Expected<'_>, unrecognized: &dyn Fn(String) -> 
     Ok(decoded)
 }
 
-/// 400 for strict findings when `fieldValidation=Strict`.
+/// The 400 error for strict findings if `fieldValidation=Strict`.
 pub fn strict_error(findings: &[String], expected: &Expected<'_>) -> ApiError {
     cannot_be_handled("", "", expected, &format!("strict decoding error: {}", findings.join(", ")))
 }
@@ -212,7 +211,7 @@ fn cannot_be_handled(kind: &str, api_version: &str, expected: &Expected<'_>, why
     ApiError::bad_request(format!("{kind} in version {version:?} cannot be handled as a {}: {why}", expected.kind))
 }
 
-/// Why an object that says it is of another kind cannot be read as a built-in one.
+/// Error if an object cannot be decoded as the expected built-in kind because it names another one.
 pub fn other_kind(api_version: &str, kind: &str, expected: &Expected<'_>) -> Option<String> {
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     let (group, version) = if api_version.is_empty() { (expected.group, expected.version) } else { (group, version) };
@@ -230,7 +229,7 @@ pub fn other_kind(api_version: &str, kind: &str, expected: &Expected<'_>) -> Opt
     })
 }
 
-/// The registry of built-in kinds, as errors name it.
+/// Name of the scheme of built-in kinds in error messages.
 const BUILTIN_SCHEME: &str = "k8s.io/kubernetes/pkg/api/legacyscheme/scheme.go:30";
 
 fn check_kind(api_version: &str, kind: &str, expected: &Expected<'_>) -> ApiResult<()> {
@@ -244,7 +243,7 @@ fn check_kind(api_version: &str, kind: &str, expected: &Expected<'_>) -> ApiResu
         return Ok(());
     }
     if expected.schema.is_some_and(|schema| schema.name.is_none()) {
-        // Custom resources are read as they are and refused by their API version or kind.
+        // Custom resources are decoded without a scheme and rejected for their API version or kind.
         let shown = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
         return Err(ApiError::bad_request(if (group, version) == (expected.group, expected.version) {
             format!(
@@ -262,7 +261,7 @@ fn check_kind(api_version: &str, kind: &str, expected: &Expected<'_>) -> ApiResu
     Err(cannot_be_handled(named, api_version, expected, &why))
 }
 
-/// What kube-apiserver shows of a body it cannot make out.
+/// Excerpt of an unreadable body in error messages.
 fn summary(body: &[u8]) -> String {
     const MAX: usize = 30;
     let (head, dots) = if body.len() > MAX { (&body[..MAX], " ...") } else { (body, "") };
@@ -294,7 +293,7 @@ fn finish(json: Json, schema: Option<&Schema>) -> Decoded {
     Decoded { object, strict: reader.strict, wrong }
 }
 
-/// A list without managers is a wish to forget them, which the canonical form would not tell from none.
+/// Preserves an empty list of managers, which requests a reset and would be dropped by normalization.
 pub(crate) fn keep_wish(object: &mut Value) {
     let managers = object.get_mut("metadata").and_then(|metadata| metadata.get_mut("managedFields"));
     if let Some(list) = managers.filter(|list| list.as_array().is_some_and(Vec::is_empty)) {

@@ -1,4 +1,4 @@
-//! Filling defaults of a structural schema into a custom object, and dropping nulls that may not be there.
+//! Defaults of structural schemas for custom resources, and removal of invalid nulls.
 
 use serde_json::Value;
 
@@ -60,7 +60,7 @@ fn fill_null(schema: &Value, value: &mut Value) {
     }
 }
 
-/// Removes fields that are null although neither nullable nor defaulted.
+/// Removes null fields that are neither nullable nor have a default.
 pub fn drop_nulls(schema: &Value, value: &mut Value) {
     match value {
         Value::Object(members) => {

@@ -1,4 +1,4 @@
-//! The string formats that OpenAPI validation of custom resources checks. Unknown formats accept everything.
+//! String formats that OpenAPI validation of custom resources checks. Unknown formats accept any string.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::LazyLock;
@@ -11,7 +11,7 @@ macro_rules! pattern {
     };
 }
 
-// One label of letters, digits and symbols, or several before one of letters alone.
+// One label of letters, digits and symbols, or several followed by one of letters only.
 pattern!(
     HOSTNAME,
     r"^([a-zA-Z0-9\p{S}\p{L}](-?[a-zA-Z0-9\p{S}\p{L}]{0,62})?|([a-zA-Z0-9\p{S}\p{L}]([-a-zA-Z0-9\p{S}\p{L}]{0,61}[a-zA-Z0-9\p{S}\p{L}])?\.)+[a-zA-Z\p{L}]{2,63})$"
@@ -34,7 +34,7 @@ pattern!(COUNTED, r"\d+\s*([A-Za-zµ]+)");
 pattern!(SHORT_NAME, r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$");
 pattern!(LONG_NAME, r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$");
 
-/// An address without the zeros that lead its numbers, which C reads as octal.
+/// An IPv4 address without leading zeros, which C interprets as octal.
 pub fn without_zeros(text: &str) -> String {
     let trimmed = |part: &str| match part.trim_start_matches('0') {
         "" if !part.is_empty() => "0".to_owned(),
@@ -43,7 +43,7 @@ pub fn without_zeros(text: &str) -> String {
     text.split('.').map(trimmed).collect::<Vec<_>>().join(".")
 }
 
-/// Returns true if `text` is of the format.
+/// True if `text` has the format.
 pub fn fits(format: &str, text: &str) -> bool {
     match format {
         "date-time" | "datetime" => date_time(text),
@@ -77,7 +77,7 @@ pub fn fits(format: &str, text: &str) -> bool {
     }
 }
 
-/// A unit of time, or a longer word for one.
+/// True for a time unit, or a word that starts with one.
 fn is_unit(word: &str) -> bool {
     let word = word.to_lowercase();
     matches!(word.as_str(), "ns" | "us" | "µs" | "ms" | "s" | "m" | "h" | "hr" | "d" | "w")
@@ -88,7 +88,7 @@ fn date(text: &str) -> bool {
     DATE.is_match(text) && text.parse::<jiff::civil::Date>().is_ok()
 }
 
-/// A date, and a time of day with its zone; no leap second.
+/// A date and a time of day with zone; leap seconds are not accepted.
 fn date_time(text: &str) -> bool {
     let text = text.to_lowercase();
     let mut parts = text.split('t');
@@ -102,7 +102,7 @@ fn cidr(text: &str) -> bool {
     (address.parse::<Ipv4Addr>().is_ok() && bits <= 32) || (address.parse::<Ipv6Addr>().is_ok() && bits <= 128)
 }
 
-/// `mailto:x`, `urn:a:b`: a scheme with anything behind it.
+/// A scheme with a non-empty rest: `mailto:x`, `urn:a:b`.
 fn opaque_uri(text: &str) -> bool {
     text.split_once(':').is_some_and(|(scheme, rest)| {
         let mut letters = scheme.chars();

@@ -1,7 +1,7 @@
-//! The structs that kube-apiserver itself works with, as its messages repeat them: with Go's names, and nothing left out.
+//! kube-apiserver's internal structs as its messages print them: with Go's names and all fields.
 //!
-//! Which there are is read once from `schemas/internal.json.gz`; what stands in one is read from the object of the API. Read by
-//! validation, and by what the old autoscaling API keeps in annotations.
+//! The definitions are loaded from `schemas/internal.json.gz`; values are taken from API objects. Used by
+//! validation, and for the annotations of the old autoscaling API.
 
 use std::collections::HashMap;
 use std::io::Read;
@@ -14,7 +14,7 @@ use super::print::{compact, of_definition, pretty};
 
 static PACKED: &[u8] = include_bytes!("../schemas/internal.json.gz");
 
-/// (Go name, empty for an embedded struct; Go type; the field of the API).
+/// Go name (empty for an embedded struct), Go type, field of the API.
 type Field = (String, String, String);
 
 static STRUCTS: LazyLock<HashMap<String, Vec<Field>>> = LazyLock::new(|| {
@@ -23,29 +23,29 @@ static STRUCTS: LazyLock<HashMap<String, Vec<Field>>> = LazyLock::new(|| {
     serde_json::from_slice(&text).expect("the committed file is as internal.py writes it")
 });
 
-/// `name` is a struct (`core.PodSpec`), or a list of one (`[]core.Taint`).
+/// Prints a value as a struct (`core.PodSpec`) or a list of structs (`[]core.Taint`).
 pub fn internal_text(name: &str, value: &Value) -> String {
-    compact(&told(name, value, value))
+    compact(&go_value(name, value, value))
 }
 
-/// The same over as many lines as there are members.
+/// Like [`internal_text`], with one line per field.
 pub fn internal_lines(name: &str, value: &Value) -> String {
-    pretty(&told(name, value, value))
+    pretty(&go_value(name, value, value))
 }
 
-fn told(go: &str, value: &Value, owner: &Value) -> Json {
+fn go_value(go: &str, value: &Value, owner: &Value) -> Json {
     if let Some(target) = go.strip_prefix('*') {
-        return if value.is_null() { Json::Null } else { told(target, value, owner) };
+        return if value.is_null() { Json::Null } else { go_value(target, value, owner) };
     }
     if let Some(element) = go.strip_prefix("[]") {
         let Some(items) = value.as_array() else { return Json::Null };
-        return Json::Array(items.iter().map(|item| told(element, item, item)).collect());
+        return Json::Array(items.iter().map(|item| go_value(element, item, item)).collect());
     }
     if let Some(element) = go.strip_prefix("map:") {
         let Some(fields) = value.as_object() else { return Json::Null };
         let mut fields: Vec<_> = fields.iter().collect();
         fields.sort_by_key(|(key, _)| key.as_str());
-        let member = |(key, value): (&String, &Value)| (key.clone(), told(element, value, value));
+        let member = |(key, value): (&String, &Value)| (key.clone(), go_value(element, value, value));
         return Json::Object(fields.into_iter().map(member).collect());
     }
     let zero = match go {
@@ -71,7 +71,7 @@ fn members(fields: &[Field], value: &Value, owner: &Value) -> Json {
             None if field.is_empty() => Some(value),
             None => value.get(field),
         };
-        let read = told(go, stands.unwrap_or(&Value::Null), value);
+        let read = go_value(go, stands.unwrap_or(&Value::Null), value);
         match read {
             Json::Object(embedded) if name.is_empty() => out.extend(embedded),
             _ if name.is_empty() => {}
@@ -87,7 +87,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn structs_are_told_with_names_of_go_and_whole() {
+    fn structs_are_printed_with_all_go_fields() {
         let cases = [
             (
                 "core.Taint",
@@ -101,7 +101,7 @@ mod tests {
             ),
             ("[]core.PodIP", json!([{"ip": "<"}]), r#"[{"IP":"\u003c"}]"#),
             ("[]core.PodIP", Value::Null, "null"),
-            // Embedded, and a type of the API below.
+            // Embedded struct with an API type inside.
             (
                 "core.EnvFromSource",
                 json!({"configMapRef": {"name": "a"}}),
@@ -113,11 +113,11 @@ mod tests {
             assert_eq!(internal_text(name, &value), wanted, "{name}");
         }
         let pod = json!({"hostNetwork": true, "securityContext": {"runAsUser": 5}});
-        let told = internal_text("core.PodSpec", &pod);
-        assert!(told.contains(r#""SecurityContext":{"HostNetwork":true,"HostPID":false,"#), "{told}");
+        let text = internal_text("core.PodSpec", &pod);
+        assert!(text.contains(r#""SecurityContext":{"HostNetwork":true,"HostPID":false,"#), "{text}");
         let template = json!({"metadata": {"labels": {"a": "b"}}});
-        let told = internal_text("core.PodTemplateSpec", &template);
-        assert!(told.starts_with(r#"{"labels":{"a":"b"},"Spec":{"Volumes":null,"#), "{told}");
+        let text = internal_text("core.PodTemplateSpec", &template);
+        assert!(text.starts_with(r#"{"labels":{"a":"b"},"Spec":{"Volumes":null,"#), "{text}");
         assert_eq!(internal_lines("core.PodIP", &json!({})), "{\n \"IP\": \"\"\n}");
     }
 }

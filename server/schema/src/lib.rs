@@ -1,10 +1,12 @@
-//! The one typed schema and what reads it: decoding, pruning, unknown fields, patches, server-side apply, tables, OpenAPI documents.
+//! Typed schemas and the operations on them: decoding, pruning, unknown fields, patches, server-side apply, tables,
+//! OpenAPI documents.
 //!
-//! Pure, without storage. `server/kube-apiserver` and its crates decode and patch with it, the aggregated APIs of `server/` make tables.
+//! Pure, without storage. `server/kube-apiserver` and its crates decode and patch with it; the aggregated APIs of
+//! `server/` print tables.
 //!
-//! Built-in kinds come from the committed [`set::SchemaSet`] (`schemas/generate.py`), custom resources from their CRD
-//! ([`Schema::for_custom_resource`], called by `crd/` of the server). Descriptions stay in the
-//! compressed file until an OpenAPI document is requested.
+//! Schemas of built-in kinds are in the committed [`set::SchemaSet`] (`schemas/generate.py`), those of custom
+//! resources are derived from their CRD ([`Schema::for_custom_resource`], called by `crd/` of the server).
+//! Descriptions stay compressed until an OpenAPI document is requested.
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
@@ -37,10 +39,11 @@ pub use normal::normalise;
 pub use prune::{prune, unknown};
 pub use time::{canonical_micro_time, canonical_time};
 
-/// What a node holds. The Kubernetes scalars with their own (un)marshalling are types of their own.
+/// Type of a node. Kubernetes scalars with their own JSON encoding are separate types.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Type {
-    /// Anything, kept as it is (`RawExtension`, `JSON`, `FieldsV1`, `x-kubernetes-preserve-unknown-fields` without a type).
+    /// Any value, kept unchanged (`RawExtension`, `JSON`, `FieldsV1`, `x-kubernetes-preserve-unknown-fields` without
+    /// a type).
     #[default]
     Any,
     Object,
@@ -53,7 +56,7 @@ pub enum Type {
     Quantity,
     /// `metav1.Time`: RFC 3339 with whole seconds.
     Time,
-    /// `metav1.MicroTime`: RFC 3339 with six digits of fraction.
+    /// `metav1.MicroTime`: RFC 3339 with six fractional digits.
     MicroTime,
     /// `[]byte`: standard base64 in a string.
     Bytes,
@@ -68,7 +71,7 @@ pub enum ListType {
     Map(Vec<Box<str>>),
 }
 
-/// How strategic merge patch treats a field.
+/// Strategic merge patch strategy of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum PatchStrategy {
     /// Maps are merged, lists replaced.
@@ -90,7 +93,8 @@ impl PatchStrategy {
 #[derive(Debug, Clone, Default)]
 pub struct Schema {
     pub ty: Type,
-    /// Name of the OpenAPI definition (`io.k8s.api.core.v1.Pod`) for built-in types; Go's type names in errors come from it.
+    /// Name of the OpenAPI definition (`io.k8s.api.core.v1.Pod`) for built-in types; determines Go's type names in
+    /// errors.
     pub name: Option<Box<str>>,
     /// `int32`, `int64`, `date-time`, …
     pub format: Option<Box<str>>,
@@ -121,23 +125,23 @@ pub struct Field {
     pub default: Option<Value>,
     pub patch_strategy: PatchStrategy,
     pub patch_merge_key: Option<Box<str>>,
-    /// How Go declares the field; absent for custom resources.
+    /// Go declaration of the field; `None` for custom resources.
     pub go: Option<GoField>,
 }
 
-/// The Go declaration of a field of a built-in type: decides what an empty value prints as, and the wording of errors.
+/// Go declaration of a field in a built-in type: determines how empty values are encoded, and error messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GoField {
     /// `*int32`, `[]v1.Container`, `map[string]string`.
     pub ty: Box<str>,
     pub omit: Omit,
-    /// The embedded structs that lead to it, joined by dots; errors name them.
+    /// Path of embedded structs that contain the field, joined by dots; used in errors.
     pub via: Option<Box<str>>,
-    /// Position in the struct, which is the order Go prints fields in.
+    /// Position in the struct, which determines the order of Go's output.
     pub order: u16,
 }
 
-/// The JSON tag's option.
+/// Option of the JSON tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Omit {
     Never,
@@ -157,7 +161,7 @@ impl Field {
     }
 }
 
-/// A child node: owned, or a definition of the built-in set (which may refer to itself).
+/// A child node: owned, or a definition of the built-in set (which can be recursive).
 #[derive(Debug, Clone)]
 pub enum Node {
     Own(Arc<Schema>),
@@ -176,7 +180,7 @@ impl Deref for Node {
 }
 
 impl Schema {
-    /// The node of a property, or of any key of a map.
+    /// The node of a property, or of the values of a map.
     pub fn child(&self, key: &str) -> Option<&Schema> {
         match self.properties.get(key) {
             Some(field) => Some(&field.node),
@@ -184,7 +188,7 @@ impl Schema {
         }
     }
 
-    /// An object of which nothing is said: its fields are of whatever type they are found to be.
+    /// True for an object without declared fields.
     pub fn is_free(&self) -> bool {
         self.ty == Type::Object && self.properties.is_empty() && self.additional.is_none()
     }
@@ -201,12 +205,12 @@ impl Schema {
         !matches!(self.ty, Type::Any | Type::Object | Type::Array)
     }
 
-    /// The last part of the definition's name: Go's name of the struct.
+    /// Last part of the definition's name: the Go struct.
     pub fn short_name(&self) -> &str {
         self.name.as_deref().and_then(|n| n.rsplit('.').next()).unwrap_or_default()
     }
 
-    /// The schema of a custom resource from `openAPIV3Schema` (structural), with the built-in `metadata`.
+    /// Creates the schema of a custom resource from its structural `openAPIV3Schema`, with the built-in `metadata`.
     pub fn for_custom_resource(open_api_v3_schema: &Value) -> SchemaRef {
         structural::custom_resource(open_api_v3_schema)
     }

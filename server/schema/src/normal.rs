@@ -1,11 +1,11 @@
-//! The form an object has after a trip through Go's structs and their JSON tags.
+//! Normalization of objects to the form they have after decoding and encoding by Go.
 
 use serde_json::{Map, Value, json};
 
 use super::{Field, GoField, Omit, Schema, Type};
 
-/// Adds what Go prints for an absent value (`status: {}`, `name: ""`), drops what `omitempty` leaves out. Idempotent;
-/// custom resources only lose nulls.
+/// Adds what Go encodes for absent values (`status: {}`, `name: ""`), and drops what `omitempty` omits. Idempotent;
+/// for custom resources only nulls are dropped.
 pub fn normalise(schema: &Schema, value: &mut Value) {
     match value {
         Value::Object(fields) if schema.ty == Type::Object => {
@@ -49,7 +49,7 @@ fn structure(schema: &Schema, fields: &mut Map<String, Value>) {
     }
 }
 
-/// The field's printed value, or `None` when it is left out.
+/// The encoded value of a field; `None` if it is omitted.
 fn normal_field(field: &Field, go: &GoField, value: Option<Value>) -> Option<Value> {
     let node = &*field.node;
     let present = value.filter(|v| !v.is_null());
@@ -63,7 +63,7 @@ fn normal_field(field: &Field, go: &GoField, value: Option<Value>) -> Option<Val
         };
     }
     match node.ty {
-        // Nothing at all is told from none, where a field is always written.
+        // Fields that are always written distinguish an empty value from null.
         Type::Bytes if go.omit == Omit::Never && present.as_ref().is_some_and(|text| text == "") => present,
         Type::Array | Type::Bytes => slice(node, go, present),
         Type::Object if node.is_map() => slice(node, go, present),
@@ -84,7 +84,7 @@ fn normal_field(field: &Field, go: &GoField, value: Option<Value>) -> Option<Val
     }
 }
 
-/// Storage does not tell an empty list or map from an absent one.
+/// An empty list or map is stored like an absent one.
 fn slice(node: &Schema, go: &GoField, present: Option<Value>) -> Option<Value> {
     match present.filter(|v| !is_zero(v)) {
         Some(mut value) => {

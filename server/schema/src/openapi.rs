@@ -1,4 +1,5 @@
-//! Documents of servers behind this one: published as they are in v3, or made from their v2; made from that in v2.
+//! OpenAPI documents of extension servers: published unchanged as v3, or converted from their v2; converted to v2
+//! for the v2 document.
 
 mod upgrade;
 
@@ -7,28 +8,28 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
-/// Hash of a document, as its URL carries it.
+/// Hash of a document, as in its URL.
 pub fn digest(text: &[u8]) -> String {
     hex(&Sha256::digest(text))
 }
 
-/// Capital hexadecimal digits.
+/// Upper-case hexadecimal digits.
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02X}")).collect()
 }
 
-/// What a server behind this one says of one group and version.
+/// OpenAPI document of an extension server for one group version.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Published {
     /// `apis/<group>/<version>`
     pub path: String,
-    /// Changes when the document does.
+    /// Changes with the document.
     pub hash: String,
     pub document: Arc<Value>,
 }
 
 impl Published {
-    /// `None` when it is no OpenAPI document, of v3 or of v2.
+    /// Parses a document; `None` if it is neither OpenAPI v3 nor v2.
     pub fn read(group: &str, version: &str, bytes: &[u8]) -> Option<Self> {
         let document: Value = serde_json::from_slice(bytes).ok()?;
         let is_v3 = document.get("openapi").and_then(Value::as_str).is_some_and(|form| form.starts_with("3."));
@@ -41,24 +42,24 @@ impl Published {
         (self.path.clone(), json!({"serverRelativeURL": url}))
     }
 
-    /// Adds paths and definitions to a v2 document's; what is there already stays.
+    /// Adds paths and definitions to a v2 document; existing ones are kept.
     pub fn merge_into(&self, paths: &mut Map<String, Value>, definitions: &mut Map<String, Value>) {
         let of = |pointer: &str| self.document.pointer(pointer).and_then(Value::as_object).into_iter().flatten();
         for (name, schema) in of("/components/schemas") {
             definitions.entry(name.clone()).or_insert_with(|| downgrade(schema));
         }
-        // What a server behind this one says of itself as a whole is not ours.
+        // Paths outside of `/apis/` concern the extension server as a whole.
         for (path, item) in of("/paths").filter(|(path, _)| path.starts_with("/apis/")) {
             paths.entry(path.clone()).or_insert_with(|| path_item(item));
         }
     }
 }
 
-/// A schema with v2's references and without v3's keywords.
+/// Converts a schema to v2: changes references and drops unsupported keywords.
 fn downgrade(node: &Value) -> Value {
     match node {
         Value::Object(fields) => {
-            // v3 wraps a reference that has a description or a default beside it.
+            // In v3, a reference with a description or default is wrapped in `allOf`.
             if let Some([only]) = fields.get("allOf").and_then(Value::as_array).map(Vec::as_slice)
                 && only.get("$ref").is_some()
             {
@@ -83,7 +84,7 @@ fn downgrade(node: &Value) -> Value {
     }
 }
 
-/// Operations with v2's parameters, bodies and answers.
+/// Converts operations to v2 parameters, bodies and responses.
 fn path_item(item: &Value) -> Value {
     let fields = item.as_object().into_iter().flatten();
     fields
@@ -105,7 +106,7 @@ fn parameter(parameter: &Value) -> Value {
     out
 }
 
-/// The schema of a body or an answer, whatever its media type.
+/// The schema of a body or response, regardless of its media type.
 fn content(holder: &Value) -> Option<Value> {
     holder.get("content")?.as_object()?.values().next()?.get("schema").map(downgrade)
 }
@@ -138,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_v3_document_becomes_part_of_v2() {
+    fn v3_documents_are_merged_into_v2() {
         let v3 = json!({"openapi": "3.0.0",
             "paths": {"/apis/g.io/v1/things/{name}": {
                 "parameters": [{"name": "name", "in": "path", "required": true, "schema": {"type": "string"}}],
@@ -173,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn other_answers_are_no_documents() {
+    fn other_responses_are_rejected() {
         for text in ["", "{}", "not found", r#"{"swagger": "1.2"}"#, r#"{"openapi": "2.9"}"#] {
             assert_eq!(Published::read("g.io", "v1", text.as_bytes()), None, "{text}");
         }

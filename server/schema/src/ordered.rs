@@ -1,4 +1,4 @@
-//! JSON with the order and the duplicates of its members kept, and syntax errors as Go's `encoding/json` words them.
+//! JSON parser that keeps the order and duplicates of members, with the syntax errors of Go's `encoding/json`.
 
 use crowsnest_apimachinery::nesting::MAX_DEPTH;
 use serde_json::{Number, Value};
@@ -14,7 +14,7 @@ pub(super) enum Json {
 }
 
 impl Json {
-    /// Go's word for the kind of value.
+    /// Go's name for the kind of value.
     pub fn kind(&self) -> &'static str {
         match self {
             Json::Null => "null",
@@ -26,7 +26,7 @@ impl Json {
         }
     }
 
-    /// The last of several members of one name wins.
+    /// Converts to a JSON value; the last of duplicate members is used.
     pub(super) fn into_value(self) -> Value {
         match self {
             Json::Null => Value::Null,
@@ -77,7 +77,7 @@ impl Parser<'_> {
         }
     }
 
-    /// `invalid character 'x' CONTEXT`, or the end of input.
+    /// Error `invalid character 'x' CONTEXT`, or unexpected end of input.
     fn unexpected(&self, context: &str) -> String {
         let Some(byte) = self.peek() else { return "unexpected end of JSON input".into() };
         let shown = match byte {

@@ -1,9 +1,9 @@
-//! Why a pattern is none, in the words of Go's regular expressions. Pure.
+//! Errors of invalid patterns with the messages of Go's regular expressions. Pure.
 
-/// Most repetitions of one part in Go.
+/// Maximum repeat count in Go.
 const MOST: u32 = 1000;
 
-/// What is wrong with a pattern.
+/// The error of a pattern, if it is invalid.
 pub fn problem(pattern: &str) -> Option<String> {
     let problem = match crowsnest_apiserver::regexp::compile(pattern) {
         Err(error) => named(pattern, &error.to_string()),
@@ -12,7 +12,7 @@ pub fn problem(pattern: &str) -> Option<String> {
     Some(format!("error parsing regexp: {problem}"))
 }
 
-/// What stands behind "error parsing regexp: " for an error of this language's expressions.
+/// Message after "error parsing regexp: " for an error of the `regex` crate.
 fn named(pattern: &str, text: &str) -> String {
     let has = |part: &str| text.contains(part);
     let marked = || marked(text).unwrap_or_default();
@@ -48,7 +48,7 @@ fn named(pattern: &str, text: &str) -> String {
     }
 }
 
-/// What the mark below the pattern stands under.
+/// The part of the pattern that the error marks.
 fn marked(shown: &str) -> Option<&str> {
     let mut lines = shown.lines().skip_while(|line| !line.contains("regex parse error")).skip(1);
     let (pattern, mark) = (lines.next()?, lines.next()?);
@@ -56,7 +56,7 @@ fn marked(shown: &str) -> Option<&str> {
     pattern.get(from..from + mark.matches('^').count())
 }
 
-/// Repetitions that Go does not take: of repetitions, and of more than a thousand.
+/// Repetitions that Go rejects: nested ones, and counts above a thousand.
 fn repeated(pattern: &str) -> Option<String> {
     let (mut at, mut in_class) = (0, false);
     let mut last: Option<usize> = None;
@@ -84,7 +84,7 @@ fn repeated(pattern: &str) -> Option<String> {
                 if let Some(from) = last {
                     return Some(format!("invalid nested repetition operator: `{}`", &pattern[from..at]));
                 }
-                // What a group begins with is no repetition.
+                // A group start is not a repetition.
                 last = (!pattern[..here].ends_with('(')).then_some(here);
                 continue;
             }
@@ -95,7 +95,7 @@ fn repeated(pattern: &str) -> Option<String> {
     None
 }
 
-/// `{2}`, `{2,}` or `{2,3}`, how long it is and what it says.
+/// Parses `{2}`, `{2,}` or `{2,3}`; returns length and counts.
 fn counts(text: &str) -> Option<(usize, Vec<u32>)> {
     let end = text.find('}')?;
     let parts = text[1..end].split(',').enumerate();
@@ -107,7 +107,7 @@ fn counts(text: &str) -> Option<(usize, Vec<u32>)> {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn words_of_go() {
+    fn messages_match_go() {
         for (pattern, wanted) in [
             ("[a-z", "missing closing ]: `[a-z`"),
             ("(a", "missing closing ): `(a`"),

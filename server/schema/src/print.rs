@@ -1,4 +1,5 @@
-//! Structs as Go marshals them: members in their order of declaration. Read by messages that repeat a value.
+//! Encoding of structs like Go's `encoding/json`: fields in the order of declaration. For messages that contain a
+//! value.
 
 use serde_json::Value;
 
@@ -10,7 +11,7 @@ pub fn text_of(value: &Value, definition: &str) -> String {
     compact(&of_definition(value, definition))
 }
 
-/// The same, not yet written.
+/// Like [`text_of`], not yet encoded.
 pub(super) fn of_definition(value: &Value, definition: &str) -> Json {
     let schema = SchemaSet::builtin().definition(definition);
     ordered(schema.as_deref(), value)
@@ -36,14 +37,14 @@ fn ordered(schema: Option<&Schema>, value: &Value) -> Json {
     }
 }
 
-/// As `json.Marshal` writes it.
+/// Encodes like `json.Marshal`.
 pub(super) fn compact(json: &Json) -> String {
     let mut out = String::new();
     write(json, None, &mut out);
     out
 }
 
-/// As `json.MarshalIndent` writes it, a space for each level.
+/// Encodes like `json.MarshalIndent` with one space per level.
 pub(super) fn pretty(json: &Json) -> String {
     let mut out = String::new();
     write(json, Some(0), &mut out);
@@ -94,7 +95,7 @@ fn write(json: &Json, depth: Option<usize>, out: &mut String) {
     }
 }
 
-/// Go escapes what HTML could take for a mark.
+/// Escapes like Go, which makes JSON safe for HTML.
 fn quote(text: &str, out: &mut String) {
     for c in Value::from(text).to_string().chars() {
         match c {

@@ -1,4 +1,4 @@
-//! Dropping what a schema does not know.
+//! Pruning of fields that a schema does not define.
 
 use serde_json::Value;
 
@@ -11,14 +11,14 @@ pub fn prune(schema: &Schema, object: &mut Value) -> Vec<String> {
     unknown
 }
 
-/// The paths that [`prune`] would remove; nothing below one of them is looked at.
+/// The paths that [`prune`] would remove; fields below them are not listed.
 pub fn unknown(schema: &Schema, object: &Value) -> Vec<String> {
     let mut unknown = Vec::new();
     look(schema, object, &mut String::new(), &mut unknown);
     unknown
 }
 
-/// Makes `path` that of a field of the object whose path is its first `length` bytes.
+/// Sets `path` to that of a field; the object's path is the first `length` bytes.
 fn name_field(path: &mut String, length: usize, key: &str) {
     path.truncate(length);
     if !path.is_empty() {
@@ -27,7 +27,7 @@ fn name_field(path: &mut String, length: usize, key: &str) {
     path.push_str(key);
 }
 
-/// Makes `path` that of an item of the list whose path is its first `length` bytes.
+/// Sets `path` to that of a list item; the list's path is the first `length` bytes.
 fn name_item(path: &mut String, length: usize, index: usize) {
     path.truncate(length);
     path.push_str(&format!("[{index}]"));

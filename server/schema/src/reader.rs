@@ -1,4 +1,5 @@
-//! One pass over a document with its schema: values in canonical form, and what Go's decoder would say of it. Read by `decode`.
+//! Single-pass decoder of a document by its schema: normalizes values and produces the errors of Go's decoder. Used
+//! by `decode`.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -9,17 +10,17 @@ use super::decode::is_whole;
 use super::ordered::Json;
 use super::{GoField, Schema, Type, canonical_micro_time, canonical_time};
 
-/// Strict findings beyond this many are not reported.
+/// Maximum number of reported strict findings.
 const MAX_STRICT: usize = 100;
 
 #[derive(Default)]
 pub(super) struct Reader<'a> {
     pub(super) strict: Vec<String>,
-    /// The first value of a wrong type; Go reads on after it.
+    /// The first value of a wrong type; as in Go, decoding continues.
     pub(super) wrong: Option<String>,
-    /// An error of a type's own decoder, which ends decoding.
+    /// Error of a type's own decoder, which ends decoding.
     pub(super) fatal: Option<String>,
-    /// Innermost struct, and the fields that lead to the value being read.
+    /// Innermost struct, and the fields on the path to the current value.
     structure: &'a str,
     fields: Vec<&'a str>,
 }
@@ -53,7 +54,7 @@ impl<'a> Reader<'a> {
         None
     }
 
-    /// `None` leaves the field as if absent.
+    /// Decodes a value; `None` leaves the field absent.
     pub(super) fn read(&mut self, schema: &'a Schema, json: Json, go_type: &str, path: &mut String) -> Option<Value> {
         if self.fatal.is_some() {
             return None;
@@ -212,7 +213,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// A field that is there twice: Go reads a struct or a map into the one it has already.
+/// Merges a duplicate field: Go decodes into the existing struct or map.
 fn joined(schema: &Schema, before: Option<Value>, value: Value) -> Value {
     match (before, value) {
         (Some(Value::Object(mut fields)), Value::Object(more)) => {
@@ -229,7 +230,7 @@ fn joined(schema: &Schema, before: Option<Value>, value: Value) -> Value {
     }
 }
 
-/// Lists of resources count in thousandths: what is finer is rounded up.
+/// Rounds resource quantities up to thousandths.
 fn in_thousandths(amount: Value) -> Value {
     let quantity = amount.as_str().and_then(|text| Quantity::parse(text).ok());
     match quantity.map(|quantity| (quantity, quantity.round_up(-3))) {
@@ -249,7 +250,7 @@ fn node_ref(node: &super::Node) -> &Schema {
     node
 }
 
-/// Go's type of a node whose declaration is not known.
+/// Go type of a node without a known declaration.
 fn fallback(node: &Schema) -> String {
     match (node.ty, &node.format) {
         (Type::Integer, Some(format)) => format.to_string(),

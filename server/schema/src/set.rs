@@ -1,6 +1,7 @@
-//! The schemas of the built-in kinds, read once from `schemas/kubernetes.json.gz`.
+//! Schemas of the built-in kinds, loaded once from `schemas/kubernetes.json.gz`.
 //!
-//! Written by `schemas/generate.py`; read by `crowsnest-builtin` (typed nodes) and by OpenAPI documents (the raw definitions with descriptions).
+//! Written by `schemas/generate.py`; read by `crowsnest-builtin` (typed nodes) and by OpenAPI documents (raw
+//! definitions with descriptions).
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -35,7 +36,7 @@ impl SchemaSet {
         &SET
     }
 
-    /// The definitions with their descriptions, as `schemas/generate.py` wrote them (`$ref` is a bare definition name).
+    /// The definitions with descriptions, as `schemas/generate.py` wrote them (`$ref` is a bare definition name).
     pub fn raw_definitions() -> serde_json::Map<String, Value> {
         serde_json::from_slice(&unpack()).expect("the committed schema file is checked by a test")
     }
@@ -78,7 +79,7 @@ impl SchemaSet {
         set
     }
 
-    /// What one value is elsewhere may be one field by field where it is referred to.
+    /// Creates granular variants of atomic definitions for fields that reference them as granular.
     fn make_granular(&mut self, raw: &BTreeMap<Box<str>, RawNode>) {
         for (index, (_, node)) in raw.iter().enumerate() {
             let granular = node.properties.iter().filter(|(_, node)| node.map_type.as_deref() == Some("granular"));
@@ -149,7 +150,7 @@ fn patch_strategy(text: Option<&str>) -> PatchStrategy {
     }
 }
 
-/// Go types that read and write JSON in their own way.
+/// Go types with their own JSON encoding.
 fn special(name: &str) -> Option<Type> {
     Some(match name.rsplit('.').next()? {
         "Quantity" => Type::Quantity,
@@ -174,7 +175,7 @@ struct RawKind {
     kind: String,
 }
 
-/// A definition as committed; what is not named here (descriptions first of all) is skipped while reading.
+/// A definition in the committed file; other fields, such as descriptions, are skipped.
 #[derive(Debug, Deserialize)]
 struct RawNode {
     #[serde(rename = "$ref")]
@@ -206,7 +207,7 @@ struct RawNode {
     go: Vec<RawGoField>,
 }
 
-/// (field, Go type, `e` | `z` | empty, the embedded structs that lead to it).
+/// Field, Go type, `e` | `z` | empty, path of embedded structs.
 #[derive(Debug, Deserialize)]
 struct RawGoField(Box<str>, Box<str>, Box<str>, #[serde(default)] Option<Box<str>>);
 

@@ -1,4 +1,4 @@
-//! From a CRD's structural `openAPIV3Schema` to typed nodes.
+//! Conversion of a CRD's structural `openAPIV3Schema` to typed nodes.
 
 use std::sync::Arc;
 

@@ -13,7 +13,7 @@ fn decode(group: &str, kind: &str, body: &str) -> Result<(Value, Vec<String>), S
 }
 
 #[test]
-fn wrong_bodies_are_refused_in_gos_words() {
+fn decode_errors_match_go() {
     const CANNOT: &str = "in version \"v1\" cannot be handled as a";
     for (group, kind, body, message) in [
         ("", "ConfigMap", r#"{"data":{"a":5}}"#, format!("ConfigMap {CANNOT} ConfigMap: json: cannot unmarshal number into Go struct field ConfigMap.data of type string")),
@@ -32,7 +32,7 @@ fn wrong_bodies_are_refused_in_gos_words() {
 }
 
 #[test]
-fn strict_findings_come_in_document_order() {
+fn strict_findings_are_in_document_order() {
     let body = r#"{"metadata":{"name":"c","name":"d","bogus":1},"dada":{},"data":{"x":"1","x":"2"}}"#;
     let (object, strict) = decode("", "ConfigMap", body).unwrap();
     let expected = [
@@ -47,7 +47,7 @@ fn strict_findings_come_in_document_order() {
 }
 
 #[test]
-fn objects_print_as_after_a_trip_through_go() {
+fn normalization_matches_go() {
     for (group, kind, body, path, expected) in [
         ("", "Pod", json!({"spec": {"containers": [{}]}}), "/spec/containers/0", json!({"name": "", "resources": {}})),
         ("", "Pod", json!({"spec": {"volumes": null}}), "/spec", json!({"containers": null})),
@@ -74,7 +74,7 @@ fn objects_print_as_after_a_trip_through_go() {
 }
 
 #[test]
-fn times_are_utc_with_their_digits() {
+fn times_are_normalized_to_utc() {
     assert_eq!(canonical_time("2001-01-01T02:00:00.9+02:00").as_deref(), Ok("2001-01-01T00:00:00Z"));
     assert_eq!(canonical_micro_time("2001-01-01T00:00:00.000001Z").as_deref(), Ok("2001-01-01T00:00:00.000001Z"));
     for (micro, text, message) in [
@@ -92,7 +92,7 @@ fn times_are_utc_with_their_digits() {
 }
 
 #[test]
-fn custom_resources_keep_what_their_schema_lets_them() {
+fn custom_resources_are_pruned_by_their_schema() {
     let schema = Schema::for_custom_resource(&json!({"type": "object", "properties": {
         "spec": {"type": "object", "properties": {"size": {"type": "integer"}, "open": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}},
     }}));
@@ -101,7 +101,7 @@ fn custom_resources_keep_what_their_schema_lets_them() {
 }
 
 #[test]
-fn what_fits_is_what_can_be_read() {
+fn fits_agrees_with_decoding() {
     let metadata = SchemaSet::builtin().definition("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta").unwrap();
     for (value, fit) in [
         (json!({}), true),
@@ -122,14 +122,14 @@ fn what_fits_is_what_can_be_read() {
         assert_eq!(fits(&metadata, &value), fit, "{value}");
         assert_eq!(decode_value(value.clone(), &metadata).wrong.is_none(), fit, "{value}");
     }
-    // What only its own decoder knows to judge is left to that.
+    // Types with their own decoder never fit.
     let quantities = json!({"spec": {"hard": {"pods": "5"}}});
     let quota = SchemaSet::builtin().kind("", "v1", "ResourceQuota").unwrap();
     assert!(!fits(&quota, &quantities) && decode_value(quantities, &quota).wrong.is_none());
 }
 
 #[test]
-fn unknown_is_what_pruning_drops() {
+fn unknown_fields_are_those_that_pruning_removes() {
     let schema = Schema::for_custom_resource(&json!({"type": "object", "properties": {
         "spec": {"type": "object", "properties": {
             "known": {"type": "string"},

@@ -1,4 +1,4 @@
-//! `metav1.Time` and `metav1.MicroTime` as Go parses and prints them.
+//! `metav1.Time` and `metav1.MicroTime` in Go's formats.
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -6,14 +6,14 @@ use jiff::tz::TimeZone;
 const RFC3339: &str = "2006-01-02T15:04:05Z07:00";
 const RFC3339_MICRO: &str = "2006-01-02T15:04:05.000000Z07:00";
 
-/// UTC with whole seconds; the error is Go's.
+/// Normalizes to UTC with whole seconds; errors are those of Go.
 pub fn canonical_time(text: &str) -> Result<String, String> {
     check(text, RFC3339, false)?;
     let time: Timestamp = text.parse().map_err(|_| out_of_range(text, RFC3339))?;
     Ok(time.to_zoned(TimeZone::UTC).strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
 }
 
-/// UTC with exactly six digits of fraction, which the input must have too.
+/// Normalizes to UTC with six fractional digits, which the input must have as well.
 pub fn canonical_micro_time(text: &str) -> Result<String, String> {
     check(text, RFC3339_MICRO, true)?;
     let time: Timestamp = text.parse().map_err(|_| out_of_range(text, RFC3339_MICRO))?;
@@ -32,7 +32,7 @@ fn out_of_range(text: &str, _layout: &str) -> String {
     format!("parsing time {text:?}: {what} out of range")
 }
 
-/// Walks the layout as `time.Parse` does and words the first element that does not fit.
+/// Checks a time against a layout and returns the error of `time.Parse` for the first mismatch.
 fn check(text: &str, layout: &str, micro: bool) -> Result<(), String> {
     let fail = |rest: &str, element: &str| {
         Err(format!("parsing time {text:?} as {layout:?}: cannot parse {rest:?} as {element:?}"))

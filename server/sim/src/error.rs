@@ -2,7 +2,7 @@
 
 use crowsnest_component_base::client_errors::reason;
 
-/// Errors while a control plane or a simulated member starts, runs or gets a fault. Sources are kept.
+/// Error at the start or operation of a control plane or simulated member, or of a fault.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A request to the cluster's own API failed.
@@ -22,13 +22,13 @@ pub enum Error {
         #[source]
         source: std::io::Error,
     },
-    /// A value given by the user cannot be understood.
+    /// An invalid value given by the user.
     #[error("{0}")]
     Invalid(String),
-    /// An object in storage cannot be read.
+    /// An object in storage cannot be decoded.
     #[error("{what} as stored: {reason}")]
     Stored { what: String, reason: String },
-    /// An object that should have been encodable was not.
+    /// An object cannot be encoded.
     #[error("encode {what}: {source}")]
     Encode {
         what: &'static str,
@@ -41,13 +41,13 @@ pub enum Error {
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    /// Names the request that failed.
+    /// Wraps the error of a request with its description.
     pub fn api(what: impl Into<String>) -> impl FnOnce(kube::Error) -> Error {
         let what = what.into();
         move |source| Error::Api { what, source: Box::new(source) }
     }
 
-    /// The HTTP status of a refused request, when that is what failed.
+    /// The HTTP status of a rejected request, if that is the cause.
     pub fn code(&self) -> Option<u16> {
         match self {
             Error::Api { source, .. } => match source.as_ref() {
@@ -58,7 +58,7 @@ impl Error {
         }
     }
 
-    /// The API server's message for a refused request; otherwise the causes of the error.
+    /// The API server's message for a rejected request; otherwise the causes of the error.
     pub fn message(&self) -> String {
         match self {
             Error::Api { source, .. } => reason(source),
@@ -66,12 +66,12 @@ impl Error {
         }
     }
 
-    /// The object is gone.
+    /// True if the object does not exist.
     pub fn is_not_found(&self) -> bool {
         self.code() == Some(404)
     }
 
-    /// Someone else was quicker: already there, or changed since it was read.
+    /// True for a conflict: the object exists already, or has changed since it was read.
     pub fn is_conflict(&self) -> bool {
         self.code() == Some(409)
     }

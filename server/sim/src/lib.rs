@@ -1,5 +1,6 @@
-//! Simulated member clusters, and the load that fills them: real API servers (`crowsnest-kube-apiserver`) and kubelets
-//! (`crowsnest-kubelet`) with the controllers, nodes and faults of a cluster in one process. `crowsnest up`, `sim` and benchmarks start them.
+//! Simulated member clusters and synthetic load: real API servers (`crowsnest-kube-apiserver`) and kubelets
+//! (`crowsnest-kubelet`) with controllers, nodes and faults in one process. Used by `crowsnest up`, `sim` and
+//! benchmarks.
 
 pub mod error;
 pub mod load;

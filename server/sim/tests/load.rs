@@ -1,4 +1,4 @@
-//! Synthetic load as a user of the member sees it: so many real-looking pods, so many changes, no more after a restart.
+//! Synthetic load as seen by clients of the member: number of pods, realistic objects, churn, restarts.
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
@@ -47,14 +47,14 @@ fn restarts(pod: &Pod) -> i32 {
     statuses.iter().map(|status| status.restart_count).sum()
 }
 
-/// Changes of all pods from now on.
+/// All further changes of pods.
 async fn pod_changes(client: &Client) -> impl Stream<Item = WatchEvent<Pod>> + use<> {
     let pods: Api<Pod> = Api::all(client.clone());
     let now = pods.list_metadata(&ListParams::default().limit(1)).await.unwrap().metadata.resource_version.unwrap();
     pods.watch(&WatchParams::default(), &now).await.unwrap().map(Result::unwrap).boxed()
 }
 
-/// Lists pods after every change of one until they are as wanted.
+/// Lists pods after each change until the condition is met.
 async fn until(client: &Client, what: &str, wanted: impl Fn(&[Pod]) -> bool) {
     let mut changes = pin!(pod_changes(client).await);
     let found = async {
@@ -66,7 +66,7 @@ async fn until(client: &Client, what: &str, wanted: impl Fn(&[Pod]) -> bool) {
 }
 
 #[tokio::test]
-async fn a_load_is_as_large_as_asked_and_looks_real() {
+async fn loads_have_the_requested_size_and_realistic_objects() {
     let (member, client) = start(Data::Memory).await;
     let load = Load { seed: 3, size: 9500, ..Load::new(600) };
     let report = member.start_load(load).await.unwrap();
@@ -99,13 +99,13 @@ async fn a_load_is_as_large_as_asked_and_looks_real() {
         assert!((9500..12_000).contains(&size), "{size} bytes");
     }
     assert!(addresses.len() >= report.healthy && images.len() > 10 && namespaces.len() > 10);
-    // Whatever the controllers look at is as they would have made it: no Deployment gets a second set.
+    // Objects are as the controllers would create them: no Deployment gets a second ReplicaSet.
     assert_eq!(sets.len(), deployments.len());
     member.stop().await.unwrap();
 }
 
 #[tokio::test]
-async fn a_deleted_pod_is_replaced() {
+async fn deleted_pods_are_replaced() {
     let (member, client) = start(Data::Memory).await;
     member.start_load(Load::new(100)).await.unwrap();
     let victim = list::<Pod>(&client).await.into_iter().find(is_ready).unwrap();
@@ -120,7 +120,7 @@ async fn a_deleted_pod_is_replaced() {
         pods.len() == 100 && siblings(pods) >= wanted && !pods.iter().any(|pod| pod.uid() == victim.uid())
     })
     .await;
-    // Nothing else was rolled over: every Deployment has the one set it was written with.
+    // No rollout was triggered: each Deployment has one ReplicaSet.
     let (deployments, sets) = (list::<Deployment>(&client).await, list::<ReplicaSet>(&client).await);
     assert_eq!(deployments.len(), sets.len());
     let deleted = |event: &&Event| event.reason.as_deref() == Some("SuccessfulDelete");
@@ -129,7 +129,7 @@ async fn a_deleted_pod_is_replaced() {
 }
 
 #[tokio::test]
-async fn a_restarted_member_is_only_topped_up() {
+async fn restarted_members_keep_their_load() {
     let directory = tempfile::tempdir().unwrap();
     let (member, client) = kept(directory.path()).await;
     member.start_load(Load::new(100)).await.unwrap();
@@ -151,7 +151,7 @@ async fn a_restarted_member_is_only_topped_up() {
 }
 
 #[tokio::test]
-async fn churn_changes_pods_in_every_way_and_keeps_their_number() {
+async fn churn_changes_pods_but_not_their_number() {
     let (member, client) = start(Data::Memory).await;
     let mut changes = pin!(pod_changes(&client).await);
     member.start_load(Load { churn: 50.0, ..Load::new(200) }).await.unwrap();
@@ -176,14 +176,14 @@ async fn churn_changes_pods_in_every_way_and_keeps_their_number() {
         }
     };
     tokio::time::timeout(PATIENCE, watching).await.expect("every kind of change");
-    let told = async {
+    let wait = async {
         while !list::<Event>(&client).await.iter().any(|event| event.reason.as_deref() == Some("Unhealthy")) {
             changes.next().await.unwrap();
         }
     };
-    tokio::time::timeout(PATIENCE, told).await.expect("an event of churn");
+    tokio::time::timeout(PATIENCE, wait).await.expect("an event of churn");
     assert!(member.changes() > 0);
-    // Asked for anew without churn, it comes to rest.
+    // Without churn, the load becomes stable.
     member.start_load(Load::new(200)).await.unwrap();
     until(&client, "two hundred pods at rest", |pods| {
         pods.len() == 200 && pods.iter().all(|pod| pod.metadata.deletion_timestamp.is_none())
@@ -193,14 +193,14 @@ async fn churn_changes_pods_in_every_way_and_keeps_their_number() {
 }
 
 #[tokio::test]
-async fn a_load_that_cannot_be_is_refused() {
+async fn impossible_loads_are_rejected() {
     let (member, client) = start(Data::Memory).await;
     for (body, why) in
         [(r#"{"pods": 0}"#, "pods=0 is not between"), (r#"{"pods": 1, "churn": -1}"#, "churn=-1/s is not between")]
     {
         let load: Load = serde_json::from_str(body).unwrap();
-        let told = member.start_load(load).await.unwrap_err().to_string();
-        assert!(told.contains(why), "{told}");
+        let error = member.start_load(load).await.unwrap_err().to_string();
+        assert!(error.contains(why), "{error}");
     }
     assert!(list::<Pod>(&client).await.is_empty());
     member.stop().await.unwrap();

@@ -1,4 +1,4 @@
-//! Whole members in memory: what a user of the cluster sees.
+//! Complete members in memory, as seen by users of the cluster.
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
@@ -32,7 +32,7 @@ async fn member(name: &str, profile: Profile) -> (Arc<Member>, Client) {
     (member, client)
 }
 
-/// A client that comes through the socket.
+/// A client that uses the socket.
 async fn outside(member: &Member) -> Client {
     let kubeconfig = kube::config::Kubeconfig::from_yaml(&member.kubeconfig().unwrap()).unwrap();
     let options = kube::config::KubeConfigOptions::default();
@@ -48,7 +48,7 @@ where
     Api::namespaced(client.clone(), "default").create(&PostParams::default(), &object).await.unwrap()
 }
 
-/// Watches one object until it is as wanted.
+/// Watches an object until the condition is met.
 async fn until<K>(client: &Client, name: &str, what: &str, mut wanted: impl FnMut(&K) -> bool) -> K
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
@@ -77,7 +77,7 @@ where
     }
 }
 
-/// Lists a kind again after every change of it until it is as wanted.
+/// Lists a kind after each change until the condition is met.
 async fn until_all<K>(client: &Client, what: &str, wanted: impl Fn(&[K]) -> bool) -> Vec<K>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
@@ -101,7 +101,7 @@ where
     });
     match found.await {
         Ok(list) => list,
-        Err(_) => panic!("{what} never came; there is {:#?}", api.list(&ListParams::default()).await),
+        Err(_) => panic!("timed out waiting for {what}; last state: {:#?}", api.list(&ListParams::default()).await),
     }
 }
 
@@ -126,7 +126,7 @@ fn is_available(deployment: &Deployment, replicas: i32) -> bool {
 }
 
 #[tokio::test]
-async fn a_deployment_runs_rolls_out_and_goes_away() {
+async fn deployments_run_roll_out_and_are_deleted() {
     let (member, client) = member("m1", Profile::Default).await;
     create::<Deployment>(&client, deployment("web", 3, json!({}))).await;
     let service = json!({"metadata": {"name": "web"}, "spec": {"selector": {"app": "web"}, "ports": [{"port": 80, "targetPort": "http"}]}});
@@ -184,7 +184,7 @@ async fn a_deployment_runs_rolls_out_and_goes_away() {
 }
 
 #[tokio::test]
-async fn other_workloads_reach_their_states() {
+async fn other_workloads_become_ready() {
     let (member, client) = member("m2", Profile::Default).await;
     let template = |app: &str, more: Value| {
         let mut spec = json!({"containers": [{"name": "c", "image": "busybox"}]});
@@ -250,7 +250,7 @@ async fn other_workloads_reach_their_states() {
 }
 
 #[tokio::test]
-async fn commands_decide_how_jobs_end() {
+async fn commands_determine_the_outcome_of_jobs() {
     let (member, client) = member("m3", Profile::Default).await;
     let job = |name: &str, spec: Value, pod: Value| {
         let mut job = json!({"metadata": {"name": name}, "spec": spec});
@@ -300,7 +300,7 @@ async fn commands_decide_how_jobs_end() {
     assert_eq!(running.status.unwrap().conditions, None);
     let jobs: Api<Job> = Api::namespaced(client.clone(), "default");
     jobs.delete("pause", &kube::api::DeleteParams::background()).await.unwrap();
-    until_all::<Pod>(&client, "pods that nothing holds any more", |pods| {
+    until_all::<Pod>(&client, "pods without finalizers", |pods| {
         let of_pause = |pod: &&Pod| pod.metadata.name.as_deref().is_some_and(|name| name.starts_with("pause-"));
         pods.iter().filter(of_pause).count() == 0 && pods.iter().all(|pod| pod.metadata.finalizers.is_none())
     })
@@ -309,7 +309,7 @@ async fn commands_decide_how_jobs_end() {
 }
 
 #[tokio::test]
-async fn a_pod_that_its_node_refuses_is_made_again() {
+async fn rejected_pods_are_recreated() {
     let (member, client) = member("m4", Profile::Default).await;
     let replicated = json!({"metadata": {"name": "rc"}, "spec": {"replicas": 2, "selector": {"app": "rc"}, "template": {
         "metadata": {"labels": {"app": "rc"}}, "spec": {"containers": [{"name": "c", "image": "nginx"}]}}}});
@@ -338,7 +338,7 @@ async fn a_pod_that_its_node_refuses_is_made_again() {
 }
 
 #[tokio::test]
-async fn pods_that_fit_nowhere_say_so_and_start_when_room_is_made() {
+async fn unschedulable_pods_start_when_resources_are_free() {
     let (member, client) = member("m1", Profile::Conformance).await;
     let nodes: Api<Node> = Api::all(client.clone());
     let node = nodes.get("m1-node-3").await.unwrap();
@@ -368,7 +368,7 @@ async fn pods_that_fit_nowhere_say_so_and_start_when_room_is_made() {
 }
 
 #[tokio::test]
-async fn a_lost_node_loses_its_pods_until_it_is_back() {
+async fn pods_of_failed_nodes_are_evicted() {
     let (member, client) = member("m1", Profile::Default).await;
     let leave_soon = json!([{"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 0}]);
     create::<Deployment>(&client, deployment("web", 3, json!({"spec": {"tolerations": leave_soon}}))).await;
@@ -392,7 +392,7 @@ async fn a_lost_node_loses_its_pods_until_it_is_back() {
 }
 
 #[tokio::test]
-async fn usage_scales_and_faults_are_felt() {
+async fn autoscaling_and_faults_work() {
     let (member, client) = member("m1", Profile::Default).await;
     let busy = json!({"annotations": {"sim.crowsnest.io/cpu": "200m"}, "spec": {"containers": [
         {"name": "web", "image": "nginx", "resources": {"requests": {"cpu": "100m"}}}]}});
@@ -412,7 +412,7 @@ async fn usage_scales_and_faults_are_felt() {
     let mut watch = pods.watch(&kube::api::WatchParams::default(), "0").await.unwrap().boxed();
     member.faults().drop_watches();
     let ended = async { while watch.next().await.is_some_and(|event| event.is_ok()) {} };
-    tokio::time::timeout(PATIENCE, ended).await.expect("the watch goes on");
+    tokio::time::timeout(PATIENCE, ended).await.expect("the watch continues");
     member.pause().await;
     assert!(pods.list(&ListParams::default()).await.is_err());
     member.resume().await.unwrap();
@@ -420,11 +420,11 @@ async fn usage_scales_and_faults_are_felt() {
     member.stop().await.unwrap();
 }
 
-/// Nothing comes within this time where nothing may come.
+/// Time within which no event must arrive.
 const MOMENT: Duration = Duration::from_millis(300);
 
 #[tokio::test]
-async fn who_is_cut_off_hears_nothing_and_then_everything() {
+async fn outages_hold_events_until_they_end() {
     let (member, inside) = member("m1", Profile::Default).await;
     let outside = outside(&member).await;
     let maps: Api<ConfigMap> = Api::namespaced(outside.clone(), "default");
@@ -440,16 +440,16 @@ async fn who_is_cut_off_hears_nothing_and_then_everything() {
         });
         member.cut_off(outage).await.unwrap();
         assert!(!member.is_reachable().await);
-        // The member's own loops go on.
+        // The member's own controllers keep running.
         create::<ConfigMap>(&inside, json!({"metadata": {"name": name}})).await;
         assert!(tokio::time::timeout(MOMENT, maps.get(name)).await.is_err(), "{outage:?}: it answers");
-        assert!(tokio::time::timeout(MOMENT, heard.as_mut()).await.is_err(), "{outage:?}: its watch goes on");
+        assert!(tokio::time::timeout(MOMENT, heard.as_mut()).await.is_err(), "{outage:?}: its watch continues");
         member.resume().await.unwrap();
         assert!(member.is_reachable().await);
         tokio::time::timeout(PATIENCE, heard).await.unwrap();
         maps.get(name).await.unwrap();
     }
-    // Whoever is stopped while nothing is carried is stopped at once, and comes back.
+    // A partitioned member can be stopped and resumed.
     member.cut_off(Outage::Partitioned).await.unwrap();
     member.pause().await;
     member.cut_off_for(Outage::Silent, MOMENT).await.unwrap();
@@ -469,7 +469,7 @@ async fn who_is_cut_off_hears_nothing_and_then_everything() {
 }
 
 #[tokio::test]
-async fn unwell_and_failing_members_say_so() {
+async fn unhealthy_and_failing_members_report_errors() {
     let (member, _) = member("m1", Profile::Default).await;
     let outside = outside(&member).await;
     let readyz = || http::Request::get("/readyz").body(Vec::new()).unwrap();

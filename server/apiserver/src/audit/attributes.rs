@@ -1,9 +1,9 @@
-//! What a request wants, in the terms of RBAC and of audit policies. Pure.
+//! Attributes of a request, as RBAC and audit policies match them. Pure.
 
 use crowsnest_apimachinery::rbac::Action;
 use crowsnest_apimachinery::request::RequestInfo;
 
-/// See the module.
+/// Attributes of a resource request or, with `path`, of a non-resource request.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Attributes {
     pub verb: String,
@@ -11,10 +11,10 @@ pub struct Attributes {
     pub version: String,
     pub resource: String,
     pub subresource: String,
-    /// Empty for cluster-scoped requests, and those over all namespaces.
+    /// Empty for cluster-scoped requests and requests across all namespaces.
     pub namespace: String,
     pub name: String,
-    /// Set for paths that name no resource.
+    /// Set for non-resource paths.
     pub path: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! One line of the audit log: `audit.k8s.io/v1` `Event`. Pure.
+//! Events of the audit log: `audit.k8s.io/v1` `Event`, one JSON line each. Pure.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -15,7 +15,8 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::attributes::Attributes;
 
-/// As kube-apiserver notes what authorisation found, and that a body was too large.
+/// Annotation keys of kube-apiserver: the authorization decision, its reason, and that a body was too large to be
+/// logged.
 pub(super) const DECISION: &str = "authorization.k8s.io/decision";
 pub(super) const REASON: &str = "authorization.k8s.io/reason";
 pub(super) const TRUNCATED: &str = "audit.k8s.io/truncated";
@@ -23,13 +24,13 @@ pub(super) const TRUNCATED: &str = "audit.k8s.io/truncated";
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 
-/// What is kept of a client's name for itself, as kube-apiserver does.
+/// Longest logged `User-Agent` in bytes, as in kube-apiserver.
 const USER_AGENT: usize = 1024;
-/// Addresses believed of one request.
+/// Most source addresses taken from one request's headers.
 const SOURCES: usize = 16;
-/// What is kept of a request's address; the longest command of an exec fits.
+/// Longest logged request URI in bytes; the longest command of an exec fits.
 const REQUEST_URI: usize = 32 * 1024;
-/// Query parameters whose values open doors.
+/// Query parameters that carry credentials; their values are redacted.
 const SECRET_PARAMETERS: [&str; 10] = [
     "token",
     "access_token",
@@ -43,22 +44,22 @@ const SECRET_PARAMETERS: [&str; 10] = [
     "api_key",
 ];
 
-/// How much of a request an event tells.
+/// Audit level: how much of a request is logged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Level {
     None,
     Metadata,
-    /// And the body that was sent.
+    /// Metadata and the request body.
     Request,
-    /// And the one that was answered.
+    /// Metadata, the request body and the response body.
     RequestResponse,
 }
 
-/// When of a request an event is written.
+/// Stage of a request at which an event is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Stage {
     RequestReceived,
-    /// Of those that last: the answer has begun.
+    /// Long-running requests only: the response headers have been sent.
     ResponseStarted,
     ResponseComplete,
     Panic,
@@ -104,7 +105,7 @@ pub(super) struct ObjectReference {
 }
 
 impl ObjectReference {
-    /// `None` for paths that name no resource.
+    /// The object that a request addresses; `None` for paths that name no resource.
     fn of(asked: &Attributes) -> Option<Self> {
         let Attributes { group, version, resource, subresource, namespace, name, path, .. } = asked.clone();
         path.is_none().then_some(Self {
@@ -119,7 +120,7 @@ impl ObjectReference {
         })
     }
 
-    /// Fills in what the path does not tell and an object's metadata does.
+    /// Fills the fields that the path leaves empty from an object's metadata.
     fn complete(&mut self, object: &Value, versioned: bool) {
         let said = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
         let fill = |own: &mut String, field: &str| {
@@ -136,10 +137,10 @@ impl ObjectReference {
     }
 }
 
-/// A body as JSON.
+/// A logged body: raw JSON.
 pub(super) type Kept = Arc<RawValue>;
 
-/// Fields stand in the order in which kube-apiserver writes them.
+/// The fields are declared in the order in which kube-apiserver writes them.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Event {
@@ -173,12 +174,12 @@ pub(super) struct Event {
     pub(super) stage_timestamp: Timestamp,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) annotations: BTreeMap<String, String>,
-    /// What the bodies take of the memory that there is for them.
+    /// Permits of the memory limit for logged bodies, held until the event is written.
     #[serde(skip)]
     pub(super) room: Vec<Arc<OwnedSemaphorePermit>>,
 }
 
-/// What is known of a request before anybody looks into it.
+/// The parts of a request that are known when it is received.
 pub struct Request<'a> {
     pub audit_id: &'a str,
     pub received: Timestamp,
@@ -189,18 +190,19 @@ pub struct Request<'a> {
     pub beyond: Option<&'a Beyond>,
 }
 
-/// What a request asks of servers behind this one, where its path tells.
+/// Attributes that a request has at the server to which it is forwarded (for example a member cluster), as far as
+/// its path names them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Beyond {
-    /// As they take it.
+    /// Attributes at that server.
     pub asked: Option<Attributes>,
     pub annotations: BTreeMap<String, String>,
-    /// Watches, streams and tunnels.
+    /// True for watches, streams and tunnels.
     pub lasts: bool,
 }
 
 impl Event {
-    /// The event of a request that has been received; nobody is who could not be authenticated.
+    /// The event of a received request; `user` is `None` if authentication failed.
     pub(super) fn received(request: &Request<'_>, user: Option<&UserInfo>, level: Level) -> Self {
         let agent = request.headers.get(header::USER_AGENT).map(|agent| String::from_utf8_lossy(agent.as_bytes()));
         let asked = request.asked;
@@ -227,7 +229,8 @@ impl Event {
         }
     }
 
-    /// Which object it is about, as far as one that was sent or answered tells. A version is that of what was sent.
+    /// Completes the object reference from a request or response object. `versioned` also takes its
+    /// `resourceVersion`, which is that of the object sent.
     pub(super) fn about(&mut self, object: &Value, versioned: bool) {
         if let Some(reference) = &mut self.object_ref {
             reference.complete(object, versioned);
@@ -235,7 +238,7 @@ impl Event {
     }
 }
 
-/// Takes managed fields out of an object, and out of a list's or a table's.
+/// Removes `metadata.managedFields` of an object, and of the items of a list or the rows of a table.
 pub(super) fn without_managed_fields(mut object: Value) -> Value {
     fn strip(object: &mut Value) {
         if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
@@ -252,7 +255,7 @@ pub(super) fn without_managed_fields(mut object: Value) -> Value {
     object
 }
 
-/// `responseStatus`: the code, and of a failure what its Status says, but for the details.
+/// `responseStatus`: the code and, for a failure, the `Status` fields without `details`.
 pub(super) fn response_status(code: u16, failure: Option<&Value>) -> Value {
     let mut status = json!({"metadata": {}, "code": code});
     for field in ["status", "message", "reason"] {
@@ -263,7 +266,7 @@ pub(super) fn response_status(code: u16, failure: Option<&Value>) -> Value {
     status
 }
 
-/// Where a request comes from: what proxies say, then who is connected.
+/// Addresses of the client: those in forwarding headers, then the address of the connection.
 fn source_ips(headers: &HeaderMap, peer: Option<IpAddr>) -> Vec<String> {
     let said = |name: &HeaderName| -> Vec<IpAddr> {
         let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
@@ -281,7 +284,7 @@ fn source_ips(headers: &HeaderMap, peer: Option<IpAddr>) -> Vec<String> {
     all.iter().map(ToString::to_string).collect()
 }
 
-/// Path and query, without the values of parameters that are secrets.
+/// Path and query; values of parameters that carry credentials are redacted.
 fn request_uri(uri: &Uri) -> String {
     let Some(query) = uri.query() else { return truncated(uri.path(), REQUEST_URI) };
     let is_secret = |name: &str| SECRET_PARAMETERS.contains(&name.to_ascii_lowercase().as_str());
@@ -310,7 +313,7 @@ mod tests {
     #[case("/x?command=ls&command=-l&stdin=true", "/x?command=ls&command=-l&stdin=true")]
     #[case("/x?a=1&access_token=abc&b=2", "/x?a=1&access_token=REDACTED&b=2")]
     #[case("/x?ToKen=abc&tok%65n=def&token", "/x?ToKen=REDACTED&tok%65n=REDACTED&token=REDACTED")]
-    fn what_opens_doors_is_not_logged(#[case] uri: &str, #[case] expected: &str) {
+    fn credentials_in_queries_are_redacted(#[case] uri: &str, #[case] expected: &str) {
         assert_eq!(request_uri(&uri.parse().unwrap()), expected);
     }
 
@@ -321,7 +324,7 @@ mod tests {
     #[case(&[("x-forwarded-for", "nonsense")], Some("::ffff:10.0.0.1"), &["10.0.0.1"])]
     #[case(&[("x-real-ip", "9.9.9.9"), ("x-forwarded-for", "1.2.3.4")], None, &["1.2.3.4"])]
     #[case(&[("x-real-ip", "9.9.9.9")], None, &["9.9.9.9"])]
-    fn sources_are_those_proxies_name_and_the_peer(
+    fn source_ips_are_forwarded_addresses_and_the_peer(
         #[case] given: &[(&'static str, &'static str)],
         #[case] peer: Option<&str>,
         #[case] expected: &[&str],
@@ -372,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn managed_fields_go_wherever_they_are() {
+    fn managed_fields_are_removed_from_objects_lists_and_tables() {
         let object = || json!({"metadata": {"name": "a", "managedFields": [{}]}, "spec": {}});
         let left = json!({"metadata": {"name": "a"}, "spec": {}});
         let given = json!({"metadata": {"managedFields": 1}, "items": [object()], "rows": [{"object": object()}, {}]});

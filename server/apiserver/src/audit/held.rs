@@ -1,4 +1,5 @@
-//! Bodies that a record goes with: its request is over when the last byte was taken, or nobody takes it any more.
+//! Request and response bodies that hold an audit record or permit until they end or are dropped, and copy their
+//! bytes for the record.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,14 +14,14 @@ use serde_json::Value;
 
 use super::record::{LARGEST, Record};
 
-/// Which body it is.
+/// Direction of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Side {
     Request,
     Response,
 }
 
-/// A body that holds something until it is over. What of it the record wants is written there.
+/// A body that owns `holds` until it ends or is dropped, and copies its bytes for an audit record if one needs them.
 pub struct Held<T> {
     inner: Body,
     heard: Option<Heard>,
@@ -32,14 +33,14 @@ impl<T> Held<T> {
         Self { inner, heard: None, holds: Some(holds) }
     }
 
-    /// Its bytes are told to the record.
+    /// Copies the bytes of the body for an audit record.
     pub fn heard(mut self, heard: Option<Heard>) -> Self {
         self.heard = heard;
         self
     }
 }
 
-/// What has gone by of a body.
+/// Copy of a body for its audit record, up to `LARGEST` bytes.
 pub struct Heard {
     record: Arc<Record>,
     side: Side,
@@ -49,12 +50,12 @@ pub struct Heard {
 }
 
 impl Heard {
-    /// Of a request's body, which tells which object it is about. Only text is understood.
+    /// Copies a request body, from which the object reference is completed. Only JSON and YAML are read.
     pub fn request(record: &Arc<Record>, headers: &HeaderMap) -> Option<Self> {
         Self::of(record, Side::Request, headers)
     }
 
-    /// Of an answer's body, when its record wants it.
+    /// Copies a response body if the record's level includes it.
     pub fn response(record: &Arc<Record>, code: StatusCode, headers: &HeaderMap) -> Option<Self> {
         let wanted = record.wants_response() && code != StatusCode::SWITCHING_PROTOCOLS;
         wanted.then(|| Self::of(record, Side::Response, headers)).flatten()
@@ -80,8 +81,8 @@ impl Heard {
         self.bytes.extend_from_slice(data);
     }
 
-    /// What was not sent whole is nothing.
-    fn told(&self) -> Option<Value> {
+    /// The parsed body; `None` if it is incomplete or malformed.
+    fn parsed(&self) -> Option<Value> {
         match self.yaml {
             true => serde_saphyr::from_str(std::str::from_utf8(&self.bytes).ok()?).ok(),
             false => serde_json::from_slice(&self.bytes).ok(),
@@ -89,14 +90,14 @@ impl Heard {
     }
 }
 
-/// A body of known length may never be asked for its end.
+/// The record is written on drop: a body of known length may never be polled to its end.
 impl Drop for Heard {
     fn drop(&mut self) {
         if self.too_large {
             if self.record.wants_request() {
                 self.record.truncated();
             }
-        } else if let Some(object) = self.told() {
+        } else if let Some(object) = self.parsed() {
             match self.side {
                 Side::Request => self.record.requested(&object),
                 Side::Response => self.record.responded(object),

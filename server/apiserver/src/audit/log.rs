@@ -1,7 +1,7 @@
-//! The audit log's queue and its writer: JSON lines in a file of bounded size, or on standard output.
+//! Queue and writer of the audit log: JSON lines in a rotated file or on standard output.
 //!
-//! Requests wait for a place in the queue for a moment, so that a burst is written whole. When the disk is too slow for longer,
-//! events are dropped and counted: a full disk must not stop the fleet. One task owns the file.
+//! Requests wait up to a second for a slot in the queue, so bursts are written completely. When the disk is too slow
+//! for longer, events are dropped and counted: a full disk must not stop requests. One task owns the file.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
@@ -18,25 +18,25 @@ use tokio_util::sync::CancellationToken;
 
 use super::event::Event;
 
-/// Events that wait for the writer, as many as kube-apiserver's.
+/// Capacity of the queue in events, as in kube-apiserver.
 const QUEUE: usize = 10_000;
-/// Events written at once.
+/// Most events per write.
 const BATCH: usize = 256;
-/// How long a request waits for a place.
+/// Longest wait of a request for a slot in the queue.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How long the last events may take when the process ends.
+/// Time limit for writing the queued events on shutdown.
 const DRAIN: Duration = Duration::from_secs(5);
-/// The moment a file was put away, in its name.
+/// Timestamp in the name of a rotated file.
 const STAMP: &str = "%Y-%m-%dT%H-%M-%S%.3f";
 
-/// Where events go.
+/// Destination of events.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Destination {
     StandardOutput,
     File(Files),
 }
 
-/// A file, and how many old ones are kept of it how long. Zero is no bound.
+/// The log file and its rotation limits. Zero means unlimited.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Files {
     pub path: PathBuf,
@@ -53,34 +53,34 @@ struct Counts {
     ended: AtomicBool,
 }
 
-/// Events so far.
+/// Event counters since the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Counted {
     pub written: u64,
-    /// Lost to a full queue.
+    /// Dropped because the queue was full.
     pub dropped: u64,
-    /// Lost to a file that could not be written.
+    /// Dropped because the file could not be written.
     pub failed: u64,
 }
 
-/// Takes events. Cheap to clone.
+/// Handle for queueing events. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct AuditLog {
     queue: mpsc::Sender<Event>,
     counts: Arc<Counts>,
 }
 
-/// A place in the queue that is kept for an event to come.
+/// A reserved slot in the queue.
 pub(super) type Place = mpsc::OwnedPermit<Event>;
 
-/// The running writer; whoever holds it stops it.
+/// Owner of the writer task.
 pub struct Writer {
     task: JoinHandle<()>,
     stop: CancellationToken,
 }
 
 impl AuditLog {
-    /// Opens the file; fails when it can't be written.
+    /// Opens the file and starts the writer task; fails if the file cannot be written.
     pub fn start(destination: Destination) -> io::Result<(Self, Writer)> {
         let sink = match destination {
             Destination::StandardOutput => Sink::StandardOutput,
@@ -93,13 +93,13 @@ impl AuditLog {
         Ok((Self { queue, counts }, Writer { task, stop }))
     }
 
-    /// A place for an event of a request. None when the writer does not keep up.
+    /// Reserves a slot in the queue; `None` if the writer does not keep up.
     pub(super) async fn place(&self) -> Option<Place> {
         let place = tokio::time::timeout(PATIENCE, self.queue.clone().reserve_owned()).await;
         place.ok().and_then(Result::ok)
     }
 
-    /// Queues an event in its place, or in any that is free.
+    /// Queues an event in its reserved slot, or in a free one; drops and counts it if there is none.
     pub(super) fn put(&self, place: Option<Place>, event: Event) {
         match place {
             Some(place) => drop(place.send(event)),
@@ -111,9 +111,9 @@ impl AuditLog {
         }
     }
 
-    /// What is wrong with the writer.
+    /// The reason why the writer does not work, for health checks.
     pub fn problem(&self) -> Option<&'static str> {
-        self.counts.ended.load(Ordering::Relaxed).then_some("the writer has died")
+        self.counts.ended.load(Ordering::Relaxed).then_some("the audit log writer stopped unexpectedly")
     }
 
     pub fn counted(&self) -> Counted {
@@ -124,7 +124,7 @@ impl AuditLog {
 }
 
 impl Writer {
-    /// Writes what is queued, and ends.
+    /// Writes the queued events and stops.
     pub async fn stop(self) {
         self.stop.cancel();
         if tokio::time::timeout(DRAIN, self.task).await.is_err() {
@@ -156,7 +156,7 @@ async fn write(mut events: mpsc::Receiver<Event>, mut sink: Sink, counts: Arc<Co
                 outcome
             }
             Err(error) => {
-                tracing::error!(%error, "the audit log's writer has died");
+                tracing::error!(%error, "the audit log writer stopped unexpectedly");
                 counts.ended.store(true, Ordering::Relaxed);
                 return;
             }
@@ -168,7 +168,7 @@ async fn write(mut events: mpsc::Receiver<Event>, mut sink: Sink, counts: Arc<Co
             }
             Err(error) => {
                 if !std::mem::replace(&mut failing, true) {
-                    tracing::error!(%error, "audit events can't be written");
+                    tracing::error!(%error, "cannot write audit events");
                 }
                 counts.failed.fetch_add(many, Ordering::Relaxed);
             }
@@ -207,7 +207,7 @@ fn line(event: &Event) -> io::Result<Vec<u8>> {
     Ok(line)
 }
 
-/// A file that is put away when it is full.
+/// A file that is rotated when it reaches its size limit.
 struct Rotated {
     files: Files,
     out: BufWriter<File>,
@@ -249,7 +249,7 @@ impl Rotated {
     }
 }
 
-/// `audit.log` put away is `audit-2026-01-02T03-04-05.678.log`.
+/// Path of a rotated file: `audit.log` becomes `audit-2026-01-02T03-04-05.678.log`.
 fn backup(path: &Path, at: Timestamp) -> PathBuf {
     let (stem, end) = stem(path);
     path.with_file_name(format!("{stem}-{}{end}", at.to_zoned(TimeZone::UTC).strftime(STAMP)))
@@ -261,7 +261,7 @@ fn stem(path: &Path) -> (String, String) {
     (stem, end)
 }
 
-/// Files put away, with the moment of each.
+/// Rotated files with their timestamps.
 fn backups(path: &Path) -> io::Result<Vec<(PathBuf, Timestamp)>> {
     let (stem, end) = stem(path);
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -278,7 +278,7 @@ fn backups(path: &Path) -> io::Result<Vec<(PathBuf, Timestamp)>> {
     Ok(found)
 }
 
-/// Those that are too many or too old. Zero is no bound.
+/// Rotated files beyond the count or age limit. Zero means unlimited.
 fn surplus(mut known: Vec<(PathBuf, Timestamp)>, most: usize, max_age_days: u32, now: Timestamp) -> Vec<PathBuf> {
     known.sort_by_key(|(_, at)| std::cmp::Reverse(*at));
     let old = |at: Timestamp| max_age_days > 0 && now.duration_since(at).as_hours() >= i64::from(max_age_days) * 24;
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_and_too_old_files_go() {
+    fn surplus_and_expired_files_are_deleted() {
         let known =
             || ["2026-01-01", "2026-01-03", "2026-01-02"].map(|day| (day.into(), at(&format!("{day}T00:00:00Z"))));
         let cases =
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_file_is_put_away_and_no_line_is_lost() {
+    fn full_files_are_rotated_without_losing_lines() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("audit.log");
         let files = Files { path: path.clone(), max_bytes: 1000, max_backups: 3, max_age_days: 0 };
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn stopping_writes_what_is_queued() {
+    async fn stopping_drains_the_queue() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("audit.log");
         let files = Files { path: path.clone(), max_bytes: 0, max_backups: 0, max_age_days: 0 };
@@ -346,7 +346,7 @@ mod tests {
         let text = fs::read_to_string(&path).unwrap();
         assert_eq!(text.lines().count(), 1000);
         assert!(text.lines().all(|line| serde_json::from_str::<serde_json::Value>(line).is_ok()));
-        // Nobody writes any more: counted, not waited for.
+        // The writer has stopped: the event is counted as dropped at once.
         log.put(None, event("late"));
         assert_eq!(log.counted(), Counted { written: 1000, dropped: 1, failed: 0 });
     }

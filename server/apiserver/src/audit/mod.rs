@@ -1,11 +1,12 @@
-//! The audit log, in Kubernetes' form: who asked what, when, and what was answered.
+//! Audit log in Kubernetes' format: who requested what, when, and with which result.
 //!
-//! A [`Record`] goes with its request. It is written when the request is received, when a long answer begins and when all is
-//! over: with the last byte of the body, or of the tunnel. `policy` says what is written, `log` writes it, `held` is the body
-//! that a record goes with.
+//! A [`Record`] accompanies its request. Events are written when the request is received, when a long-running
+//! response starts, and when the response or tunnel ends. `policy` decides what is logged, `log` writes it, and
+//! `held` wraps the bodies of requests and responses.
 //!
-//! A request that is passed on to a server behind this one is one request. When both write into the same log, its record is
-//! handed on, so that one event tells who asked, as the first of them knows it, and whom that reached, as the second does.
+//! A request that is forwarded to another server of this process is one request. When both servers share a log, the
+//! record is passed on with it, so that one event has the user as the first server authenticated it and the object
+//! that the second one resolved.
 
 pub mod attributes;
 mod event;
@@ -28,29 +29,29 @@ use log::AuditLog;
 use policy::Policy;
 pub use record::Record;
 
-/// Names a request in the logs of every server it goes through.
+/// Header with the ID of a request, which all servers on its path log.
 pub const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
-/// By which a server that writes into the same log finds the record of a request that is passed on to it.
+/// Header with the key under which a server that shares the audit log finds the record of a forwarded request.
 pub const HANDED: HeaderName = HeaderName::from_static("x-crowsnest-audit-record");
-/// As long as kube-apiserver takes an ID from a request.
+/// Longest `Audit-ID` that is taken from a request, as in kube-apiserver.
 const LONGEST_ID: usize = 64;
-/// Memory for bodies in events that are not written yet, in units of [`UNIT`] bytes.
+/// Memory limit of bodies in queued events, in units of [`UNIT`] bytes.
 const ROOM: usize = 64 << 10;
 const UNIT: usize = 1 << 10;
 
-/// Knows what requests ask of servers behind this one.
+/// Resolves the attributes that forwarded requests have at their target server.
 pub trait Lookout: Send + Sync {
     fn beyond(&self, method: &Method, uri: &Uri, headers: &HeaderMap) -> Option<Beyond>;
 }
 
-/// Nothing is behind this server.
+/// Implementation for servers that forward no requests.
 impl Lookout for () {
     fn beyond(&self, _: &Method, _: &Uri, _: &HeaderMap) -> Option<Beyond> {
         None
     }
 }
 
-/// Decides and records. Without a log nothing is. Cheap to clone.
+/// Applies the audit policy and creates records; without a log it does nothing. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Auditor {
     on: Option<Arc<On>>,
@@ -60,7 +61,8 @@ struct On {
     policy: Policy,
     log: AuditLog,
     lookout: Box<dyn Lookout>,
-    /// Requests on their way to servers behind this one, by names nobody can guess. Those without a record have none there.
+    /// Records of requests that are being forwarded to another server, by a random key. `None` if the request is not
+    /// logged.
     handed: Mutex<HashMap<String, Option<Arc<Record>>>>,
     room: Arc<Semaphore>,
 }
@@ -75,12 +77,13 @@ impl Auditor {
         self.on.as_ref().map(|on| &on.log)
     }
 
-    /// What a request asks of servers behind this one.
+    /// The attributes that a request has at the server to which it is forwarded.
     pub fn beyond(&self, method: &Method, uri: &Uri, headers: &HeaderMap) -> Option<Beyond> {
         self.on.as_ref().and_then(|on| on.lookout.beyond(method, uri, headers))
     }
 
-    /// The record of a request that was received, unless it has none. `user` is none when nobody could be authenticated.
+    /// Creates the record of a received request; `None` if the policy does not log it. `user` is `None` if
+    /// authentication failed.
     pub async fn begin(&self, request: &Request<'_>, user: Option<&UserInfo>, lasts: bool) -> Option<Arc<Record>> {
         let on = self.on.as_ref()?;
         let beyond = request.beyond.and_then(|beyond| beyond.asked.as_ref());
@@ -89,7 +92,7 @@ impl Auditor {
         Some(Record::begin(on.log.clone(), Arc::clone(&on.room), decision, request, user, lasts).await)
     }
 
-    /// Passes a request's record on; none says that the request has none.
+    /// Registers the record of a request that is forwarded; `None` registers that the request is not logged.
     pub fn hand(&self, record: Option<Arc<Record>>) -> Option<Handed> {
         let on = self.on.clone()?;
         let name = uuid::Uuid::new_v4().to_string();
@@ -97,20 +100,20 @@ impl Auditor {
         Some(Handed { on, name })
     }
 
-    /// What was passed on with this name, once.
+    /// Removes and returns the record registered under a key.
     pub fn take(&self, name: &str) -> Option<Option<Arc<Record>>> {
         self.on.as_ref()?.handed.lock().remove(name)
     }
 }
 
-/// A record that was passed on; nobody finds it any more when this is dropped.
+/// Registration of a forwarded record; removed on drop.
 pub struct Handed {
     on: Arc<On>,
     name: String,
 }
 
 impl Handed {
-    /// The value of [`HANDED`].
+    /// Value of the [`HANDED`] header.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -122,7 +125,7 @@ impl Drop for Handed {
     }
 }
 
-/// The one a request came with, else a new one.
+/// The `Audit-ID` of a request, or a new one if it is missing or too long.
 pub fn id_of(headers: &HeaderMap, new: impl FnOnce() -> String) -> String {
     let given = headers.get(AUDIT_ID).and_then(|id| id.to_str().ok());
     given.filter(|id| (1..=LONGEST_ID).contains(&id.len())).map_or_else(new, str::to_owned)
@@ -154,8 +157,8 @@ mod tests {
         format!("apiVersion: audit.k8s.io/v1\nkind: Policy\n{rest}")
     }
 
-    /// What is written while this happens.
-    async fn written(policy: &str, during: impl AsyncFnOnce(Auditor)) -> Vec<Value> {
+    /// Events that are logged while `during` runs.
+    async fn logged(policy: &str, during: impl AsyncFnOnce(Auditor)) -> Vec<Value> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("audit.log");
         let files = log::Files { path: path.clone(), max_bytes: 0, max_backups: 0, max_age_days: 0 };
@@ -167,7 +170,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn each_stage_is_written_once_unless_it_is_left_out() {
+    async fn each_stage_is_logged_once_unless_omitted() {
         let all = &policy("rules: [{level: Metadata}]");
         let none = &policy("rules: [{level: None}]");
         let end = &policy("rules: [{level: Metadata}]\nomitStages: [RequestReceived, ResponseStarted]");
@@ -179,14 +182,14 @@ mod tests {
             (end, true, false, &[("ResponseComplete", 200)]),
         ];
         for (policy, lasts, panics, expected) in cases {
-            let events = written(policy, async |auditor: Auditor| {
+            let events = logged(policy, async |auditor: Auditor| {
                 let (headers, asked) = (HeaderMap::new(), asked());
                 let Some(record) = auditor.begin(&request("1", &headers, &asked), None, lasts).await else { return };
                 match panics {
                     true => record.panicked(),
                     false => record.answered(StatusCode::OK, None).await,
                 }
-                // Whoever passes the answer on says the same again.
+                // A server that forwards the response reports the same status again.
                 if !panics {
                     record.answered(StatusCode::OK, None).await;
                 }
@@ -205,7 +208,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn as_much_is_written_as_the_policy_asks_for() {
+    async fn bodies_are_logged_by_level() {
         let metadata = json!({"generateName": "a-", "resourceVersion": "7", "managedFields": [{}]});
         let sent = json!({"metadata": metadata, "data": "x"});
         let made = json!({"metadata": {"name": "a-1", "uid": "u-1", "resourceVersion": "9"}, "data": "y"});
@@ -221,7 +224,7 @@ mod tests {
         ];
         for (rule, answered, expected, truncated) in cases {
             let rule = policy(&format!("rules: [{{{rule}}}]\nomitStages: [RequestReceived]"));
-            let events = written(&rule, async |auditor: Auditor| {
+            let events = logged(&rule, async |auditor: Auditor| {
                 let (headers, asked) = (HeaderMap::new(), asked());
                 let record = auditor.begin(&request("1", &headers, &asked), None, false).await.unwrap();
                 record.requested(&sent);
@@ -240,9 +243,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_record_that_is_handed_on_is_found_once_and_only_while_it_is() {
+    async fn forwarded_records_are_taken_once_while_registered() {
         let rule = policy("rules: [{level: Metadata}]\nomitStages: [RequestReceived]");
-        let events = written(&rule, async |auditor: Auditor| {
+        let events = logged(&rule, async |auditor: Auditor| {
             let (headers, asked) = (HeaderMap::new(), asked());
             let record = auditor.begin(&request("1", &headers, &asked), None, false).await;
             let handed = auditor.hand(record.clone()).unwrap();
@@ -253,7 +256,7 @@ mod tests {
             let name = unseen.name().to_owned();
             drop(unseen);
             assert!(auditor.take(&name).is_none());
-            // A request without a record has none anywhere.
+            // A request without a record is registered as not logged.
             let none = auditor.hand(None).unwrap();
             assert!(auditor.take(none.name()).unwrap().is_none());
         })
@@ -264,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_keeps_the_id_it_came_with() {
+    fn audit_id_of_the_request_is_kept() {
         let named = |id: &str| HeaderMap::from_iter([(AUDIT_ID, id.parse().unwrap())]);
         let cases =
             [(named("abc"), "abc"), (named(""), "new"), (named(&"x".repeat(65)), "new"), (HeaderMap::new(), "new")];

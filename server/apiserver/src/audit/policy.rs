@@ -1,8 +1,8 @@
-//! `audit.k8s.io/v1` `Policy`: which requests are written down, how much of each, and when. Pure.
+//! `audit.k8s.io/v1` `Policy`: which requests are logged, at which level and stages. Pure.
 //!
-//! A rule's resources, namespaces and paths match the request itself, or what it asks of a server behind this one: `pods/exec`
-//! is an exec in any of them. Bodies that may hold secrets are written only by a rule that names their resource: one for
-//! everything asks for bodies, but not for those.
+//! Resources, namespaces and paths of a rule match the request itself or its attributes at the server to which it is
+//! forwarded, so `pods/exec` matches an exec in any member. Bodies that may contain secrets are logged only by a
+//! rule that names their resource: for them, a rule with wildcards logs metadata only.
 
 use crowsnest_apimachinery::user::UserInfo;
 use serde::Deserialize;
@@ -10,8 +10,8 @@ use serde::Deserialize;
 use super::attributes::Attributes;
 use super::event::{Level, Stage};
 
-/// Group, resource and subresource of bodies that may hold secrets, as the policies of Kubernetes' own distributions leave
-/// them out.
+/// Group, resource and subresource of bodies that may contain secrets, which the audit policies of Kubernetes
+/// distributions omit as well.
 const DELICATE: [(&str, &str, &str); 4] = [
     ("", "secrets", ""),
     ("", "configmaps", ""),
@@ -19,12 +19,12 @@ const DELICATE: [(&str, &str, &str); 4] = [
     ("authentication.k8s.io", "tokenreviews", ""),
 ];
 
-/// Why a policy can't be used.
+/// Reason why a policy is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum PolicyError {
     #[error("{0}")]
     Syntax(String),
-    #[error("apiVersion {0:?} kind {1:?} is no audit policy; expected audit.k8s.io/v1 Policy")]
+    #[error("apiVersion {0:?} kind {1:?} is not an audit policy; expected audit.k8s.io/v1 Policy")]
     Kind(String, String),
     #[error("rules: an audit policy needs at least one rule")]
     Empty,
@@ -68,7 +68,7 @@ struct Rule {
     non_resource_urls: Vec<String>,
     #[serde(default)]
     omit_stages: Vec<Stage>,
-    /// Over what the policy says.
+    /// Takes precedence over the policy's setting.
     #[serde(default)]
     omit_managed_fields: Option<bool>,
 }
@@ -81,26 +81,27 @@ struct Resources {
     resource_names: Vec<String>,
 }
 
-/// Checked rules; the first that matches says.
+/// A validated policy; the first matching rule decides.
 #[derive(Debug, Clone)]
 pub struct Policy {
     rules: Vec<Rule>,
     omit_stages: Vec<Stage>,
     omit_managed_fields: bool,
-    /// Groups and resources beside [`DELICATE`].
+    /// Groups and resources in addition to [`DELICATE`].
     delicate: Vec<(String, String)>,
 }
 
-/// What is written of a request.
+/// How a request is logged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision {
     pub level: Level,
-    /// Stages that have no event.
+    /// Stages at which no event is written.
     pub omit: Vec<Stage>,
     pub omit_managed_fields: bool,
 }
 
-/// Health and discovery are asked all the time and tell nothing. All else is written down once it is answered.
+/// Default policy: omits health and discovery requests, which clients poll; logs metadata of all others on
+/// completion.
 const DEFAULT: &str = r#"
 apiVersion: audit.k8s.io/v1
 kind: Policy
@@ -135,13 +136,14 @@ impl Policy {
         Ok(Self { rules, omit_stages, omit_managed_fields, delicate: Vec::new() })
     }
 
-    /// The same where bodies of these groups and resources may hold secrets, too.
+    /// Adds groups and resources whose bodies may contain secrets.
     pub fn with_delicate(mut self, more: &[(&str, &str)]) -> Self {
         self.delicate.extend(more.iter().map(|(group, resource)| ((*group).to_owned(), (*resource).to_owned())));
         self
     }
 
-    /// What is written of a request; `None` is nothing at all. `asked` is what it asks of us, and of servers behind us.
+    /// How a request is logged; `None` if not at all. `asked` has its attributes at this server and at the one it is
+    /// forwarded to.
     pub fn decide(&self, user: &UserInfo, asked: &[&Attributes]) -> Option<Decision> {
         let rule = self.rules.iter().find(|rule| rule.matches(user, asked)).filter(|rule| rule.level != Level::None)?;
         let withheld = |one: &&Attributes| self.is_delicate(one) && !rule.names(one);
@@ -161,7 +163,7 @@ impl Policy {
 }
 
 impl Rule {
-    /// What kube-apiserver refuses in a rule.
+    /// Validates a rule as kube-apiserver does.
     fn check(&self) -> Result<(), String> {
         let of_resources = !self.resources.is_empty() || !self.namespaces.is_empty();
         if of_resources && !self.non_resource_urls.is_empty() {
@@ -186,7 +188,7 @@ impl Rule {
         Ok(())
     }
 
-    /// Whether it says this resource itself, not only a pattern for it.
+    /// True if the rule names this resource explicitly instead of by a wildcard.
     fn names(&self, asked: &Attributes) -> bool {
         let slash = if asked.subresource.is_empty() { "" } else { "/" };
         let full = format!("{}{slash}{}", asked.resource, asked.subresource);
@@ -241,7 +243,8 @@ fn resource_matches(spec: &str, wanted: &Attributes) -> bool {
     }
 }
 
-/// A path that could mean another one to whoever it is sent to matches no pattern but all.
+/// Matches a non-resource path. Paths with `.`, `..`, escapes or empty segments, which the next server may normalize
+/// to another path, match only `*` or an exact pattern.
 fn path_matches(spec: &str, path: &str) -> bool {
     let odd = |part: &str| matches!(part, "." | "..") || part.contains(['%', '\\']);
     match spec.strip_suffix('*') {
@@ -274,7 +277,7 @@ mod tests {
         Attributes { verb: "get".into(), path: Some(path.into()), ..Attributes::default() }
     }
 
-    /// What the default says of a request that asks this of a member.
+    /// Decision of the default policy for a request with these attributes in a member.
     #[rstest]
     #[case(path("/healthz"), false)]
     #[case(path("/apis/apps/v1"), false)]
@@ -285,7 +288,7 @@ mod tests {
     #[case(Attributes { verb: "post".into(), ..path("/apis/x") }, true)]
     #[case(resource("get", "pods/exec", "default"), true)]
     #[case(resource("delete", "apps:deployments", "default"), true)]
-    fn everything_but_health_and_discovery_is_written(#[case] of_member: Attributes, #[case] written: bool) {
+    fn default_policy_omits_health_and_discovery(#[case] of_member: Attributes, #[case] written: bool) {
         let proxied = resource("get", "example.com:things/proxy", "");
         let decision = Policy::default().decide(&UserInfo::new("alice", ["dev"]), &[&proxied, &of_member]);
         let expected =
@@ -313,7 +316,7 @@ mod tests {
     #[case("resources: [{group: ''}]", true)]
     #[case("resources: [{group: apps}]", false)]
     #[case("nonResourceURLs: ['*']", false)]
-    fn rules_match_what_is_asked(#[case] rule: &str, #[case] expected: bool) {
+    fn rules_match_attributes(#[case] rule: &str, #[case] expected: bool) {
         let text = format!("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n- level: Metadata\n  {rule}\n");
         let policy = Policy::parse(&text).unwrap();
         let asked = resource("create", "pods/exec", "default");
@@ -321,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_rule_that_matches_says() {
+    fn first_matching_rule_decides() {
         let text = "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules:\n\
             - {level: None, users: [bob]}\n- {level: RequestResponse, omitStages: [ResponseStarted]}\n";
         let policy = Policy::parse(text).unwrap();
@@ -349,11 +352,7 @@ mod tests {
     #[case(CORE, "serviceaccounts/token", Level::Metadata)]
     #[case(NAMED, "secrets", Level::Request)]
     #[case(NAMED, "serviceaccounts/token", Level::Request)]
-    fn bodies_that_may_hold_secrets_are_asked_for_by_name(
-        #[case] rule: &str,
-        #[case] asked: &str,
-        #[case] expected: Level,
-    ) {
+    fn secret_bodies_need_a_rule_with_their_name(#[case] rule: &str, #[case] asked: &str, #[case] expected: Level) {
         let text = format!("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n- {rule}\n");
         let policy = Policy::parse(&text).unwrap().with_delicate(&[("example.com", "parcels")]);
         let decision = policy.decide(&UserInfo::new("alice", ["dev"]), &[&resource("create", asked, "default")]);
@@ -365,7 +364,7 @@ mod tests {
     #[case("true", "", true)]
     #[case("true", ", omitManagedFields: false", false)]
     #[case("false", ", omitManagedFields: true", true)]
-    fn a_rule_says_more_than_the_policy(#[case] policy: &str, #[case] rule: &str, #[case] expected: bool) {
+    fn rules_override_the_policy(#[case] policy: &str, #[case] rule: &str, #[case] expected: bool) {
         let text = format!(
             "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitManagedFields: {policy}\nrules: [{{level: Request{rule}}}]"
         );
@@ -390,7 +389,7 @@ mod tests {
         "kind: Policy\napiVersion: audit.k8s.io/v1\nrules: [{level: None, resources: [{resourceNames: [a]}]}]",
         "requires"
     )]
-    fn what_is_no_policy_is_refused(#[case] text: &str, #[case] expected: &str) {
+    fn invalid_policies_are_rejected(#[case] text: &str, #[case] expected: &str) {
         let error = Policy::parse(text).unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
     }

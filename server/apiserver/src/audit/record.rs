@@ -1,4 +1,4 @@
-//! What is written of one request.
+//! Audit record of one request: collects the event while the request runs.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use super::event::{self, Event, Kept, Level, Request, Stage, User};
 use super::log::{AuditLog, Place};
 use super::policy::Decision;
 
-/// A body larger than this is left out, which the event says.
+/// Largest logged body in bytes; larger ones are omitted and the event is annotated as truncated.
 pub(super) const LARGEST: usize = 1 << 20;
 
-/// See the module. The last event is written when the last holder lets go.
+/// Audit record of one request. The last event is written when the last reference is dropped.
 pub struct Record {
     log: AuditLog,
     room: Arc<Semaphore>,
@@ -30,9 +30,9 @@ pub struct Record {
 
 struct State {
     event: Event,
-    /// For the last event.
+    /// Reserved queue slot of the last event.
     last: Option<Place>,
-    /// The answer has begun.
+    /// True once the response has started.
     begun: bool,
     panicked: bool,
 }
@@ -55,8 +55,8 @@ impl Record {
         let event = Event::received(request, user, decision.level);
         let state = Mutex::new(State { event, last: None, begun: false, panicked: false });
         let record = Self { log, room, decision, lasts, state };
-        record.now(Stage::RequestReceived).await;
-        // A request that lasts would keep its place for hours.
+        record.write_now(Stage::RequestReceived).await;
+        // No slot is reserved for long-running requests, which would hold it for hours.
         if !lasts && record.writes(Stage::ResponseComplete) {
             let place = record.log.place().await;
             record.state.lock().last = place;
@@ -68,15 +68,15 @@ impl Record {
         !self.decision.omit.contains(&stage)
     }
 
-    async fn now(&self, stage: Stage) {
+    async fn write_now(&self, stage: Stage) {
         if self.writes(stage) {
             let place = self.log.place().await;
-            let event = self.at(stage);
+            let event = self.event_at(stage);
             self.log.put(place, event);
         }
     }
 
-    fn at(&self, stage: Stage) -> Event {
+    fn event_at(&self, stage: Stage) -> Event {
         let mut event = self.state.lock().event.clone();
         (event.stage, event.stage_timestamp) = (stage, Timestamp::now());
         event
@@ -86,7 +86,7 @@ impl Record {
         self.state.lock().event.impersonated_user = Some(User::from(user));
     }
 
-    /// What authorisation found.
+    /// Records the authorization decision.
     pub fn authorized(&self, allowed: bool, reason: &str) {
         self.note(event::DECISION, if allowed { "allow" } else { "forbid" });
         self.note(event::REASON, reason);
@@ -97,56 +97,56 @@ impl Record {
         self.state.lock().event.annotations.insert(key.to_owned(), value.to_owned());
     }
 
-    /// Whether bodies that are sent are written.
+    /// True if request bodies are logged.
     pub fn wants_request(&self) -> bool {
         self.decision.level >= Level::Request
     }
 
-    /// Whether bodies that are answered are. Streams have none.
+    /// True if response bodies are logged; never for streams.
     pub fn wants_response(&self) -> bool {
         self.decision.level >= Level::RequestResponse && !self.lasts
     }
 
-    /// The object that was sent.
+    /// Records the request object.
     pub fn requested(&self, object: &Value) {
         self.state.lock().event.about(object, true);
         if self.wants_request()
-            && let Some(kept) = self.kept(object.clone())
+            && let Some(kept) = self.encode(object.clone())
         {
             self.state.lock().event.request_object = Some(kept);
         }
     }
 
-    /// The patch that was sent, which is no object and tells nothing of one.
+    /// Records a patch, which does not identify an object.
     pub fn patched(&self, patch: Value) {
         if self.wants_request()
-            && let Some(kept) = self.kept(patch)
+            && let Some(kept) = self.encode(patch)
         {
             self.state.lock().event.request_object = Some(kept);
         }
     }
 
-    /// The object that was made: what its name became, and which it is.
+    /// Records the identity of a created object: its generated name and UID.
     pub fn created(&self, object: &Value) {
         self.state.lock().event.about(object, false);
     }
 
-    /// The body that was answered.
+    /// Records the response body.
     pub fn responded(&self, object: Value) {
         if self.wants_response()
-            && let Some(kept) = self.kept(object)
+            && let Some(kept) = self.encode(object)
         {
             self.state.lock().event.response_object = Some(kept);
         }
     }
 
-    /// A body was too large to be written.
+    /// Annotates the event: a body was too large to be logged.
     pub fn truncated(&self) {
         self.note(event::TRUNCATED, "true");
     }
 
-    /// A body as it is written, when there is room for it.
-    fn kept(&self, object: Value) -> Option<Kept> {
+    /// Encodes a body for the log; `None` if it or the sum of queued bodies is too large.
+    fn encode(&self, object: Value) -> Option<Kept> {
         let object = if self.decision.omit_managed_fields { event::without_managed_fields(object) } else { object };
         let raw: Option<Box<RawValue>> = to_raw_value(&object).ok().filter(|raw| raw.get().len() <= LARGEST);
         let room = raw.as_ref().and_then(|raw| {
@@ -161,18 +161,19 @@ impl Record {
         Some(Kept::from(raw))
     }
 
-    /// The answer begins. Of servers that pass it on, the first to know says what it is.
-    pub async fn answered(&self, code: StatusCode, told: Option<&Value>) {
+    /// Records the start of the response. When several servers forward a response, the status of the first one is
+    /// kept.
+    pub async fn answered(&self, code: StatusCode, status: Option<&Value>) {
         let first = {
             let mut state = self.state.lock();
             let known = state.event.response_status.as_ref().and_then(|status| status["code"].as_u64());
             if known != Some(u64::from(code.as_u16())) {
-                state.event.response_status = Some(event::response_status(code.as_u16(), told));
+                state.event.response_status = Some(event::response_status(code.as_u16(), status));
             }
             !std::mem::replace(&mut state.begun, true)
         };
         if self.lasts && first {
-            self.now(Stage::ResponseStarted).await;
+            self.write_now(Stage::ResponseStarted).await;
         }
     }
 
@@ -191,7 +192,7 @@ impl Drop for Record {
         };
         let stage = if panicked { Stage::Panic } else { Stage::ResponseComplete };
         if self.writes(stage) {
-            self.log.put(place, self.at(stage));
+            self.log.put(place, self.event_at(stage));
         }
     }
 }

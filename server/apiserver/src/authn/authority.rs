@@ -1,4 +1,4 @@
-//! The server's certificate authority: its own serving certificate and client certificates for kubeconfigs.
+//! The server's certificate authority: issues its serving certificate and client certificates for kubeconfigs.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -21,7 +21,7 @@ use crate::error::{Error, Result};
 const AUTHORITY_DAYS: i64 = 3650;
 /// Days an issued certificate is valid.
 const CERTIFICATE_DAYS: i64 = 365;
-/// Those of running listeners are issued anew this often: long before they expire.
+/// Interval at which certificates of running listeners are renewed, long before they expire.
 pub const RENEW_EVERY: std::time::Duration = std::time::Duration::from_secs(30 * 24 * 3600);
 
 /// A certificate with its key, both PEM.
@@ -31,7 +31,7 @@ pub struct Credentials {
     pub key: String,
 }
 
-/// See the module.
+/// A certificate authority with its key.
 pub struct Authority {
     credentials: Credentials,
     pub(super) issuer: Issuer<'static, KeyPair>,
@@ -74,7 +74,7 @@ fn leaf(purpose: ExtendedKeyUsagePurpose) -> CertificateParams {
 }
 
 impl Authority {
-    /// A new authority.
+    /// Creates an authority with a new key.
     pub fn generate(name: &str) -> Result<Self> {
         let key = KeyPair::generate()?;
         let mut params = CertificateParams::default();
@@ -110,13 +110,13 @@ impl Authority {
         Ok(authority)
     }
 
-    /// The authority that somebody else keeps.
+    /// Loads an authority that is stored elsewhere, such as in a Secret.
     pub fn of(credentials: Credentials) -> Result<Self> {
         let issuer = Issuer::from_ca_cert_pem(&credentials.certificate, KeyPair::from_pem(&credentials.key)?)?;
         Ok(Self { credentials, issuer })
     }
 
-    /// The authority's certificate, PEM.
+    /// The authority's certificate in PEM.
     pub fn certificate(&self) -> &str {
         &self.credentials.certificate
     }
@@ -126,7 +126,7 @@ impl Authority {
         &self.credentials
     }
 
-    /// A client certificate of a user.
+    /// Issues a client certificate for a user.
     pub fn client(&self, user: &str, groups: &[String]) -> Result<Credentials> {
         let key = KeyPair::generate()?;
         let subject = CertificateSubject::of_user(user, groups)?;
@@ -134,7 +134,7 @@ impl Authority {
         Ok(Credentials { certificate, key: key.serialize_pem() })
     }
 
-    /// A serving certificate for names and addresses.
+    /// Issues a serving certificate for host names and IP addresses.
     pub fn server(&self, names: &[String]) -> Result<Credentials> {
         let key = KeyPair::generate()?;
         let mut params = leaf(ExtendedKeyUsagePurpose::ServerAuth);
@@ -150,7 +150,7 @@ impl Authority {
         Ok(Credentials { certificate, key: key.serialize_pem() })
     }
 
-    /// Issues a listener's certificate anew, again and again, until `stopped`.
+    /// Renews a listener's certificate every [`RENEW_EVERY`] until `stopped`.
     pub async fn renew(&self, serving: &Serving, names: &[String], stopped: &CancellationToken) {
         renew("a serving certificate", stopped, || serving.replace(&self.server(names)?)).await;
     }
@@ -170,22 +170,23 @@ impl Authority {
         serde_saphyr::to_string(&config).unwrap_or_else(|_| config.to_string())
     }
 
-    /// TLS for serving users of this authority, without front proxies. Clients may have no certificate.
+    /// TLS configuration that accepts client certificates of this authority and no front proxies. Client
+    /// certificates are optional.
     pub fn tls(&self, serving: Arc<Serving>) -> Result<Tls> {
         Tls::new(serving, ClientAuthorities::new(None, Vec::new(), Some(self.certificate()))?)
     }
 }
 
-/// Issues `what` anew, again and again, until `stopped`.
+/// Calls `issue` every [`RENEW_EVERY`] until `stopped`; `what` names the certificate in the log.
 pub async fn renew(what: &str, stopped: &CancellationToken, mut issue: impl FnMut() -> Result<()>) {
     while stopped.run_until_cancelled(tokio::time::sleep(RENEW_EVERY)).await.is_some() {
         if let Err(error) = issue() {
-            tracing::error!(%error, what, "not renewed");
+            tracing::error!(%error, what, "cannot renew a certificate");
         }
     }
 }
 
-/// Writes a file only its owner may read.
+/// Writes a file that only its owner can read.
 pub(crate) fn write_secret(path: &Path, text: &str) -> Result<()> {
     use std::io::Write;
     let io = |source| Error::Io { path: path.to_owned(), source };

@@ -136,7 +136,7 @@ mod tests {
     #[case("t", Ok(None), false)]
     #[case("Basic \u{ff}", Ok(None), false)]
     #[case("Bearer \u{ff}", Err(BearerError::Unreadable), false)]
-    fn only_bearer_tokens_are_proofs(
+    fn other_schemes_are_ignored(
         #[case] header: &str,
         #[case] token: Result<Option<&str>, BearerError>,
         #[case] misplaced: bool,
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn one_request_has_one_authorization() {
+    fn repeated_authorization_headers_are_rejected() {
         for second in [b"Bearer t" as &[u8], b"Bearer u", b"Basic x", b""] {
             let headers = headers(&[("authorization", b"Bearer t"), ("authorization", second)]);
             assert_eq!(bearer_token(&headers), Err(BearerError::Repeated));
@@ -166,7 +166,7 @@ mod tests {
     #[case::empty(&["x", "base64url.bearer.authorization.k8s.io."], Err(BearerError::Unreadable))]
     #[case::padded(&["x", "base64url.bearer.authorization.k8s.io.dA=="], Err(BearerError::Unreadable))]
     #[case::not_utf8(&["x", "base64url.bearer.authorization.k8s.io._w"], Err(BearerError::Unreadable))]
-    fn websockets_have_tokens_in_a_subprotocol(
+    fn websocket_tokens_are_read_from_the_subprotocol(
         #[case] protocols: &[&str],
         #[case] expected: Result<Option<&str>, BearerError>,
     ) {
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn credentials_do_not_stay() {
+    fn bearer_tokens_are_stripped() {
         let both = format!("a.k8s.io, {TOKEN}");
         let mut given = headers(&[
             ("authorization", b"Bearer t"),

@@ -1,6 +1,6 @@
-//! `Impersonate-*` headers: whom a caller wants to be, the rights that takes, who they are then. Pure.
+//! `Impersonate-*` headers: the requested user, the RBAC checks that it requires, and the resulting identity. Pure.
 //!
-//! Read by the Kubernetes API server, and by extension servers that are called without a front proxy.
+//! Used by the Kubernetes API server, and by extension servers that are called without a front proxy.
 
 use crowsnest_apimachinery::rbac::Action;
 use crowsnest_apimachinery::user::{AUTHENTICATED, UNAUTHENTICATED, UserInfo, service_account};
@@ -9,7 +9,7 @@ use http::header::HeaderMap;
 use super::request_header;
 use crowsnest_apimachinery::status::ApiError;
 
-/// Takes the headers off a request.
+/// Removes the impersonation headers of a request.
 pub fn strip(headers: &mut HeaderMap) {
     request_header::strip_impersonated(headers);
 }
@@ -39,7 +39,7 @@ pub fn wanted(headers: &HeaderMap) -> Result<Option<UserInfo>, ApiError> {
     )))
 }
 
-/// The rights that impersonating a user takes: one check per user, group, uid and extra value.
+/// RBAC checks that impersonation requires: one each per user, group, UID and extra value.
 pub fn rights(wanted: &UserInfo) -> Vec<Action> {
     let base = |group: &str, resource: &str, subresource: &str, name: &str, namespace: &str| Action::Resource {
         verb: "impersonate".into(),
@@ -64,7 +64,7 @@ pub fn rights(wanted: &UserInfo) -> Vec<Action> {
     all
 }
 
-/// Adds the groups every such user is in.
+/// Adds the groups that every authenticated user or service account belongs to.
 pub fn complete(mut user: UserInfo) -> UserInfo {
     if user.groups.is_empty()
         && let Some((namespace, _)) = service_account(&user.name)

@@ -1,6 +1,7 @@
-//! Credentials: client certificates and their authorities, ID tokens, signed tokens, front-proxy headers, impersonation, TLS serving.
+//! Authentication: client certificates and their authorities, ID tokens, signed tokens, front-proxy headers,
+//! impersonation, TLS serving.
 //!
-//! The request, the connection and configuration decide; no stored object is read.
+//! The request, its connection and configuration decide; no stored object is read.
 
 pub mod authority;
 pub mod bearer;
@@ -23,6 +24,6 @@ pub use peer::{ClientAuthorities, Peer, PeerCertificate};
 pub use serving::{Serving, Tls};
 pub use token::{Algorithm, TokenSigner};
 
-/// The user of an in-process client, put on its requests as an extension, which no request from the network can have.
+/// User of an in-process client. A request extension, which requests from the network cannot set.
 #[derive(Debug, Clone)]
 pub struct InProcessUser(pub UserInfo);

@@ -39,11 +39,11 @@ pub enum PeerCertificate {
 /// Reason why certificate authorities cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum AuthorityError {
-    #[error("the certificate of {0} can't be used")]
+    #[error("cannot use the certificate of {0}")]
     Certificate(&'static str, #[source] rustls::Error),
     #[error("no certificate in the PEM of {0}")]
     Pem(&'static str),
-    #[error("the client certificate authority can't be used")]
+    #[error("cannot use the client certificate authority")]
     Verifier(#[from] rustls::server::VerifierBuilderError),
 }
 
@@ -109,7 +109,7 @@ impl ClientAuthorities {
     }
 }
 
-/// The certificates of an authority (PEM), `whose` names it in errors.
+/// Parses the certificates of an authority from PEM; `whose` names it in errors.
 pub fn roots(pem: &str, whose: &'static str) -> Result<RootCertStore, AuthorityError> {
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()).filter_map(Result::ok) {
@@ -223,15 +223,15 @@ mod tests {
     }
 
     #[rstest]
-    #[case::proxy(By::FrontProxies, &[(CN, "front")], 2100, (true, "no good"))]
-    #[case::another_name(By::FrontProxies, &[(CN, "other")], 2100, (false, "no good"))]
+    #[case::proxy(By::FrontProxies, &[(CN, "front")], 2100, (true, "rejected"))]
+    #[case::another_name(By::FrontProxies, &[(CN, "other")], 2100, (false, "rejected"))]
     #[case::user(By::Users, &[(CN, "alice"), (O, "dev")], 2100, (false, "alice dev "))]
     #[case::user_named_like_the_proxy(By::Users, &[(CN, "front")], 2100, (false, "front  "))]
     #[case::uid(By::Users, &[(CN, "alice"), (uid(), "u-1")], 2100, (false, "alice  u-1"))]
-    #[case::nobody(By::Users, &[(O, "dev")], 2100, (false, "nobody"))]
-    #[case::expired(By::Users, &[(CN, "alice")], 2021, (false, "no good"))]
-    #[case::stranger(By::Strangers, &[(CN, "alice"), (O, "system:masters")], 2100, (false, "no good"))]
-    fn certificates_are_judged(
+    #[case::no_common_name(By::Users, &[(O, "dev")], 2100, (false, "none"))]
+    #[case::expired(By::Users, &[(CN, "alice")], 2021, (false, "rejected"))]
+    #[case::unknown_authority(By::Strangers, &[(CN, "alice"), (O, "system:masters")], 2100, (false, "rejected"))]
+    fn client_certificates_are_verified(
         #[case] by: By,
         #[case] subject: &[(DnType, &str)],
         #[case] until: i32,
@@ -247,15 +247,15 @@ mod tests {
         let authorities = ClientAuthorities::new(Some(&proxies.0), vec!["front".into()], Some(&users.0)).unwrap();
         let peer = authorities.judge(&[shown], UnixTime::now());
         let bearer = match peer.certificate {
-            PeerCertificate::Nobody => "nobody".to_owned(),
+            PeerCertificate::Nobody => "none".to_owned(),
             PeerCertificate::User(user) => format!("{} {} {}", user.name, user.groups.join(","), user.uid),
-            PeerCertificate::Refused(_) => "no good".to_owned(),
+            PeerCertificate::Refused(_) => "rejected".to_owned(),
         };
         assert_eq!((peer.front_proxy, bearer.as_str()), expected);
     }
 
     #[test]
-    fn certificates_of_servers_are_no_good() {
+    fn serving_certificates_are_refused() {
         let users = authority("users");
         let shown = signed(&users.1, &[(CN, "alice")], ExtendedKeyUsagePurpose::ServerAuth, 2100);
         let authorities = ClientAuthorities::new(None, Vec::new(), Some(&users.0)).unwrap();

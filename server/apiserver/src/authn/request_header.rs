@@ -146,7 +146,7 @@ mod tests {
         assert_eq!(impersonated(&headers(given, "impersonate-")), Ok(expected));
     }
 
-    /// Each character is one byte.
+    /// Encodes each character as one byte (Latin-1).
     fn latin(given: &[(&'static str, &str)], prefix: &str) -> HeaderMap {
         let bytes: Vec<Vec<u8>> = given.iter().map(|(_, value)| value.chars().map(|c| c as u8).collect()).collect();
         let given: Vec<_> = given.iter().zip(&bytes).map(|((name, _), value)| (*name, value.as_slice())).collect();
@@ -157,7 +157,7 @@ mod tests {
     #[case::nothing(&[])]
     #[case::empty(&[("user", "")])]
     #[case::group_alone(&[("group", "system:masters")])]
-    fn without_a_name_a_proxy_speaks_for_nobody(#[case] given: &[(&'static str, &str)]) {
+    fn proxies_without_a_user_name_identify_nobody(#[case] given: &[(&'static str, &str)]) {
         assert_eq!(remote_user(&latin(given, "x-remote-")), Ok(None));
     }
 
@@ -171,7 +171,7 @@ mod tests {
     #[case::latin_group(&[("user", "a"), ("group", "dev"), ("group", "\u{ff}")], "not UTF-8")]
     #[case::latin_extra(&[("user", "a"), ("extra-scopes", "\u{ff}")], "not UTF-8")]
     #[case::latin_extra_key(&[("user", "a"), ("extra-%ff", "x")], "not UTF-8")]
-    fn doubtful_headers_are_refused(#[case] given: &[(&'static str, &str)], #[case] why: &str) {
+    fn ambiguous_headers_are_refused(#[case] given: &[(&'static str, &str)], #[case] why: &str) {
         for prefix in PREFIXES {
             let headers = latin(given, prefix);
             let refused = match prefix {
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn all_of_a_family_are_removed() {
+    fn strip_removes_all_headers_of_a_family() {
         let given: Given<'_> =
             &[("user", b"a"), ("user", b"b"), ("group", b"g"), ("extra-x", b"y"), ("anything", b"z")];
         let mut remote = headers(given, "x-remote-");

@@ -1,5 +1,6 @@
-//! Making RSA keys: Kubernetes clusters sign service-account tokens with RS256, and `ring` signs but makes no such keys. The
-//! crate `rsa` would bring a second library of large numbers and RUSTSEC-2023-0071; `num-bigint` comes with x509-parser anyway.
+//! Generates RSA keys: Kubernetes clusters sign service account tokens with RS256, and `ring` signs with RSA keys
+//! but cannot generate them. The crate `rsa` has RUSTSEC-2023-0071; `num-bigint` is a dependency of x509-parser
+//! already.
 
 use num_bigint::BigUint;
 use ring::rand::{SecureRandom, SystemRandom};
@@ -9,14 +10,14 @@ use crate::error::{Error, Result};
 /// Bits of each prime; the modulus has twice as many.
 const PRIME_BITS: usize = 1024;
 const EXPONENT: u32 = 65_537;
-/// Miller-Rabin rounds; for random candidates of this size far more than needed.
+/// Miller-Rabin rounds; far more than random candidates of this size need.
 const ROUNDS: usize = 8;
-/// Candidates looked at before drawing a new start.
+/// Candidates tested before a new random start is drawn.
 const SPAN: u32 = 4096;
-/// Small primes sieved out before the expensive test.
+/// Bound of the small primes that are sieved out before the expensive test.
 const SIEVE_BELOW: u32 = 4000;
 
-/// A private key in PKCS #1 (DER).
+/// Generates a private key in PKCS #1 (DER).
 pub(super) fn generate() -> Result<Vec<u8>> {
     let random = SystemRandom::new();
     let exponent = BigUint::from(EXPONENT);
@@ -26,7 +27,7 @@ pub(super) fn generate() -> Result<Vec<u8>> {
         let (p, q) = if p > q { (p, q) } else { (q, p) };
         let one = BigUint::from(1u32);
         let (p1, q1) = (&p - &one, &q - &one);
-        // The least common multiple keeps d as small as the standard wants it.
+        // The least common multiple keeps `d` below the bound of FIPS 186-4.
         let totient = &p1 * &q1 / gcd(&p1, &q1);
         let (Some(d), Some(coefficient)) = (exponent.modinv(&totient), q.modinv(&p)) else { continue };
         let n = &p * &q;
@@ -89,7 +90,7 @@ fn prime(random: &SystemRandom, small: &[u32]) -> Result<BigUint> {
     }
 }
 
-/// Miller-Rabin.
+/// Miller-Rabin primality test.
 fn is_prime(random: &SystemRandom, candidate: &BigUint) -> Result<bool> {
     let one = BigUint::from(1u32);
     let last = candidate - &one;
@@ -125,7 +126,7 @@ fn length(out: &mut Vec<u8>, length: usize) {
     }
 }
 
-/// A DER sequence of integers.
+/// Encodes a DER sequence of integers.
 fn sequence(numbers: &[BigUint]) -> Vec<u8> {
     let mut content = Vec::new();
     for number in numbers {
@@ -146,7 +147,7 @@ fn sequence(numbers: &[BigUint]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn ring_takes_the_keys() {
+    fn generated_keys_are_accepted_by_ring() {
         ring::signature::RsaKeyPair::from_der(&super::generate().unwrap()).unwrap();
     }
 }

@@ -1,5 +1,5 @@
-//! The certificates a listener shows: its own, and others to clients that ask for a name of theirs. Both are replaced while
-//! it serves; connections that are open keep what they were opened with.
+//! Serving certificates of a listener: the default one, and others selected by SNI. Both can be replaced while it
+//! serves; open connections keep the certificate of their handshake.
 
 use std::sync::Arc;
 
@@ -13,7 +13,8 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use super::{ClientAuthorities, Credentials};
 use crate::error::{Error, Result};
 
-/// See the module. Written by whoever issues or reads certificates, read by each handshake.
+/// Serving certificates of a listener. Written by the tasks that issue or reload certificates, read by each
+/// handshake.
 #[derive(Debug)]
 pub struct Serving {
     own: ArcSwap<CertifiedKey>,
@@ -25,13 +26,13 @@ impl Serving {
         Ok(Arc::new(Self { own: ArcSwap::from_pointee(certified(own)?), named: ArcSwap::default() }))
     }
 
-    /// Shows another certificate of its own from now on.
+    /// Replaces the default certificate.
     pub fn replace(&self, own: &Credentials) -> Result<()> {
         self.own.store(Arc::new(certified(own)?));
         Ok(())
     }
 
-    /// Shows these to clients that ask for one of their names; the first that has it. Those from before are forgotten.
+    /// Replaces the certificates selected by SNI; the first one with a matching name is used.
     pub fn name(&self, named: &[Credentials]) -> Result<()> {
         let named = named.iter().map(|one| certified(one).map(Arc::new)).collect::<Result<Vec<_>>>()?;
         self.named.store(Arc::new(named));
@@ -76,13 +77,13 @@ fn covers(key: &CertifiedKey, name: &str) -> bool {
     matches!((certificate, name), (Some(certificate), Ok(name)) if verify_server_name(&certificate, &name).is_ok())
 }
 
-/// A chain with its key, which have to go together.
+/// Parses a certificate chain and its key, which must match.
 fn certified(credentials: &Credentials) -> Result<CertifiedKey> {
     let bad = |e: rustls_pki_types::pem::Error| Error::Key(e.to_string());
     let chain = CertificateDer::pem_slice_iter(credentials.certificate.as_bytes()).collect::<Result<Vec<_>, _>>();
     let chain = chain.map_err(bad)?;
     if chain.is_empty() {
-        return Err(Error::Key("there is no certificate in its PEM".into()));
+        return Err(Error::Key("no certificate in the PEM".into()));
     }
     let key = PrivateKeyDer::from_pem_slice(credentials.key.as_bytes()).map_err(bad)?;
     Ok(CertifiedKey::from_der(chain, key, &rustls::crypto::ring::default_provider())?)
@@ -94,7 +95,7 @@ mod tests {
     use crate::authn::Authority;
 
     #[test]
-    fn clients_are_shown_what_they_ask_for() {
+    fn certificates_are_selected_by_sni() {
         let authority = Authority::generate("ca").unwrap();
         let issue = |name: &str| authority.server(&[name.to_owned()]).unwrap();
         let (own, first, second) = (issue("own"), issue("a.example.com"), issue("b.example.com"));
@@ -112,7 +113,7 @@ mod tests {
         for (name, expected) in cases {
             assert_eq!(shown(name), der(expected), "{name:?}");
         }
-        // What makes no sense changes nothing.
+        // Invalid credentials leave the current certificates in place.
         let mixed = Credentials { key: second.key.clone(), ..first.clone() };
         let empty = Credentials { certificate: String::new(), ..first.clone() };
         for broken in [&mixed, &empty] {

@@ -16,16 +16,16 @@ use x509_parser::pem::parse_x509_pem;
 use super::authority::Authority;
 use crate::error::{Error, Result};
 
-/// Seconds before now from which certificates that others ask for are valid: clocks differ.
+/// Seconds by which `notBefore` of issued certificates is backdated, to tolerate clock differences.
 const BACKDATE: i64 = 5 * 60;
-/// Certificates that are valid for less get those seconds back at their end.
+/// For validity periods below this many seconds, the backdating is added to the end.
 const SHORT: i64 = 8 * 3600;
-/// Where the subject stands in what is signed: version, number, algorithm, issuer and validity come before.
+/// Index of the subject in a TBSCertificate: version, serial number, algorithm, issuer and validity precede it.
 const SUBJECT: usize = 5;
 
 impl Authority {
-    /// Signs a certificate request (PEM) for the usages of Kubernetes' names; `now` and `ttl` are seconds. Asked-for usages and
-    /// extensions count for nothing, subject and other names are kept.
+    /// Signs a certificate request (PEM) for usages given by their Kubernetes names; `now` and `ttl` are in seconds.
+    /// Usages and extensions in the request are ignored; its subject and subject alternative names are kept.
     pub fn sign(&self, request: &str, usages: &[&str], now: i64, ttl: i64) -> Result<String> {
         let ends = self.ends()?;
         if now >= ends {
@@ -36,7 +36,7 @@ impl Authority {
             )));
         }
         let request = SigningRequest::parse(request.as_bytes()).map_err(|error| Error::Key(error.to_string()))?;
-        // Of whatever algorithm: who asks for a key's certificate has to have the key.
+        // The requester must prove possession of the key, whatever the algorithm.
         if request.signature != RequestSignature::Verified {
             return Err(Error::Key("signature unsupported algorithm".to_owned()));
         }
@@ -69,7 +69,7 @@ impl Authority {
         Ok(pem::encode_config(&Pem::new("CERTIFICATE", certificate), lines))
     }
 
-    /// When the authority's own certificate ends, in seconds.
+    /// End of the authority's own validity in seconds.
     fn ends(&self) -> Result<i64> {
         let pem = parse_x509_pem(self.certificate().as_bytes()).map_err(|error| Error::Key(error.to_string()))?.1;
         let certificate = pem.parse_x509().map_err(|error| Error::Key(error.to_string()))?;
@@ -94,7 +94,7 @@ fn names(asked: &[AlternativeName]) -> Result<Vec<SanType>> {
 
 /// A certificate (DER) with another subject, signed by `key`.
 fn with_subject(certificate: &[u8], subject: &CertificateSubject, key: &impl SigningKey) -> Result<Vec<u8>> {
-    let torn = || Error::Key("a certificate that was just made is none".to_owned());
+    let torn = || Error::Key("cannot parse the certificate just issued".to_owned());
     let parts = elements(certificate).ok_or_else(torn)?;
     let [signed, algorithm, _] = parts.try_into().map_err(|_| torn())?;
     let mut fields = elements(&signed).ok_or_else(torn)?;
@@ -105,7 +105,7 @@ fn with_subject(certificate: &[u8], subject: &CertificateSubject, key: &impl Sig
     sequence([signed, algorithm, signature].concat())
 }
 
-/// What a sequence has in it, each with its tag and length.
+/// Elements of a DER sequence, each with its tag and length.
 fn elements(sequence: &[u8]) -> Option<Vec<Vec<u8>>> {
     let (_, sequence) = Sequence::from_der(sequence).ok()?;
     let (mut rest, mut found) = (sequence.content.as_ref(), Vec::new());
@@ -127,7 +127,7 @@ fn encoding(error: SerializeError) -> Error {
 
 type Purposes = (Vec<KeyUsagePurpose>, Vec<ExtendedKeyUsagePurpose>);
 
-/// X.509's names of usages, those of extended ones in Go's order.
+/// Key usages and extended key usages by their Kubernetes names, the extended ones in Go's order.
 fn purposes(usages: &[&str]) -> Result<Purposes> {
     let mut found = Purposes::default();
     let mut extended = Vec::new();
@@ -193,7 +193,7 @@ mod tests {
     const NOW: i64 = 1_800_000_000;
 
     #[test]
-    fn what_is_signed_is_what_was_asked_for_and_no_more() {
+    fn subject_and_names_are_copied_and_usages_are_not() {
         let authority = Authority::generate("test").unwrap();
         let usages = ["digital signature", "key encipherment", "client auth"];
         for (ttl, until) in
@@ -224,9 +224,9 @@ mod tests {
         }
     }
 
-    /// The signature's algorithm is one that nobody knows.
+    /// The signature has an unknown algorithm.
     #[test]
-    fn what_nobody_can_verify_is_not_signed() {
+    fn requests_with_unknown_signature_algorithms_are_refused() {
         let (_, block) = parse_x509_pem(TWO_ORGANIZATIONS.as_bytes()).unwrap();
         let mut parts = elements(&block.contents).unwrap();
         let last = parts[1].len() - 1;

@@ -1,4 +1,4 @@
-//! Signing and checking of JSON web tokens for service accounts.
+//! Signs and verifies the JSON web tokens of service accounts.
 
 use std::path::Path;
 
@@ -22,13 +22,13 @@ use crate::error::{Error, Result};
 /// Issuer and default audience of a cluster's tokens.
 pub const ISSUER: &str = "https://kubernetes.default.svc";
 
-/// How tokens are signed.
+/// Signature algorithm of tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Algorithm {
-    /// ECDSA on P-256: quick to make.
+    /// ECDSA on P-256; keys are generated quickly.
     #[default]
     Es256,
-    /// RSA of 2048 bits, as most clusters have it: takes up to a second to make.
+    /// RSA with 2048 bits, as in most clusters; key generation takes up to a second.
     Rs256,
 }
 
@@ -37,7 +37,7 @@ enum Key {
     Rs256(RsaKeyPair),
 }
 
-/// The key of one server and what its tokens say.
+/// Signing key of a server, and the audiences of its tokens.
 pub struct TokenSigner {
     key: Key,
     key_id: String,
@@ -57,12 +57,12 @@ fn make(algorithm: Algorithm) -> Result<String> {
 }
 
 impl TokenSigner {
-    /// A signer with a new key.
+    /// Creates a signer with a new key.
     pub fn generate(algorithm: Algorithm) -> Result<Self> {
         Self::from_pem(&make(algorithm)?)
     }
 
-    /// The signer of `directory`, whose key is made when there is none: `service-account.key`.
+    /// Loads `service-account.key` from `directory`; creates it if it is missing.
     pub fn open(directory: &Path, algorithm: Algorithm) -> Result<Self> {
         let path = directory.join("service-account.key");
         if !path.exists() {
@@ -96,7 +96,7 @@ impl TokenSigner {
         }
     }
 
-    /// The name of the algorithm in tokens.
+    /// Name of the algorithm in token headers.
     pub fn algorithm(&self) -> &'static str {
         match &self.key {
             Key::Es256(_) => "ES256",
@@ -104,12 +104,12 @@ impl TokenSigner {
         }
     }
 
-    /// Audiences this server takes tokens for.
+    /// Audiences for which this server accepts tokens.
     pub fn audiences(&self) -> &[String] {
         &self.audiences
     }
 
-    /// The public keys as a JSON web key set.
+    /// The public key as a JSON web key set.
     pub fn key_set(&self) -> Value {
         let mut entry = json!({"use": "sig", "kid": self.key_id, "alg": self.algorithm()});
         match &self.key {
@@ -147,7 +147,7 @@ impl TokenSigner {
         Ok(format!("{message}.{}", URL_SAFE_NO_PAD.encode(signature)))
     }
 
-    /// The claims of a token with our signature; `None` for everything else.
+    /// The claims of a token signed with our key; `None` for any other token.
     pub fn verify(&self, token: &str) -> Option<Value> {
         let (message, signature) = token.rsplit_once('.')?;
         let (header, claims) = message.split_once('.')?;
@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_own_tokens_are_believed() {
+    fn foreign_tokens_are_rejected() {
         let (ours, theirs) =
             (TokenSigner::generate(Algorithm::Es256).unwrap(), TokenSigner::generate(Algorithm::Es256).unwrap());
         let claims = json!({"sub": "someone"});

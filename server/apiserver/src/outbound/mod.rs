@@ -28,7 +28,7 @@ pub use resolver::{Endpoint, InProcessServer, InProcessServices, ResolveError, S
 
 type HttpsClient = Client<HttpsConnector<HttpConnector>, Body>;
 
-/// Clients kept; the least used one goes first.
+/// Most clients in the pool; the least recently used one is evicted.
 const CLIENTS: usize = 64;
 /// Idle connections kept per host.
 const IDLE: usize = 16;
@@ -44,30 +44,30 @@ pub struct ServiceRef {
 }
 
 impl ServiceRef {
-    /// The name its certificate must carry.
+    /// Host name that its serving certificate must have.
     pub fn server_name(&self) -> String {
         format!("{}.{}.svc", self.name, self.namespace)
     }
 }
 
-/// Where a server is.
+/// Address of a server.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Place {
     Url(String),
     Service(ServiceRef),
 }
 
-/// A server and how far it is trusted.
+/// A server and its TLS trust settings.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Target {
     pub place: Place,
-    /// PEM; the system's roots when empty.
+    /// Certificate authority in PEM; empty means the system roots.
     pub ca_bundle: Vec<u8>,
     /// Accepts any certificate.
     pub insecure: bool,
 }
 
-/// Why a call failed, worded as Go's HTTP client words it.
+/// Reason why a call failed, worded as Go's HTTP client does.
 #[derive(Debug, thiserror::Error)]
 pub enum OutboundError {
     #[error("clientConfig: {0}")]
@@ -83,7 +83,7 @@ pub enum OutboundError {
 }
 
 impl Target {
-    /// From a `clientConfig` of a webhook: `url` or `service`, and `caBundle`.
+    /// Reads the `clientConfig` of a webhook: `url` or `service`, and `caBundle`.
     pub fn parse(config: &Value) -> Result<Self, OutboundError> {
         let bundle = config.get("caBundle").and_then(Value::as_str).unwrap_or("");
         let ca_bundle = base64::engine::general_purpose::STANDARD
@@ -97,7 +97,7 @@ impl Target {
         Ok(Self { place, ca_bundle, insecure: false })
     }
 
-    /// The URL as messages show it.
+    /// The URL as error messages show it.
     pub fn url(&self) -> String {
         match &self.place {
             Place::Url(url) => url.clone(),
@@ -135,14 +135,14 @@ enum Shows {
     Webhook(String),
 }
 
-/// See the module.
+/// Pool of HTTPS clients for webhooks and extension API servers.
 pub struct Outbound {
     resolver: Arc<dyn ServiceResolver>,
     connecting: Mutex<Connecting>,
 }
 
 struct Connecting {
-    /// Presented to extension API servers.
+    /// Front-proxy certificate, presented to extension API servers.
     identity: Option<Identity>,
     /// Identities for webhooks, by `host:port`.
     webhooks: HashMap<String, Identity>,
@@ -164,7 +164,7 @@ impl Outbound {
         }
     }
 
-    /// Presents another certificate from now on; connections that showed the one before end when they are idle.
+    /// Replaces the front-proxy certificate; connections with the previous one are closed when they become idle.
     pub fn present(&self, identity: Identity) {
         let mut connecting = self.connecting.lock();
         connecting.identity = Some(identity);
@@ -237,7 +237,7 @@ impl Outbound {
         let address = request.uri().authority().map(ToString::to_string).unwrap_or_default();
         let again = replayable(&request);
         let answered = match (client.request(request).await, again) {
-            // On a connection of its own: all that are kept may be as old.
+            // On a new connection: all pooled ones may be equally old.
             (Err(error), Some(again)) if was_hung_up(&error) => {
                 self.client(target, server_name, shows, true)?.request(again).await
             }
@@ -249,7 +249,7 @@ impl Outbound {
         }
     }
 
-    /// The server in this process that a target means, if it is one.
+    /// The in-process server that a target resolves to, if any.
     pub fn in_process(&self, target: &Target) -> Option<Arc<dyn InProcessServer>> {
         let Place::Service(service) = &target.place else { return None };
         match self.resolver.resolve(&service.namespace, &service.name, service.port) {
@@ -287,7 +287,7 @@ impl Outbound {
         http.enforce_http(false);
         http.set_connect_timeout(Some(Duration::from_secs(10)));
         http.set_nodelay(true);
-        // Upgraded connections may be silent for long: a peer that is gone is noticed all the same.
+        // Upgraded connections may be silent for long; keepalive probes detect a lost peer.
         http.set_keepalive(Some(Duration::from_secs(30)));
         http.set_keepalive_interval(Some(Duration::from_secs(10)));
         http.set_keepalive_retries(Some(3));
@@ -304,7 +304,8 @@ impl Outbound {
         };
         let client = Client::builder(TokioExecutor::new())
             .pool_idle_timeout(Duration::from_secs(60))
-            // As kube-apiserver dials for each: behind one address each may be for another server.
+            // Upgrades use a new connection each, as in kube-apiserver: connections to one address may reach
+            // different backends.
             .pool_max_idle_per_host(if key.upgrades { 0 } else { IDLE })
             .set_host(key.server_name.is_none())
             .build(connector);
@@ -313,8 +314,8 @@ impl Outbound {
     }
 }
 
-/// The same request once more, where asking twice does no harm and nothing of it is used up: a kept connection may be closed while the
-/// next request is on its way, and Go's client asks again then (net/http, `shouldRetryRequest`).
+/// Copy of a request that may be retried: idempotent and without a body. A pooled connection may be closed by the
+/// server while the next request is in flight, in which case Go's client retries (net/http, `shouldRetryRequest`).
 fn replayable(request: &http::Request<Body>) -> Option<http::Request<Body>> {
     use http_body::Body as _;
     let asks = matches!(*request.method(), http::Method::GET | http::Method::HEAD | http::Method::OPTIONS);
@@ -328,7 +329,7 @@ fn replayable(request: &http::Request<Body>) -> Option<http::Request<Body>> {
     })
 }
 
-/// True if the server closed the connection before it answered.
+/// True if the server closed the connection before it responded.
 fn was_hung_up(error: &HttpError) -> bool {
     let mut source = error.source();
     while let (Some(inner), false) = (source, error.is_connect()) {
@@ -344,7 +345,7 @@ fn was_hung_up(error: &HttpError) -> bool {
     false
 }
 
-/// A URL with its path and query as errors show it: nothing is asked for without a path.
+/// A URL with its path and query as error messages show it, with at least `/` as the path.
 fn shown(base: &str, suffix: &str) -> String {
     let base = base.trim_end_matches('/');
     let has_path = base.split_once("://").is_some_and(|(_, rest)| rest.contains('/'));
@@ -352,7 +353,7 @@ fn shown(base: &str, suffix: &str) -> String {
     format!("{base}{slash}{suffix}")
 }
 
-/// `Post`, `Get`: the method as Go's url.Error prints it.
+/// The method as Go's `url.Error` prints it: `Post`, `Get`.
 fn go_verb(method: &http::Method) -> String {
     let lower = method.as_str().to_lowercase();
     let mut letters = lower.chars();

@@ -1,4 +1,4 @@
-//! Finding what stands behind a Service.
+//! Resolves Services to endpoints.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,8 +8,8 @@ use axum::body::Body;
 use crowsnest_apimachinery::names::NamespacedName;
 use parking_lot::RwLock;
 
-/// A server in this process, reachable as a Service. A request that wants to be upgraded carries its client's connection
-/// (`hyper::upgrade::on`), which an answer of 101 hands over.
+/// A server in this process that is reachable as a Service. Upgrade requests carry the client's connection
+/// (`hyper::upgrade::on`), which a 101 response takes over.
 #[async_trait]
 pub trait InProcessServer: Send + Sync {
     async fn serve(&self, request: http::Request<Body>) -> http::Response<Body>;
@@ -22,26 +22,26 @@ pub enum Endpoint {
     InProcess(Arc<dyn InProcessServer>),
 }
 
-/// Why a Service leads nowhere.
+/// Reason why a Service cannot be resolved.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ResolveError {
     #[error("service \"{0}\" not found")]
     NotFound(String),
     #[error("no service port {port} found for service \"{name}\"")]
     NoPort { name: String, port: u16 },
-    /// There is not even an EndpointSlice.
+    /// The Service has no EndpointSlice.
     #[error("no endpoints available for service \"{0}\"")]
     NoSlices(String),
     #[error("no endpoints available for service \"{name}\"")]
     NoEndpoints { name: String, port_name: String },
 }
 
-/// From a Service to something to call.
+/// Resolves a Service port to an endpoint.
 pub trait ServiceResolver: Send + Sync {
     fn resolve(&self, namespace: &str, name: &str, port: u16) -> Result<Endpoint, ResolveError>;
 }
 
-/// Services inside the process.
+/// Registry of Services that are served by this process.
 #[derive(Default)]
 pub struct InProcessServices {
     services: RwLock<HashMap<NamespacedName, Arc<dyn InProcessServer>>>,
@@ -52,7 +52,7 @@ impl InProcessServices {
         self.services.write().insert(NamespacedName::new(namespace, name), service);
     }
 
-    /// The service of that name, if there is one.
+    /// The server registered under this name.
     pub fn get(&self, namespace: &str, name: &str) -> Option<Arc<dyn InProcessServer>> {
         self.services.read().get(&NamespacedName::new(namespace, name)).cloned()
     }

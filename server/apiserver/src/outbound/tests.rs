@@ -1,4 +1,4 @@
-//! Calls to a server that asks for a client certificate.
+//! Calls to a server that requests a client certificate.
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -8,7 +8,7 @@ use tokio_rustls::TlsAcceptor;
 use super::*;
 use crate::authn::{Authority, Serving};
 
-/// Targets are told by URL here.
+/// Resolver for tests that use URLs only.
 struct NoServices;
 
 impl ServiceResolver for NoServices {
@@ -17,7 +17,7 @@ impl ServiceResolver for NoServices {
     }
 }
 
-/// Tells the certificate of each connection, and answers one request with nothing.
+/// Reports the client certificate of each connection, and answers one request with an empty response.
 async fn serve(listener: TcpListener, acceptor: TlsAcceptor, seen: mpsc::Sender<Vec<u8>>) {
     while let Ok((socket, _)) = listener.accept().await {
         let mut stream = acceptor.accept(socket).await.unwrap();
@@ -32,7 +32,8 @@ async fn serve(listener: TcpListener, acceptor: TlsAcceptor, seen: mpsc::Sender<
     }
 }
 
-/// Keeps each connection until the second request on it, which it leaves without an answer; tells how many it answered.
+/// Answers the first request on each connection, and closes the connection on the second one; reports each answered
+/// request.
 async fn hang_up(listener: TcpListener, answered: mpsc::Sender<()>) {
     while let Ok((mut stream, _)) = listener.accept().await {
         let answered = answered.clone();
@@ -44,7 +45,7 @@ async fn hang_up(listener: TcpListener, answered: mpsc::Sender<()>) {
                 }
                 if answers {
                     stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await?;
-                    // Whoever listened has gone.
+                    // The receiver may be closed at the end of the test.
                     let _ = answered.send(()).await;
                 }
             }
@@ -54,26 +55,26 @@ async fn hang_up(listener: TcpListener, answered: mpsc::Sender<()>) {
 }
 
 #[tokio::test]
-async fn what_only_asks_is_asked_again_when_a_kept_connection_is_closed() {
+async fn idempotent_requests_are_retried_when_a_pooled_connection_is_closed() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let place = Place::Url(format!("http://{}", listener.local_addr().unwrap()));
     let target = Target { place, ca_bundle: Vec::new(), insecure: false };
-    let (told, mut answered) = mpsc::channel(16);
-    let server = tokio::spawn(hang_up(listener, told));
+    let (sender, mut answered) = mpsc::channel(16);
+    let server = tokio::spawn(hang_up(listener, sender));
     let outbound = Outbound::new(Arc::new(NoServices), None);
-    let ask = async |method: http::Method, body: Body| {
+    let request = async |method: http::Method, body: Body| {
         let request = http::Request::builder().method(method).uri("/").body(body).unwrap();
         outbound.send(&target, request, false).await.map(|response| response.status().as_u16())
     };
-    // The second meets a connection that is closed under it.
+    // The second request uses a pooled connection that the server closes.
     for _ in 0..3 {
-        assert_eq!(ask(http::Method::GET, Body::empty()).await.unwrap(), 200);
+        assert_eq!(request(http::Method::GET, Body::empty()).await.unwrap(), 200);
         answered.recv().await.unwrap();
     }
-    // Nobody knows what became of a write.
-    let refused = ask(http::Method::POST, Body::from("{}")).await.unwrap_err().to_string();
+    // The result of a write is unknown, so it is not retried.
+    let refused = request(http::Method::POST, Body::from("{}")).await.unwrap_err().to_string();
     assert!(refused.starts_with("Post ") && refused.contains("connection"), "{refused}");
-    assert_eq!(ask(http::Method::POST, Body::from("{}")).await.unwrap(), 200);
+    assert_eq!(request(http::Method::POST, Body::from("{}")).await.unwrap(), 200);
     server.abort();
 }
 
@@ -88,7 +89,7 @@ fn shown(identity: &Identity) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn a_certificate_issued_anew_is_the_one_that_is_shown() {
+async fn renewed_client_certificates_are_presented() {
     let authority = Authority::generate("cp").unwrap();
     let serving = Serving::new(&authority.server(&["127.0.0.1".to_owned()]).unwrap()).unwrap();
     let acceptor = TlsAcceptor::from(authority.tls(serving).unwrap().config);
@@ -100,16 +101,16 @@ async fn a_certificate_issued_anew_is_the_one_that_is_shown() {
 
     let (first, second) = (identity(&authority), identity(&authority));
     let outbound = Outbound::new(Arc::new(NoServices), Some(first.clone()));
-    let ask = async |with_identity| {
+    let request = async |with_identity| {
         let request = http::Request::builder().uri("/").body(Body::empty()).unwrap();
         outbound.send(&target, request, with_identity).await.unwrap().status().as_u16()
     };
-    assert_eq!(ask(true).await, 200);
+    assert_eq!(request(true).await, 200);
     assert_eq!(certificates.recv().await.unwrap(), shown(&first));
     outbound.present(second.clone());
-    assert_eq!(ask(true).await, 200);
+    assert_eq!(request(true).await, 200);
     assert_eq!(certificates.recv().await.unwrap(), shown(&second));
-    assert_eq!(ask(false).await, 200);
+    assert_eq!(request(false).await, 200);
     assert_eq!(certificates.recv().await.unwrap(), Vec::<u8>::new(), "webhooks are not shown who calls");
     server.abort();
 }

@@ -1,8 +1,8 @@
-//! Addresses and networks as Go's `net/netip` reads them, in its words.
+//! IP addresses and networks as Go's `net/netip` parses them, with its error messages.
 
 use std::net::IpAddr;
 
-/// What is wrong with an address: a message, and the rest of the text from where.
+/// Parse error: a message, and the text from the failing position.
 struct Wrong<'t> {
     why: &'static str,
     at: Option<&'t str>,
@@ -18,7 +18,7 @@ impl<'t> Wrong<'t> {
     }
 }
 
-/// The argument of `ip`: neither with a zone nor an IPv4 address in the form of IPv6.
+/// Parses the argument of `ip`, which must have no zone and not be IPv4-mapped.
 pub(super) fn read(text: &str) -> Result<IpAddr, String> {
     let address =
         parse(text).map_err(|why| format!("IP Address {text:?} parse error during conversion from string: {why}"))?;
@@ -28,7 +28,7 @@ pub(super) fn read(text: &str) -> Result<IpAddr, String> {
     not_mapped(address, text)
 }
 
-/// The argument of `cidr`. Its words are kube-apiserver's, twice the same as well.
+/// Parses the argument of `cidr`. The duplicate prefix in errors is that of kube-apiserver.
 pub(super) fn read_network(text: &str) -> Result<(), String> {
     let said = "network address parse error during conversion from string";
     let address = network(text).map_err(|why| format!("{said}: {said}: netip.ParsePrefix({text:?}): {why}"))?;
@@ -44,7 +44,7 @@ fn not_mapped(address: IpAddr, text: &str) -> Result<IpAddr, String> {
     }
 }
 
-/// The address before the slash, whose bits after it may be set.
+/// Parses a network; returns its address, in which bits beyond the prefix may be set.
 fn network(text: &str) -> Result<IpAddr, String> {
     let (address, bits) = text.rsplit_once('/').ok_or("no '/'")?;
     let zone = address.contains('%');
@@ -59,7 +59,7 @@ fn network(text: &str) -> Result<IpAddr, String> {
     if (0..=most).contains(&length) { Ok(address) } else { Err("prefix length out of range".into()) }
 }
 
-/// An address, its zone left out.
+/// Parses an address; a zone is dropped.
 pub(super) fn parse(text: &str) -> Result<IpAddr, String> {
     let parsed = match text.find(['.', ':', '%']).map(|at| text.as_bytes()[at]) {
         Some(b'.') => four(text, 0).map(IpAddr::from),
@@ -73,7 +73,7 @@ pub(super) fn parse(text: &str) -> Result<IpAddr, String> {
     })
 }
 
-/// The four fields of an address that begins there.
+/// Parses the four octets of an IPv4 address at an offset.
 fn four(text: &str, from: usize) -> Result<[u8; 4], Wrong<'_>> {
     let text = &text[from..];
     let (mut fields, mut place, mut value, mut digits) = ([0; 4], 0, 0_u32, 0);
@@ -110,7 +110,7 @@ fn four(text: &str, from: usize) -> Result<[u8; 4], Wrong<'_>> {
     Ok(fields)
 }
 
-/// The sixteen bytes of an address that may have a zone.
+/// Parses the sixteen bytes of an IPv6 address, which may have a zone.
 fn six(text: &str) -> Result<[u8; 16], Wrong<'_>> {
     let mut rest = match text.split_once('%') {
         Some((_, "")) => return Err(Wrong::new("zone must be a non-empty string")),
@@ -211,7 +211,7 @@ mod tests {
     #[case("1:2:", "colon must be followed by more characters (at \":\")")]
     #[case("1:2x", "unexpected character, want colon (at \"x\")")]
     #[case("1:1.2.3.4", "embedded IPv4 address must replace the final 2 fields of the address (at \"1.2.3.4\")")]
-    fn what_is_no_address(#[case] text: &str, #[case] why: &str) {
+    fn invalid_addresses_are_rejected(#[case] text: &str, #[case] why: &str) {
         assert_eq!(parse(text), Err(format!("ParseAddr({text:?}): {why}")));
     }
 
@@ -223,18 +223,18 @@ mod tests {
     #[case("10.0.0.0/", "bad bits after slash: \"\"")]
     #[case("10.0.0/8", "ParseAddr(\"10.0.0\"): IPv4 address too short")]
     #[case("fe80::1%a/8", "IPv6 zones cannot be present in a prefix")]
-    fn what_is_no_network(#[case] text: &str, #[case] why: &str) {
+    fn invalid_networks_are_rejected(#[case] text: &str, #[case] why: &str) {
         assert_eq!(network(text), Err(why.to_owned()));
     }
 
     proptest! {
         #[test]
-        fn addresses_are_read_as_everyone_reads_them(address in any::<IpAddr>()) {
+        fn valid_addresses_parse_as_in_std(address in any::<IpAddr>()) {
             prop_assert_eq!(parse(&address.to_string()), Ok(address));
         }
 
         #[test]
-        fn what_looks_like_an_address_is_read_as_everyone_reads_it(text in "[0-9a-f:.]{0,24}") {
+        fn parsing_agrees_with_std(text in "[0-9a-f:.]{0,24}") {
             let other: Option<IpAddr> = text.parse().ok();
             prop_assert_eq!(parse(&text).ok(), other);
         }

@@ -1,4 +1,4 @@
-//! `format` of texts, as cel-go writes values for English readers: thousands apart, powers of ten raised.
+//! The `format` function, with cel-go's English number format: thousands separators, and exponents as superscripts.
 
 use std::sync::Arc;
 
@@ -9,9 +9,9 @@ use kube::core::cel::cel::{ExecutionError, Value as Cel};
 use super::super::functions::{spend, type_name, written_type};
 use super::{Outcome, text};
 
-/// Digits behind the point where a clause does not say how many.
+/// Default number of decimals.
 const PRECISION: usize = 6;
-/// Digits that a clause may ask for.
+/// Maximum number of decimals.
 const MOST_DIGITS: usize = 1000;
 
 fn failed(why: impl Into<String>) -> ExecutionError {
@@ -48,7 +48,7 @@ pub(super) fn format(This(this): This<Cel>, Arguments(given): Arguments) -> Outc
     Ok(Cel::String(Arc::new(out)))
 }
 
-/// The precision and the letter of a clause, and what follows it.
+/// Parses the precision and the letter of a clause; returns them with the remaining text.
 pub(crate) fn clause(text: &str) -> Result<(Option<usize>, char, &str), String> {
     let (precision, rest) = match text.strip_prefix('.') {
         None => (None, text),
@@ -94,7 +94,7 @@ fn shown(clause: char, precision: Option<usize>, value: &Cel) -> Result<String, 
             let number = number(value);
             let number =
                 number.ok_or_else(|| format!("{name} clause can only be used on doubles, was given {}", given()))?;
-            // The precision of powers of ten is not heeded.
+            // The precision of scientific notation is ignored.
             if clause == 'f' { fixed(number, precision.unwrap_or(PRECISION)) } else { scientific(number) }
         }
         (other, _) => return Err(format!("unrecognized formatting clause \"{other}\"")),
@@ -130,7 +130,7 @@ fn hex(bytes: &[u8], upper: bool) -> String {
     bytes.iter().map(digits).collect()
 }
 
-/// What is no number, or has no end.
+/// Text for NaN and infinities.
 fn endless(number: f64) -> Option<String> {
     if number.is_nan() {
         return Some("NaN".to_owned());
@@ -169,7 +169,7 @@ fn scientific(number: f64) -> String {
     format!("{digits}×10{sign}{raised}")
 }
 
-/// The text of a value.
+/// Text of a value.
 fn string(value: &Cel) -> Result<String, String> {
     Ok(match value {
         Cel::List(items) => {
@@ -208,7 +208,7 @@ fn string(value: &Cel) -> Result<String, String> {
     })
 }
 
-/// A value inside of a list or a map, as an expression would write it.
+/// Text of a value inside a list or map, as a literal.
 fn literal(value: &Cel) -> Result<String, String> {
     Ok(match value {
         Cel::String(text) => format!("{:?}", text.as_str()),

@@ -1,8 +1,8 @@
-//! Kubernetes' own functions where the crate's differ: what `ip`, `cidr` and `semver` take and how they refuse the rest, and all of
-//! `url` and of formats by name; and what `string` makes of values.
+//! Kubernetes' CEL functions whose behaviour differs in the crate: argument checks of `ip`, `cidr` and `semver`,
+//! `url`, named formats, and `string`.
 //!
-//! Texts are read as Go's `net/netip`, `net/url` and semver read them. The crate's addresses and versions are kept: what it would make
-//! one of is looked at before ([`checked`]).
+//! Arguments are parsed as by Go's `net/netip`, `net/url` and semver packages. The crate's types for addresses and
+//! versions are kept; their arguments are validated first ([`checked`]).
 
 mod address;
 mod format;
@@ -23,12 +23,12 @@ const IP: &str = "@ip";
 const CIDR: &str = "@cidr";
 const SEMVER: &str = "@semver";
 const STRING: &str = "@string";
-/// What may be a network's text, or a network.
+/// Checks a text or value that may be a network.
 const NETWORK: &str = "@network";
 
 type Outcome = Result<Cel, ExecutionError>;
 
-/// What looks at the arguments of a function, or of a method, before it gets one instead of them. `of`: the name it is called on.
+/// The internal function that validates the arguments of a function or method; `of` is the name it is called on.
 pub(super) fn checked(function: &str, is_method: bool, of: Option<&str>) -> Option<&'static str> {
     if is_method && of.is_none() || function == "containsCIDR" {
         return (function == "containsCIDR").then_some(NETWORK);
@@ -68,14 +68,14 @@ fn is(so: bool) -> Outcome {
     Ok(Cel::Bool(so))
 }
 
-/// The argument, if it can be read.
+/// Returns the argument if it can be parsed.
 fn check(argument: Cel, read: impl FnOnce(&str) -> Result<(), String>) -> Outcome {
     let Cel::String(text) = &argument else { return Err(ExecutionError::NoSuchOverload) };
     read(text).map_err(|why| ExecutionError::function_error("ip", why))?;
     Ok(argument)
 }
 
-/// The version that a text and whether to normalize it come to.
+/// Parses the arguments of `semver`: a text, and whether to normalize it.
 fn semver(given: &[Cel]) -> Result<Result<String, String>, ExecutionError> {
     match given {
         [Cel::String(text)] | [Cel::String(text), Cel::Bool(false)] => Ok(version::read(text)),

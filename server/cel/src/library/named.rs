@@ -1,4 +1,4 @@
-//! Formats by name, `format.dns1123Label()` and `format.named('uuid')`, and what they hold against texts.
+//! Named formats, `format.dns1123Label()` and `format.named('uuid')`, and their validation.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use kube::core::cel::cel::{Context, ExecutionError, Value as Cel};
 
 use super::{Outcome, url};
 
-/// A format, which is the same as another one of its name.
+/// A named format; formats with the same name are equal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Format(&'static str);
 
@@ -58,7 +58,7 @@ fn optional(value: Option<Cel>) -> Cel {
     Cel::Opaque(Arc::new(value.map_or_else(OptionalValue::none, OptionalValue::of)))
 }
 
-/// All that is wrong with a text.
+/// Validates a text by a format.
 fn wrong(format: &str, text: &str) -> Vec<String> {
     let unless = |fits: bool, why: &str| if fits { Vec::new() } else { vec![why.to_owned()] };
     match format {
@@ -78,7 +78,7 @@ fn wrong(format: &str, text: &str) -> Vec<String> {
     }
 }
 
-/// What is looked at in the place of a name that is still to be continued.
+/// Completes the prefix of a generated name for validation.
 fn prefix(text: &str) -> String {
     match text.strip_suffix('-').filter(|rest| !rest.is_empty()) {
         Some(rest) => {
@@ -109,7 +109,7 @@ mod tests {
     #[case("date", "2021-02-30", &["invalid date"])]
     #[case("datetime", "2021-01-01t00:00:00z", &[])]
     #[case("datetime", "2021-01-01T00:00:60Z", &["invalid datetime"])]
-    fn what_formats_hold_against_texts(#[case] format: &str, #[case] text: &str, #[case] wanted: &[&str]) {
+    fn formats_validate_texts(#[case] format: &str, #[case] text: &str, #[case] wanted: &[&str]) {
         assert_eq!(wrong(format, text), wanted);
     }
 }

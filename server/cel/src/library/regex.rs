@@ -1,4 +1,4 @@
-//! `matches`, `find` and `findAll`, whose patterns are those of Go's `regexp`.
+//! `matches`, `find` and `findAll` with patterns in the syntax of Go's `regexp`.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub(super) fn add(context: &mut Context<'_>) {
     context.add_function("findAll", find_all);
 }
 
-/// `text.findAll(pattern[, most])`; less than none means all.
+/// `text.findAll(pattern[, limit])`; a negative limit means no limit.
 fn find_all(This(text): This<Arc<String>>, Arguments(given): Arguments) -> Outcome {
     let most = match (given.first(), given.get(1)) {
         (Some(Cel::String(_)), None) => usize::MAX,

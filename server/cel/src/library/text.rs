@@ -1,4 +1,4 @@
-//! What `string` makes of values, as cel-go does.
+//! The `string` conversion as in cel-go.
 
 use std::sync::Arc;
 
@@ -6,7 +6,8 @@ use kube::core::cel::cel::{ExecutionError, Value as Cel};
 
 use super::Outcome;
 
-/// The text of a value; whole numbers, addresses and networks are left to the crate, which writes them as cel-go does.
+/// Converts a value to a string. Integers, addresses and networks are left to the crate, which formats them like
+/// cel-go.
 pub(super) fn of(value: Cel) -> Outcome {
     let text = match &value {
         Cel::Bool(value) => value.to_string(),
@@ -24,7 +25,7 @@ pub(super) fn of(value: Cel) -> Outcome {
     Ok(Cel::String(Arc::new(text)))
 }
 
-/// As short as it can be read again, with an exponent from a million on.
+/// The shortest representation, in scientific notation from a million on.
 fn double(value: f64) -> String {
     if value.is_nan() {
         return "NaN".to_owned();
@@ -43,7 +44,7 @@ fn double(value: f64) -> String {
     }
 }
 
-/// RFC 3339 without zeros at the end of a fraction.
+/// RFC 3339 without trailing zeros in the fraction.
 fn timestamp(text: &str) -> String {
     let text = text.strip_suffix("+00:00").map_or_else(|| text.to_owned(), |text| format!("{text}Z"));
     let Some((seconds, rest)) = text.split_once('.') else { return text };

@@ -1,4 +1,4 @@
-//! Parts of timestamps, in UTC or in a zone (`America/New_York`, `+02:00`), and of durations, which are told as wholes.
+//! Components of timestamps, in UTC or a time zone (`America/New_York`, `+02:00`), and of durations as totals.
 
 use jiff::Timestamp;
 use jiff::civil::DateTime;
@@ -8,7 +8,7 @@ use kube::core::cel::cel::{Context, ExecutionError, Value as Cel};
 
 use super::Outcome;
 
-/// A part of a civil time.
+/// A component of a civil time.
 type Part = fn(&DateTime) -> i64;
 
 const PARTS: [(&str, Part); 10] = [
@@ -48,7 +48,7 @@ pub(super) fn add(context: &mut Context<'_>) {
     }
 }
 
-/// What clocks of a zone show.
+/// The civil time in a zone.
 fn local(seconds: i64, nanos: u32, zone: &str) -> Result<DateTime, ExecutionError> {
     let out_of_range = || ExecutionError::function_error("zone", "timestamp overflow");
     // Lossless: less than a second.

@@ -1,6 +1,6 @@
-//! URLs as Go's `net/url` reads them, in its words: `url`, `isURL` and what is asked of the one that was read.
+//! URLs as Go's `net/url` parses them, with its error messages: `url`, `isURL` and the accessors of parsed URLs.
 //!
-//! Nothing is made canonical: a port that the scheme has anyway stays, and so does a path that is empty.
+//! URLs are not normalized: default ports and empty paths are kept.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,23 +11,23 @@ use kube::core::cel::cel::{Context, ExecutionError, Value as Cel};
 
 use super::{Outcome, address, is};
 
-/// Parameters of a query, of which there may not be more.
+/// Maximum number of query parameters.
 const PARAMETERS: usize = 10_000;
 
-/// A URL that was read. Those that are written alike are equal, whatever was escaped in them without need.
+/// A parsed URL. URLs with the same text form are equal, regardless of unnecessary escapes.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Url {
     scheme: String,
-    /// What follows the scheme of one that has no slash there.
+    /// The part after the scheme if it does not start with a slash.
     opaque: String,
     user: Option<String>,
     host: String,
-    /// The scheme is followed by one slash.
+    /// The scheme is followed by a single slash.
     omits_host: bool,
-    /// As it is written.
+    /// The path as written.
     path: String,
     query: String,
-    /// There is a question mark, and nothing behind it.
+    /// True for a trailing question mark without a query.
     asks: bool,
     fragment: String,
 }
@@ -46,7 +46,7 @@ impl Opaque for Url {
     }
 }
 
-/// Which characters may stand where.
+/// Component of a URL, which determines the allowed characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     Host,
@@ -82,7 +82,7 @@ fn tell(value: &Cel, part: impl FnOnce(&Url) -> String) -> Outcome {
     Ok(Cel::String(Arc::new(part(of(value)?))))
 }
 
-/// It has to be absolute, or an absolute path; only then is its fragment looked for.
+/// Parses an absolute URL or an absolute path, with an optional fragment.
 fn read(text: &str) -> Result<Url, String> {
     request(text)?;
     let (rest, fragment) = text.split_once('#').unwrap_or((text, ""));
@@ -92,7 +92,7 @@ fn read(text: &str) -> Result<Url, String> {
     Ok(url)
 }
 
-/// As Go's `%q` has it.
+/// Quotes a text like Go's `%q`.
 fn quoted(text: &str) -> String {
     let mut out = String::from("\"");
     for letter in text.chars() {
@@ -111,7 +111,7 @@ fn quoted(text: &str) -> String {
     out + "\""
 }
 
-/// What a request may name.
+/// Parses a request URI.
 pub(super) fn request(text: &str) -> Result<Url, String> {
     parse(text, true).map_err(|why| format!("parse {}: {why}", quoted(text)))
 }
@@ -160,7 +160,7 @@ fn parse(text: &str, absolute: bool) -> Result<Url, String> {
     Ok(url)
 }
 
-/// (scheme, what follows its colon); no scheme where there is none.
+/// Splits the scheme from the rest; the scheme may be empty.
 fn split_scheme(text: &str) -> Result<(&str, &str), String> {
     let end = text.find(|c: char| !c.is_ascii_alphanumeric() && !"+-.".contains(c));
     match end.map(|end| (end, text.split_at(end))) {
@@ -181,7 +181,7 @@ fn read_user(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// A host, and its port if there is one.
+/// Parses a host with an optional port.
 fn read_host(text: &str, scheme: &str) -> Result<String, String> {
     let port_of = |port: &str| match is_port(port) {
         true => Ok(()),
@@ -209,12 +209,12 @@ fn read_host(text: &str, scheme: &str) -> Result<String, String> {
     unescape(text, Place::Host).map(text_of)
 }
 
-/// Nothing, or a colon and digits.
+/// True for an empty text, or a colon and digits.
 fn is_port(text: &str) -> bool {
     text.is_empty() || text.strip_prefix(':').is_some_and(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// Whether a character is written as `%XX` there.
+/// True if a character must be written as `%XX` in a component.
 fn is_escaped(byte: u8, place: Place) -> bool {
     if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
         return false;
@@ -228,7 +228,7 @@ fn is_escaped(byte: u8, place: Place) -> bool {
     }
 }
 
-/// Go keeps bytes that are no text; expressions have none.
+/// Go keeps invalid UTF-8; CEL strings cannot contain it.
 fn text_of(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes).unwrap_or_else(|bytes| String::from_utf8_lossy(bytes.as_bytes()).into_owned())
 }
@@ -241,13 +241,13 @@ fn escape(bytes: &[u8], place: Place) -> String {
     bytes.iter().map(escape).collect()
 }
 
-/// As it was written where nothing in it had to be escaped.
+/// The text as written if it needs no escaping.
 fn escaped(text: &str, place: Place) -> String {
     let allowed = |byte: u8| b"!$&'()*+,;=:@[]%".contains(&byte) || !is_escaped(byte, place);
     if text.bytes().all(allowed) {
         return text.to_owned();
     }
-    // What could not be read is not there.
+    // Text that cannot be unescaped is dropped.
     escape(&unescape(text, place).unwrap_or_default(), place)
 }
 
@@ -264,7 +264,8 @@ fn unescape(text: &str, place: Place) -> Result<Vec<u8>, String> {
                 let refused = || format!("invalid URL escape {shown:?}");
                 let value = value.ok_or_else(refused)?;
                 let is_percent = shown == "%25";
-                // In a host only what is not ASCII may be escaped, in its zone what could not stand there.
+                // In a host, only non-ASCII characters can be escaped; in its zone, also characters that are not
+                // allowed there.
                 if place == Place::Host && value < 0x80 && !is_percent
                     || place == Place::Zone && !is_percent && value != b' ' && is_escaped(value, Place::Host)
                 {
@@ -297,7 +298,7 @@ impl Url {
         }
     }
 
-    /// Without brackets.
+    /// The host without brackets.
     fn hostname(&self) -> &str {
         let host = self.split_host().0;
         host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
@@ -311,7 +312,7 @@ impl Url {
         escaped(&self.path, Place::Path)
     }
 
-    /// As Go writes it.
+    /// The text form of Go.
     fn text(&self) -> String {
         let mut text = if self.scheme.is_empty() { String::new() } else { format!("{}:", self.scheme) };
         if self.opaque.is_empty() {
@@ -341,7 +342,7 @@ impl Url {
         text
     }
 
-    /// Of each key all values, in order; those that cannot be read are left out.
+    /// All values by key, in order; unreadable ones are skipped.
     fn parameters(&self) -> Cel {
         let mut all: HashMap<Key, Vec<Cel>> = HashMap::new();
         let pairs: Vec<&str> = self.query.split('&').collect();
@@ -382,11 +383,11 @@ mod tests {
     #[case("https://ex%41mple.com/", "invalid URL escape \"%41\"")]
     #[case("https://us{er@example.com/", "net/url: invalid userinfo")]
     #[case("https://example.com/\n", "net/url: invalid control character in URL")]
-    fn what_is_no_url(#[case] text: &str, #[case] why: &str) {
+    fn invalid_urls_are_rejected(#[case] text: &str, #[case] why: &str) {
         assert_eq!(read(text), Err(format!("parse {}: {why}", quoted(text))));
     }
 
-    /// As kube-apiserver's own table of examples has it.
+    /// Examples from kube-apiserver's documentation.
     #[rstest]
     #[case("/path", ["", "", "", "", "/path"])]
     #[case("//host/path", ["", "host", "host", "", "/path"])]
@@ -417,7 +418,7 @@ mod tests {
     #[case("HTTPS://h", "https://h", true)]
     #[case("https://h:443", "https://h", false)]
     #[case("mailto:a", "mailto:a?", false)]
-    fn equals_are_written_alike(#[case] one: &str, #[case] other: &str, #[case] wanted: bool) {
+    fn equality_compares_the_text_form(#[case] one: &str, #[case] other: &str, #[case] wanted: bool) {
         let (one, other) = (read(one).unwrap(), read(other).unwrap());
         assert_eq!(one == other, wanted, "{} {}", one.text(), other.text());
     }
@@ -432,7 +433,7 @@ mod tests {
     #[case("file:///x")]
     #[case("s:/x")]
     #[case("*")]
-    fn what_is_written_plainly_stays(#[case] text: &str) {
+    fn plain_urls_are_unchanged(#[case] text: &str) {
         assert_eq!(read(text).unwrap().text(), text);
     }
 }

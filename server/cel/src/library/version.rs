@@ -1,9 +1,9 @@
-//! Semantic versions as the library of kube-apiserver reads them, in its words.
+//! Semantic versions as parsed by kube-apiserver's library, with its error messages.
 
 const DIGITS: fn(char) -> bool = |c| c.is_ascii_digit();
 const NAMES: fn(char) -> bool = |c| c.is_ascii_alphanumeric() || c == '-';
 
-/// The version, if it is one; without its build, which no function tells and no comparison looks at.
+/// Parses a version; its build metadata is dropped, because no function returns or compares it.
 pub(super) fn read(text: &str) -> Result<String, String> {
     if text.is_empty() {
         return Err("Version string empty".into());
@@ -24,7 +24,7 @@ pub(super) fn read(text: &str) -> Result<String, String> {
     Ok(text.split('+').next().unwrap_or(text).to_owned())
 }
 
-/// Without a `v` and leading zeros, and with what is missing of three numbers.
+/// Removes a `v` and leading zeros, and adds missing components.
 pub(super) fn normalized(text: &str) -> Result<String, String> {
     let text = text.strip_prefix('v').unwrap_or(text);
     let mut parts: Vec<String> = text.splitn(3, '.').map(without_zeros).collect();
@@ -92,7 +92,7 @@ mod tests {
     #[case("1.0.0-a_b", "Invalid character(s) found in prerelease \"a_b\"")]
     #[case("1.0.0+", "Build meta data is empty")]
     #[case("1.0.0+a_b", "Invalid character(s) found in build meta data \"a_b\"")]
-    fn what_is_no_version(#[case] text: &str, #[case] why: &str) {
+    fn invalid_versions_are_rejected(#[case] text: &str, #[case] why: &str) {
         assert_eq!(read(text), Err(why.to_owned()));
     }
 
@@ -102,7 +102,7 @@ mod tests {
     #[case("1", Ok("1.0.0"))]
     #[case("00.0.000-rc.1", Ok("0.0.0-rc.1"))]
     #[case("1.0-rc", Err("short version cannot contain PreRelease/Build meta data"))]
-    fn what_is_made_one(#[case] text: &str, #[case] wanted: Result<&str, &str>) {
+    fn versions_are_normalized(#[case] text: &str, #[case] wanted: Result<&str, &str>) {
         assert_eq!(normalized(text), wanted.map(str::to_owned).map_err(str::to_owned));
     }
 

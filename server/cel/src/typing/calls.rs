@@ -1,19 +1,19 @@
-//! Prices of functions, as Kubernetes' library and cel-go's own have them. Pure; read by [`super::cost`].
+//! Costs of functions in Kubernetes' library and in cel-go. Pure; used by [`super::cost`].
 
 use super::cost::{Estimate, Path, Span};
 use super::syntax::{Literal, Node};
 use super::types::Type;
 
-/// Steps for a letter that is looked at.
+/// Steps per traversed character.
 pub(super) const TRAVERSAL: f64 = 0.1;
-/// Steps for a letter of a pattern.
+/// Steps per character of a pattern.
 const PATTERN: f64 = 0.25;
-/// What the pattern of a named format is taken for.
+/// Assumed pattern length of a named format.
 const LONGEST_PATTERN: f64 = 128.0;
-/// A question to the authorizer.
+/// Cost of an authorization check.
 const QUESTION: u64 = 350_000;
 
-/// What a function is given.
+/// An argument of a call.
 #[derive(Debug)]
 pub(super) struct Argument<'a> {
     pub path: Path,
@@ -27,7 +27,7 @@ impl Argument<'_> {
         self.size.unwrap_or(Span::UNKNOWN)
     }
 
-    /// A number that is written down.
+    /// The value of an integer literal.
     fn number(&self) -> Option<i64> {
         match self.node?.literal()? {
             Literal::Int(number) => Some(*number),
@@ -47,12 +47,12 @@ pub(super) struct Call<'c, 'a> {
 
 type Priced = Option<(Span, Option<Span>)>;
 
-/// The price of a function that has one of its own, and the size of what it gives.
+/// Cost of a function with its own cost rule, and the size of its result.
 pub(super) fn priced(estimate: &Estimate<'_>, call: &Call<'_, '_>) -> Priced {
     listed(call).or_else(|| kubernetes(estimate, call))
 }
 
-/// Sets and lists, which are priced by overload.
+/// Costs by overload, for sets and lists.
 fn listed(call: &Call<'_, '_>) -> Priced {
     let (target, args) = (call.target, call.args);
     let allocating = |factor: f64, size: Span| Some((size.by(factor).plus(Span::fixed(11)), Some(size)));
@@ -93,7 +93,7 @@ fn listed(call: &Call<'_, '_>) -> Priced {
     }
 }
 
-/// Functions that are priced by name.
+/// Costs by function name.
 fn kubernetes(estimate: &Estimate<'_>, call: &Call<'_, '_>) -> Priced {
     let first = call.args.first().map(Argument::size_or_unknown);
     let target = call.target.map(Argument::size_or_unknown);
@@ -146,11 +146,11 @@ fn kubernetes(estimate: &Estimate<'_>, call: &Call<'_, '_>) -> Priced {
 }
 
 fn selector(length: Span) -> Span {
-    // The shortest requirement is two letters, and each takes a list and an object.
+    // The shortest requirement has two characters, and each one costs a list and an object.
     Span::fixed(10).plus(length.by(TRAVERSAL)).plus(length.by(0.5).by(50.0))
 }
 
-/// Every element is compared with another, or every letter is looked at.
+/// Elements are compared pairwise, or characters are traversed.
 fn compared(estimate: &Estimate<'_>, list: &Argument<'_>) -> Span {
     let size = list.size_or_unknown();
     match element(estimate, list) {
@@ -160,7 +160,7 @@ fn compared(estimate: &Estimate<'_>, list: &Argument<'_>) -> Span {
     }
 }
 
-/// The type and the size of a list's elements.
+/// Type and size of a list's elements.
 fn element(estimate: &Estimate<'_>, list: &Argument<'_>) -> Option<(Type, Span)> {
     let of = match &list.of {
         Type::List(item) => (**item).clone(),
@@ -173,7 +173,7 @@ fn element(estimate: &Estimate<'_>, list: &Argument<'_>) -> Option<(Type, Span)>
     Some((of, estimate.declared(&path).unwrap_or(Span::UNKNOWN)))
 }
 
-/// The size of a text of which parts are replaced.
+/// Size of a text after replacements.
 fn replaced(size: Span, old: Span, new: Span) -> Span {
     let share = |size: u64, part: u64| (size as f64 / part as f64).ceil() as u64;
     let (mut count, mut kept) = (Span::NONE, Span::NONE);
@@ -204,7 +204,7 @@ fn joined(estimate: &Estimate<'_>, list: &Argument<'_>, separator: Option<Span>)
     (size.by(TRAVERSAL), Some(size))
 }
 
-/// Bytes of an address are compared, after it was read if it is a text.
+/// Compares the bytes of an address, which is parsed first if it is a text.
 fn contained(call: &Call<'_, '_>, given: Span) -> Span {
     let bytes = Span { least: 4, most: 16 };
     let mut cost = bytes.plus(bytes).by(TRAVERSAL);
@@ -217,7 +217,7 @@ fn contained(call: &Call<'_, '_>, given: Span) -> Span {
     }
 }
 
-/// Kubernetes' own types are compared at once.
+/// Comparison of Kubernetes' own types has a fixed cost.
 fn equal(call: &Call<'_, '_>) -> Option<Span> {
     let [left, right] = call.args else { return None };
     if left.of != right.of {
@@ -239,7 +239,7 @@ fn equal(call: &Call<'_, '_>) -> Option<Span> {
     }
 }
 
-/// The price of a function of the language itself, without its arguments, and the size of what it gives.
+/// Cost of a standard function without its arguments, and the size of its result.
 pub(super) fn plain(call: &Call<'_, '_>) -> (Span, Option<Span>) {
     let target = call.target.map(Argument::size_or_unknown);
     let args: Vec<Span> = call.args.iter().map(Argument::size_or_unknown).collect();

@@ -1,4 +1,4 @@
-//! The types of all parts of an expression, and everything that does not fit, as cel-go's checker finds it. Pure.
+//! Type checker: the types of all parts of an expression, and all type errors, as in cel-go. Pure.
 
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
@@ -9,24 +9,24 @@ use super::syntax::{Expr, Fold, Issue, Literal, Node};
 use super::types::{Known, Type, most_general};
 use crate::json::is_reserved;
 
-/// What is known of an expression once it is checked; indexed by the ids of nodes.
+/// Results of type checking, indexed by node ID.
 #[derive(Debug)]
 pub(super) struct Facts {
     pub types: Vec<Type>,
-    /// The overloads that a call may turn out to be.
+    /// Possible overloads of each call.
     pub overloads: Vec<Vec<&'static str>>,
-    /// Calls whose target is no value but the first part of the function's name.
+    /// Calls whose target is the prefix of the function's name, not a value.
     pub namespaced: Vec<bool>,
-    /// Selections that are one name.
+    /// Selections that are a qualified name.
     pub whole_names: Vec<bool>,
-    /// Variables that it reads.
+    /// Variables that the expression reads.
     pub reads: BTreeSet<String>,
 }
 
-/// Its fields that are unknown have a type that nothing is of.
+/// Unknown fields of this object have a type to which no value can be assigned.
 const JSON_PATCH: &str = "JSONPatch";
 
-/// From the first instant to the last, in seconds.
+/// Range of timestamps in seconds.
 const TIMES: RangeInclusive<i64> = -62_135_596_800..=253_402_300_799;
 
 struct Checker<'a> {
@@ -98,7 +98,7 @@ impl Checker<'_> {
         self.locals.iter().rev().find(|(local, _)| local == name).map(|(_, of)| of.clone())
     }
 
-    /// What a name stands for outside of loops.
+    /// Type of a global name.
     fn global(&mut self, name: &str) -> Option<Type> {
         let name = name.strip_prefix('.').unwrap_or(name);
         if let Some(of) = self.names.variables.get(name) {
@@ -153,12 +153,12 @@ impl Checker<'_> {
         if is_optional || optional { Type::optional(found) } else { found }
     }
 
-    /// Whether an object is one that patches make: of any fields, but for an operation.
+    /// True for objects of patches, which accept any field except for JSON patch operations.
     fn patched(&self, name: &str) -> bool {
         self.names.patches && (name == "Object" || name.starts_with("Object."))
     }
 
-    /// The type of a field of an object.
+    /// Type of an object's field.
     fn declared(&mut self, at: usize, name: &str, field: &str) -> Type {
         if self.patched(name) {
             return Type::Dyn;
@@ -167,7 +167,7 @@ impl Checker<'_> {
             self.issue(at, format!("unexpected failed resolution of '{name}'"));
             return Type::Error;
         };
-        // A word that CEL keeps for itself may be written as it is.
+        // Reserved words can be used without escaping.
         if let Some(of) =
             fields.get(field).or_else(|| fields.get(&format!("__{field}__")).filter(|_| is_reserved(field)))
         {
@@ -276,7 +276,7 @@ impl Checker<'_> {
         Type::Bool
     }
 
-    /// What an optional element adds to a literal.
+    /// The element type that an optional element adds to a literal.
     fn unwrapped(&mut self, node: &Node, of: Type, optional: bool) -> Type {
         if !optional {
             return of;
@@ -293,7 +293,7 @@ impl Checker<'_> {
         }
     }
 
-    /// The type of both; [`literals`] tells where there should be one.
+    /// The common type of both; [`literals`] reports mixed types where they are not allowed.
     fn joined(&mut self, before: Option<Type>, now: Type) -> Type {
         match before {
             None => now,
@@ -423,7 +423,7 @@ fn of_literal(literal: &Literal) -> Type {
     }
 }
 
-/// Literals that no evaluation would take: times and patterns that are none, and lists and maps of mixed types.
+/// Reports invalid literals: malformed times and patterns, and lists and maps of mixed types.
 pub(super) fn literals(node: &Node, facts: &Facts, parses: &dyn Fn(&str, &str) -> bool) -> Vec<Issue> {
     let mut issues = Vec::new();
     for function in ["duration", "timestamp", "matches"] {
@@ -442,7 +442,7 @@ pub(super) fn literals(node: &Node, facts: &Facts, parses: &dyn Fn(&str, &str) -
             }
         });
     }
-    // What is formatted may be of any types.
+    // The arguments of `format` can have any types.
     node.walk(false, &mut |node, formatted| {
         if let Expr::List { items, optional } = &node.expr
             && !formatted
@@ -462,7 +462,7 @@ pub(super) fn literals(node: &Node, facts: &Facts, parses: &dyn Fn(&str, &str) -
     issues
 }
 
-/// The first element whose type is not that of the first.
+/// The first element whose type differs from that of the first element.
 fn mixed<'a>(all: impl Iterator<Item = (&'a Node, bool)>, facts: &Facts) -> Option<Issue> {
     let mut first: Option<&Type> = None;
     for (node, optional) in all {

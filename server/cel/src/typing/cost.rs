@@ -1,8 +1,8 @@
-//! What evaluating an expression costs at most, told from the expression and the sizes that its schema allows: cel-go's
-//! estimate with Kubernetes' prices. Pure.
+//! Static cost estimate of an expression from the sizes that its schema allows: cel-go's algorithm with Kubernetes'
+//! costs. Pure.
 //!
-//! A step is about a name that is looked up. Every estimate has a least and a most, of which the least matters where texts are
-//! replaced and lists are joined.
+//! A step is about a variable lookup. Estimates have a minimum and a maximum; the minimum matters for replacements
+//! in texts and for concatenated lists.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -14,7 +14,7 @@ use super::declared::Declared;
 use super::syntax::{Expr, Fold, Literal, Node};
 use super::types::Type;
 
-/// Steps, or elements.
+/// A range of steps or sizes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Span {
     pub least: u64,
@@ -29,7 +29,7 @@ const OBJECT: Span = Span::fixed(40);
 impl Span {
     pub const UNKNOWN: Self = Self { least: 0, most: u64::MAX };
     pub const NONE: Self = Self::fixed(0);
-    /// Holds nothing until something is added.
+    /// Neutral element of unions.
     const EMPTY: Self = Self { least: u64::MAX, most: 0 };
 
     pub const fn fixed(size: u64) -> Self {
@@ -61,7 +61,7 @@ fn scaled(size: u64, factor: f64) -> u64 {
     (exact * factor).ceil() as u64
 }
 
-/// Sizes of what is in a list or map.
+/// Sizes of the elements of a list or map.
 #[derive(Debug, Clone, Copy)]
 struct Inside {
     list: bool,
@@ -75,10 +75,10 @@ impl Inside {
     }
 }
 
-/// Where a value comes from: a variable, then fields and `@items`, `@keys` or `@values`.
+/// Origin of a value: a variable, then fields and `@items`, `@keys` or `@values`.
 ///
-/// As Go's slices, on which Kubernetes' estimate stands: paths that go on from one another share their room as long as there
-/// is some, so that what the last one appends is read by all that are as long. Estimates depend on it.
+/// It behaves like Go's slices, on which Kubernetes' estimate depends: paths derived from the same prefix share
+/// their storage while there is capacity, so an element appended to one is visible in others of that length.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Path {
     room: Rc<RefCell<Vec<String>>>,
@@ -102,7 +102,7 @@ impl Path {
         Self { room: Rc::new(RefCell::new(room)), length }
     }
 
-    /// The same with room of its own.
+    /// A copy with its own storage.
     pub fn apart(&self) -> Self {
         let room = self.room.borrow()[..self.length].to_vec();
         Self { room: Rc::new(RefCell::new(room)), length: self.length }
@@ -117,7 +117,7 @@ impl Path {
     }
 }
 
-/// A variable of a loop.
+/// A loop variable.
 #[derive(Debug, Clone)]
 struct Local {
     path: Path,
@@ -134,7 +134,7 @@ pub(super) struct Estimate<'a> {
     locals: HashMap<String, Vec<Local>>,
 }
 
-/// The least and the most steps that an expression over values of `root` takes.
+/// Minimum and maximum steps of an expression over values of `root`.
 pub(super) fn estimate(node: &Node, facts: &Facts, root: &Declared) -> Span {
     let mut estimate = Estimate {
         facts,
@@ -254,7 +254,7 @@ impl<'a> Estimate<'a> {
         if overloads.is_empty() { Span::NONE } else { sum.plus(cost) }
     }
 
-    /// The cost of one overload with its arguments, and the size of what it gives.
+    /// Cost of one overload with its arguments, and the size of its result.
     fn overload(&mut self, node: &Node, call: &Call<'_, 'a>, args: &'a [Node]) -> (Span, Option<Span>) {
         let all = call.costs.iter().fold(Span::NONE, |sum, cost| sum.plus(*cost));
         if let Some((cost, size)) = calls::priced(self, call) {
@@ -406,13 +406,13 @@ impl<'a> Estimate<'a> {
         }
     }
 
-    /// The size that the schema allows at the end of a path.
+    /// Size limit in the schema at the end of a path.
     pub fn declared(&self, path: &Path) -> Option<Span> {
         self.root.size(&path.room.borrow()[..path.length]).map(|most| Span { least: 0, most })
     }
 }
 
-/// The size of what is written down.
+/// Size of a literal.
 fn written(node: &Node) -> Option<u64> {
     let size = match &node.expr {
         Expr::Literal(Literal::Text(text)) => text.chars().count(),
@@ -425,13 +425,13 @@ fn written(node: &Node) -> Option<u64> {
     u64::try_from(size).ok()
 }
 
-/// A name for a value, which takes no turns.
+/// True for a name bound to a value, which is a loop without iterations.
 fn is_bound(fold: &Fold) -> bool {
     matches!(&fold.range.expr, Expr::List { items, .. } if items.is_empty())
         && fold.condition.literal() == Some(&Literal::Bool(false))
 }
 
-/// The name of a function with what stands before it.
+/// Name of a function with its prefix.
 fn qualified(node: &Node) -> String {
     match &node.expr {
         Expr::Call { name, target: Some(target), .. } => match target.qualified() {

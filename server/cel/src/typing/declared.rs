@@ -1,4 +1,4 @@
-//! What a schema says of the values that an expression reads: their types, and how large they may get. Pure.
+//! Type and size limits of the values that an expression reads, from their schema. Pure.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,27 +9,27 @@ use serde_json::Value;
 use super::types::Type;
 use crate::json::escape_field;
 
-/// As large as a request may be.
+/// Request size limit in bytes.
 pub const MAX_REQUEST: i64 = MAX_REQUEST_BODY as i64;
-/// The quotes of a text.
+/// Quotes of a string.
 const QUOTES: i64 = 2;
 const MAX_TIME: i64 = 32;
 const DATE: i64 = 12;
 
-/// The values at one place of a schema.
+/// A value in a schema.
 #[derive(Debug, Clone)]
 pub struct Declared {
     pub of: Type,
-    /// The most elements of a list or map, letters of a text, bytes of bytes.
+    /// Maximum number of elements of a list or map, characters of a text, or bytes.
     pub max: i64,
-    /// The fewest bytes that it takes in a request.
+    /// Minimum size in a request in bytes.
     pub min_size: i64,
     fields: BTreeMap<String, Declared>,
     element: Option<Box<Declared>>,
     map: bool,
 }
 
-/// Fields of objects by the objects' names.
+/// Fields of objects by object name.
 pub type Objects = BTreeMap<Arc<str>, BTreeMap<String, Type>>;
 
 fn word<'a>(schema: &'a Value, key: &str) -> &'a str {
@@ -40,14 +40,14 @@ fn flag(schema: &Value, key: &str) -> bool {
     schema.get(key).and_then(Value::as_bool).unwrap_or(false)
 }
 
-/// A limit, which is at least nothing.
+/// A limit, at least zero.
 fn limit(schema: &Value, key: &str) -> Option<i64> {
     schema.get(key).and_then(Value::as_i64).map(|limit| limit.max(0))
 }
 
 impl Declared {
-    /// What a schema declares; `None` where expressions see nothing of it. A resource has names and a kind whatever its schema
-    /// says. Objects are called by the path to them, which starts with `name`.
+    /// Derives the declaration from a schema; `None` if expressions cannot access it. A resource always has kind and
+    /// metadata. Objects are named by their path, which starts with `name`.
     pub fn of_schema(schema: &Value, resource: bool, name: &str) -> Option<Self> {
         if flag(schema, "x-kubernetes-int-or-string") {
             let max = limit(schema, "maxLength").map_or(MAX_REQUEST - QUOTES, |letters| letters.saturating_mul(4));
@@ -88,7 +88,7 @@ impl Declared {
 
     fn map(schema: &Value, values: &Value, name: &str) -> Option<Self> {
         let value = Self::of_schema(values, flag(values, "x-kubernetes-embedded-resource"), &format!("{name}.@elem"))?;
-        // Each has a key, two quotes, a colon and a comma besides.
+        // Each entry also has a key, two quotes, a colon and a comma.
         let max = limit(schema, "maxProperties").unwrap_or((MAX_REQUEST - 2) / (value.min_size + 6));
         let map = Self::simple(Type::map(Type::Text, value.of.clone()), max, 2);
         Some(Self { element: Some(Box::new(value)), map: true, ..map })
@@ -122,7 +122,7 @@ impl Declared {
             _ => {
                 let listed = schema.get("enum").and_then(Value::as_array).filter(|all| !all.is_empty());
                 let longest = |all: &Vec<Value>| all.iter().filter_map(Value::as_str).map(str::len).max().unwrap_or(0);
-                // A letter takes up to four bytes.
+                // A character takes up to four bytes.
                 let max = match (limit(schema, "maxLength"), listed) {
                     (Some(letters), _) => letters.saturating_mul(4),
                     (None, Some(all)) => i64::try_from(longest(all)).unwrap_or(i64::MAX),
@@ -133,12 +133,12 @@ impl Declared {
         }
     }
 
-    /// How often a value of this kind may be in a request.
+    /// Maximum number of such values in a request.
     pub fn most_in_a_request(&self) -> u64 {
         u64::try_from(MAX_REQUEST / (self.min_size + 1)).unwrap_or(0)
     }
 
-    /// All objects in it with their fields.
+    /// Adds all objects with their fields.
     pub fn objects(&self, all: &mut Objects) {
         if let Type::Object(name) = &self.of {
             let fields = self.fields.iter().map(|(field, declared)| (field.clone(), declared.of.clone()));
@@ -149,13 +149,13 @@ impl Declared {
         }
     }
 
-    /// The most that the value at the end of a path has; what is read first does not matter.
+    /// Maximum size of the value at the end of a path; the variable name is ignored.
     pub(super) fn size(&self, path: &[String]) -> Option<u64> {
         let mut here = self;
         for step in path.get(1..)? {
             here = match step.as_str() {
                 "@items" | "@values" => here.element.as_deref()?,
-                // Keys have no limit of their own, nor a size.
+                // Keys have no size.
                 "@keys" if here.map => return Some(0),
                 field => here.fields.get(field)?,
             };
@@ -164,7 +164,7 @@ impl Declared {
     }
 }
 
-/// Whether a resource's schema declares by itself what all resources have.
+/// True if the schema of a resource declares kind and metadata itself.
 fn names_itself(schema: &Value) -> bool {
     let of = |pointer: &str| schema.pointer(pointer).map_or("", |property| word(property, "type"));
     of("/properties/kind") == "string"

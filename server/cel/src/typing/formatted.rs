@@ -1,11 +1,11 @@
-//! Templates that are written down, `'%d'.format([…])`, and whether what they are given fits them: cel-go's check of formats. Pure.
+//! Type checks of literal templates, `'%d'.format([…])`, as in cel-go. Pure.
 
 use super::super::library::clause;
 use super::checker::Facts;
 use super::syntax::{Expr, Issue, Literal, Node};
 use super::types::Type;
 
-/// What is wrong with templates in an expression.
+/// Errors of templates in an expression.
 pub(super) fn issues(node: &Node, facts: &Facts) -> Vec<Issue> {
     let mut issues = Vec::new();
     node.walk(false, &mut |node, _| {
@@ -70,7 +70,7 @@ fn given(item: &Node, of: &Type, takes: &str) -> Issue {
     Issue { at: item.at, text: format!("{takes}, was given {name}") }
 }
 
-/// Whether all of a value has a text.
+/// Checks that all parts of a value can be formatted.
 fn shown(item: &Node, facts: &Facts) -> Result<(), Issue> {
     let of = &facts.types[item.id];
     if matches!(of, Type::Opaque(..) | Type::Object(_) | Type::Param(_) | Type::Error) {

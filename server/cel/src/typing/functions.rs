@@ -1,25 +1,25 @@
-//! The functions that Kubernetes 1.36 gives to expressions: each overload by its name, what it takes and what it gives.
+//! Functions of Kubernetes 1.36's CEL environment: overloads with their parameters and results.
 //!
-//! `functions.txt` was written from what the environment of Kubernetes' own CEL library declares. Pure.
+//! `functions.txt` was generated from the declarations of Kubernetes' CEL library. Pure.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 
 use super::types::Type;
 
-/// One way to call a function.
+/// An overload of a function.
 #[derive(Debug)]
 pub(super) struct Overload {
     pub id: &'static str,
     pub method: bool,
-    /// With the target of a method first.
+    /// Parameter types; the first is the target of a method.
     pub takes: Vec<Type>,
     pub gives: Type,
-    /// Names of the types that it leaves open.
+    /// Type parameters.
     pub params: Vec<Arc<str>>,
 }
 
-/// What only patches call.
+/// Function that is available in patches only.
 pub(super) const ESCAPE_KEY: &str = "jsonpatch.escapeKey";
 
 static FUNCTIONS: LazyLock<HashMap<&'static str, Vec<Overload>>> = LazyLock::new(|| {
@@ -32,10 +32,10 @@ static FUNCTIONS: LazyLock<HashMap<&'static str, Vec<Overload>>> = LazyLock::new
     functions
 });
 
-/// Types that have no fields.
+/// Types without fields.
 const OPAQUE: &[&str] = &["net.CIDR", "net.IP"];
 
-/// Types of Kubernetes' own.
+/// Types of Kubernetes.
 const OBJECTS: &[&str] = &[
     "kubernetes.NamedFormat",
     "kubernetes.Quantity",
@@ -52,7 +52,7 @@ pub(super) fn overloads(name: &str) -> Option<&'static [Overload]> {
     FUNCTIONS.get(name).map(Vec::as_slice)
 }
 
-/// What a name of a type stands for, where one may be written.
+/// The type that a name denotes in an expression.
 pub(super) fn named_type(name: &str) -> Option<Type> {
     let inner = match name {
         "dyn" => Type::Dyn,
@@ -88,12 +88,12 @@ fn simple(name: &str) -> Option<Type> {
     })
 }
 
-/// A type as errors show it.
+/// Parses a type in the notation of errors.
 pub(super) fn written(of: &str) -> Option<Type> {
     read(of, &mut Vec::new())
 }
 
-/// `id<TAB>target :: name(args) -> result`.
+/// Parses a line: `id<TAB>target :: name(args) -> result`.
 fn overload(line: &'static str) -> Option<(&'static str, Overload)> {
     let (id, signature) = line.split_once('\t')?;
     let (target, rest) = match signature.split_once(" :: ") {
@@ -136,7 +136,7 @@ fn read(written: &str, params: &mut Vec<Arc<str>>) -> Option<Type> {
     })
 }
 
-/// What stands between the commas that are in no brackets.
+/// Splits at commas outside of brackets.
 fn parts(written: &str) -> Vec<&str> {
     let (mut depth, mut from, mut all) = (0, 0, Vec::new());
     for (at, letter) in written.char_indices() {
@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_line_is_an_overload() {
+    fn all_lines_are_parsed() {
         for line in include_str!("functions.txt").lines() {
             assert!(overload(line).is_some(), "{line}");
         }

@@ -1,17 +1,17 @@
-//! Words of an expression and where they stand. Pure; read by [`super::parser`].
+//! Lexer: tokens of an expression with their positions. Pure; used by [`super::parser`].
 
 use std::borrow::Cow;
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Token {
     Name(String),
-    /// Without its sign.
+    /// Without sign.
     Int(u64),
     Uint,
     Double,
     Text(String),
     Bytes(usize),
-    /// An operator or a bracket.
+    /// An operator or bracket.
     Mark(&'static str),
     End,
 }
@@ -22,13 +22,13 @@ pub(super) struct Word {
     pub token: Token,
 }
 
-/// The longer ones first.
+/// Longer ones first.
 const MARKS: &[&str] = &[
     "&&", "||", "==", "!=", "<=", ">=", "<", ">", "[", "]", "{", "}", "(", ")", ".", ",", "-", "+", "*", "/", "%", "!",
     "?", ":",
 ];
 
-/// All words, ended by [`Token::End`]; `None` where one cannot be read.
+/// All tokens, terminated by [`Token::End`]; `None` for an invalid one.
 pub(super) fn words(source: &str) -> Option<Vec<Word>> {
     let letters: Vec<char> = source.chars().collect();
     let mut words = Vec::new();
@@ -60,8 +60,8 @@ pub(super) fn words(source: &str) -> Option<Vec<Word>> {
     Some(words)
 }
 
-/// Signs in a row as the parser that expressions are evaluated by reads them rightly: it takes any number of them for one.
-/// All else stays where it is.
+/// Rewrites repeated signs for the evaluating parser, which treats any number of them as one. Positions do not
+/// change.
 pub(crate) fn single_signs(source: &str) -> Cow<'_, str> {
     let Some(words) = words(source).filter(|_| source.contains(['-', '!'])) else { return source.into() };
     let is = |at: usize, mark: &'static str| matches!(words.get(at), Some(word) if word.token == Token::Mark(mark));
@@ -77,7 +77,7 @@ pub(crate) fn single_signs(source: &str) -> Cow<'_, str> {
             at += 1;
             continue;
         };
-        // After an operand the first one takes away.
+        // After an operand, the first minus is subtraction.
         let from = at + usize::from(operand && mark == "-");
         at = (from..).find(|at| !is(*at, mark)).unwrap_or(from).max(at + 1);
         let signs = at.saturating_sub(from);
@@ -126,7 +126,8 @@ fn whole(written: &str, radix: u32, next: Option<&char>, length: usize) -> Optio
     Some(if matches!(next, Some('u' | 'U')) { (Token::Uint, length + 1) } else { (Token::Int(number), length) })
 }
 
-/// A text or bytes with their length in the source; `None` within when there is none, `None` when it does not end.
+/// A string or bytes literal with its source length. The inner option is `None` without a literal, the outer one if
+/// it is unterminated.
 fn text(letters: &[char]) -> Option<Option<(Token, usize)>> {
     let prefix = letters.iter().take(2).take_while(|c| matches!(c, 'r' | 'R' | 'b' | 'B')).count();
     let Some(quote @ ('"' | '\'')) = letters.get(prefix).copied() else { return Some(None) };
@@ -150,7 +151,8 @@ fn text(letters: &[char]) -> Option<Option<(Token, usize)>> {
     Some(Some((if bytes { Token::Bytes(size) } else { Token::Text(value) }, at)))
 }
 
-/// A letter that an escape stands for, how long the escape is, and whether it is one byte in bytes.
+/// The character of an escape sequence, the length of the sequence, and whether it is a single byte in bytes
+/// literals.
 fn escaped(letters: &[char]) -> Option<(char, usize, bool)> {
     let code = |from: usize, count: usize, radix: u32| {
         let written: String = letters.get(from..from + count)?.iter().collect();
@@ -192,7 +194,7 @@ mod tests {
     #[case("-", "-")]
     #[case("--", "  ")]
     #[case("'open --", "'open --")]
-    fn signs_in_a_row(#[case] source: &str, #[case] wanted: &str) {
+    fn repeated_signs_are_rewritten(#[case] source: &str, #[case] wanted: &str) {
         assert_eq!(single_signs(source), wanted);
     }
 }

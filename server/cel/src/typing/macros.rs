@@ -1,9 +1,9 @@
-//! What macros stand for, with the shapes that cel-go gives them: costs and types are told of these. Pure.
+//! Macro expansion in the form of cel-go, on which costs and types depend. Pure.
 
 use super::parser::Parser;
 use super::syntax::{Expr, Fold, Issue, Literal, Node};
 
-/// The variable that a loop builds its result in.
+/// Accumulator variable of loops.
 pub(super) const RESULT: &str = "@result";
 const UNUSED: &str = "#unused";
 const TARGET: &str = "@target";
@@ -11,7 +11,7 @@ const SORTED: &str = "@__sortBy_input__";
 
 type Unfolded = Result<Node, Issue>;
 
-/// A call of a function, which may be a macro.
+/// A function call, which may be a macro.
 pub(super) fn function(make: &mut Parser, at: usize, name: String, mut args: Vec<Node>) -> Unfolded {
     if name == "has" && args.len() == 1 {
         let place = args[0].at;
@@ -23,7 +23,7 @@ pub(super) fn function(make: &mut Parser, at: usize, name: String, mut args: Vec
     Ok(make.node(at, Expr::Call { name, target: None, args }))
 }
 
-/// A call of a method, which may be a macro.
+/// A method call, which may be a macro.
 pub(super) fn method(make: &mut Parser, at: usize, name: String, target: Node, args: Vec<Node>) -> Unfolded {
     let mut unfold = Unfold { make, at };
     match (name.as_str(), args.len()) {
@@ -39,7 +39,7 @@ pub(super) fn method(make: &mut Parser, at: usize, name: String, target: Node, a
     }
 }
 
-/// What one turn of a loop that transforms adds.
+/// Result type of a transforming loop, to which each iteration adds.
 #[derive(Clone, Copy)]
 enum Transform {
     List,
@@ -140,14 +140,14 @@ impl Unfold<'_> {
         self.node(Expr::Fold(Box::new(fold)))
     }
 
-    /// A loop over all of a range whose result grows with each turn.
+    /// A loop over a complete range with an accumulator.
     fn growing(&mut self, range: Node, (variable, second): (String, Option<String>), init: Node, step: Node) -> Node {
         let condition = self.literal(Literal::Bool(true));
         let result = self.name(RESULT);
         self.fold(Fold { range, variable, second, accumulator: RESULT.to_owned(), init, condition, step, result })
     }
 
-    /// The step, where the filter holds.
+    /// The step, conditional on the filter.
     fn kept(&mut self, filter: Option<Node>, step: Node) -> Node {
         match filter {
             Some(filter) => {
@@ -204,7 +204,7 @@ impl Unfold<'_> {
         Ok(self.growing(range, pair, init, step))
     }
 
-    /// A name for a value: a loop without turns.
+    /// A name bound to a value: a loop without iterations.
     fn bound(&mut self, name: &str, value: Node, result: Node) -> Node {
         let (range, condition, step) = (self.list(Vec::new()), self.literal(Literal::Bool(false)), self.name(name));
         let (variable, accumulator) = (UNUSED.to_owned(), name.to_owned());

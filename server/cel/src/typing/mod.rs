@@ -1,7 +1,7 @@
-//! Types and costs of expressions before anything is evaluated, told with cel-go's rules and in its words.
+//! Static types and costs of expressions, with cel-go's rules and messages.
 //!
-//! [`check`] reads an expression, tells everything that does not fit what it may read, and gives [`Checked`], which knows the
-//! expression's type, the variables it reads and what it costs at most. Pure. Read by rules of definitions and by admission policies.
+//! [`check`] parses an expression and reports type errors. The resulting [`Checked`] has the expression's type, the
+//! variables it reads, and its maximum cost. Pure. Used by the validation of CRD rules and admission policies.
 
 mod calls;
 mod checker;
@@ -25,7 +25,7 @@ use checker::Facts;
 use parser::Unreadable;
 use syntax::{Expr, Node, shown};
 
-/// What expressions may read, and whether they may make patches.
+/// Declarations for an expression, and whether it can create patches.
 #[derive(Debug, Clone, Default)]
 pub struct Names {
     pub variables: BTreeMap<String, Type>,
@@ -34,23 +34,23 @@ pub struct Names {
 }
 
 impl Names {
-    /// Adds a variable, with all objects that are in it.
+    /// Declares a variable and the objects it contains.
     pub fn add(&mut self, name: &str, declared: &Declared) {
         self.variables.insert(name.to_owned(), declared.of.clone());
         declared.objects(&mut self.objects);
     }
 
-    /// Adds an object with fields whose types are written as errors show them.
+    /// Declares an object; field types are in the notation of errors.
     pub fn add_object(&mut self, name: &str, fields: &[(&str, &str)]) {
         let fields = fields.iter().filter_map(|(field, of)| Some(((*field).to_owned(), functions::written(of)?)));
         self.objects.insert(name.into(), fields.collect());
     }
 }
 
-/// As cel-go.
+/// Limit of cel-go.
 const MAX_DEPTH: usize = 250;
 
-/// An expression in which everything fits.
+/// An expression without type errors.
 #[derive(Debug)]
 pub struct Checked {
     node: Node,
@@ -58,7 +58,7 @@ pub struct Checked {
     depth: usize,
 }
 
-/// Checks an expression; what is wrong with it is told as cel-go shows it.
+/// Checks an expression; errors are formatted like those of cel-go.
 pub fn check(source: &str, names: &Names) -> Result<Checked, String> {
     let depth = super::bounds::check(source)?;
     super::deep(depth, || {
@@ -66,7 +66,7 @@ pub fn check(source: &str, names: &Names) -> Result<Checked, String> {
         if let Err(Unreadable::Issue(issue)) = parsed {
             return Err(shown(source, vec![issue]));
         }
-        // What the evaluating parser cannot read, it tells better.
+        // The evaluating parser has better syntax errors.
         super::parse_within(source)?;
         let unreadable = || super::syntax_error(source, (1, 1), "Syntax error: expression cannot be parsed");
         let (node, count) = parsed.map_err(|_| unreadable())?;
@@ -92,7 +92,7 @@ impl Checked {
         self.facts.reads.contains(variable)
     }
 
-    /// The most steps that it takes over values of `root`.
+    /// Maximum cost in steps over values of `root`.
     pub fn cost(&self, root: &Declared) -> u64 {
         super::deep(self.depth, || cost::estimate(&self.node, &self.facts, root).most)
     }

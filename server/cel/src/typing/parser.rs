@@ -1,12 +1,12 @@
-//! Reads an expression into nodes that know their places, as cel-go's parser does, with macros unfolded by [`super::macros`].
+//! Parser: converts an expression to nodes with positions, as in cel-go, and expands macros by [`super::macros`].
 //!
-//! The evaluating parser has seen the text before: what cannot be read here is left to its words.
+//! The evaluating parser also checks the syntax and reports its errors.
 
 use super::lexer::{Token, Word, words};
 use super::macros;
 use super::syntax::{Entry, Expr, Field, Issue, Literal, Node};
 
-/// Words that are no names, kept for languages around CEL.
+/// Reserved words, which cannot be names.
 pub(crate) const RESERVED: &[&str] = &[
     "as",
     "break",
@@ -27,7 +27,7 @@ pub(crate) const RESERVED: &[&str] = &[
     "while",
 ];
 
-/// Why there are no nodes.
+/// Reason why an expression cannot be parsed.
 #[derive(Debug)]
 pub(super) enum Unreadable {
     Syntax,
@@ -42,7 +42,7 @@ pub(super) struct Parser {
     pub(super) next_id: usize,
 }
 
-/// The nodes of an expression, and how many ids they have.
+/// Parses an expression; returns its root node and the number of node IDs.
 pub(super) fn parse(source: &str) -> Read<(Node, usize)> {
     let words = words(source).ok_or(Unreadable::Syntax)?;
     let mut parser = Parser { words, now: 0, next_id: 0 };
@@ -75,7 +75,7 @@ impl Parser {
         self.words.get(self.now + ahead).is_some_and(|word| word.token == Token::Mark(mark))
     }
 
-    /// Takes a mark if it stands here, and says where it stood.
+    /// Consumes a token if it is next, and returns its position.
     fn take(&mut self, mark: &'static str) -> Option<usize> {
         let at = self.at();
         self.looks(0, mark).then(|| {
@@ -120,7 +120,7 @@ impl Parser {
         self.balanced(name, &mut terms, &places).ok_or(Unreadable::Syntax)
     }
 
-    /// A tree of the terms that is as flat as can be.
+    /// A balanced tree of the terms.
     fn balanced(&mut self, name: &str, terms: &mut [Option<Node>], places: &[usize]) -> Option<Node> {
         if places.is_empty() {
             return terms[0].take();
@@ -162,7 +162,7 @@ impl Parser {
         })
     }
 
-    /// Left-associative operators of one precedence between operands of a higher one.
+    /// Parses left-associative operators of one precedence.
     fn operators(
         &mut self,
         operand: fn(&mut Self) -> Read<Node>,
@@ -180,7 +180,7 @@ impl Parser {
 
     fn unary(&mut self) -> Read<Node> {
         for (mark, name) in [("!", "!_"), ("-", "-_")] {
-            // A single minus before a number belongs to it.
+            // A single minus before a number is part of the literal.
             if !self.looks(0, mark) || (mark == "-" && self.number_follows()) {
                 continue;
             }
@@ -287,7 +287,7 @@ impl Parser {
         Ok(self.node(at, Expr::Literal(literal)))
     }
 
-    /// A name, a call of a function, or an object literal.
+    /// Parses a name, a function call, or an object literal.
     fn named(&mut self, at: usize, leading: bool) -> Read<Node> {
         let dot = if leading { "." } else { "" };
         if let Some(length) = self.object_ahead() {
@@ -316,7 +316,7 @@ impl Parser {
         }
     }
 
-    /// How many words the name of an object literal takes, if one stands here.
+    /// Number of tokens in the name of an object literal, if one is next.
     fn object_ahead(&self) -> Option<usize> {
         let mut length = 1;
         while self.looks(length, ".")

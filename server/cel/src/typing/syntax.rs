@@ -1,11 +1,11 @@
-//! Expressions as types and costs are told of: every node knows its place, which the evaluating parser forgets. Pure.
+//! Syntax tree for types and costs. Nodes have positions, which the evaluating parser does not keep. Pure.
 
 /// A node of an expression.
 #[derive(Debug, Clone)]
 pub(super) struct Node {
-    /// Its number within the expression.
+    /// Number within the expression.
     pub id: usize,
-    /// Where it stands: the code points before it. What a macro adds stands where the macro is called.
+    /// Position in code points. Nodes from a macro have the position of the call.
     pub at: usize,
     pub expr: Expr,
 }
@@ -30,7 +30,7 @@ pub(super) enum Literal {
     Uint,
     Double,
     Text(String),
-    /// How many they are.
+    /// Number of bytes.
     Bytes(usize),
 }
 
@@ -51,7 +51,7 @@ pub(super) struct Field {
     pub optional: bool,
 }
 
-/// A loop, which is what most macros become.
+/// A loop, to which most macros expand.
 #[derive(Debug, Clone)]
 pub(super) struct Fold {
     pub range: Node,
@@ -65,7 +65,7 @@ pub(super) struct Fold {
 }
 
 impl Node {
-    /// Calls `see` with every node, the outer before the inner ones, and whether it stands in a call of `format`.
+    /// Calls `see` with all nodes, parents first, and whether the node is inside a call of `format`.
     pub fn walk<'a>(&'a self, formatted: bool, see: &mut dyn FnMut(&'a Node, bool)) {
         see(self, formatted);
         match &self.expr {
@@ -90,7 +90,7 @@ impl Node {
         }
     }
 
-    /// How deep cel-go's parser goes: conditions, relations, sums and products, fields, elements and methods are levels to it.
+    /// Depth as cel-go's parser counts it: conditions, relations, sums, products, fields, indexes and methods.
     pub fn depth(&self) -> usize {
         let deepest = |nodes: &mut dyn Iterator<Item = &Node>| nodes.map(Node::depth).max().unwrap_or_default();
         match &self.expr {
@@ -107,7 +107,7 @@ impl Node {
         }
     }
 
-    /// `a.b.c` as it is written, where it is no more than names.
+    /// The text of a qualified name such as `a.b.c`.
     pub fn qualified(&self) -> Option<String> {
         match &self.expr {
             Expr::Name(name) => Some(name.clone()),
@@ -124,21 +124,21 @@ impl Node {
     }
 }
 
-/// Operators whose operands stand beside each other, and signs.
+/// Operators whose chains are flat, and signs.
 const UNCOUNTED: [&str; 4] = ["_&&_", "_||_", "!_", "-_"];
 
 fn is_operator(name: &str) -> bool {
     name == "@in" || name.starts_with('_') && !name.starts_with("__") || name.ends_with('_') && name.len() == 2
 }
 
-/// What is wrong at a place.
+/// An error at a position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Issue {
     pub at: usize,
     pub text: String,
 }
 
-/// Issues as cel-go shows them: in the order of their places, each with its line and a mark below the place.
+/// Formats errors like cel-go: ordered by position, each with its line and a marker below the position.
 pub(super) fn shown(source: &str, mut issues: Vec<Issue>) -> String {
     issues.sort_by_key(|issue| issue.at);
     issues.iter().map(|issue| one_shown(source, issue)).collect::<Vec<_>>().join("\n")
@@ -151,7 +151,7 @@ fn one_shown(source: &str, issue: &Issue) -> String {
     }
     let shown = source.split('\n').nth(line - 1).unwrap_or("").replace('\t', " ");
     let mut letters = shown.chars();
-    // Wide letters are marked by wide marks.
+    // Wide characters have wide markers.
     let below: String =
         letters.by_ref().take(column).map(|c| if c.len_utf8() > 1 { '\u{ff0e}' } else { '.' }).collect();
     let mark = if letters.next().is_some_and(|c| c.len_utf8() > 1) { '\u{ff3e}' } else { '^' };

@@ -1,4 +1,4 @@
-//! Types, what does not fit, and costs, as Kubernetes' own library told them.
+//! Types, errors and costs, compared with the results of Kubernetes' library.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ struct Case {
 }
 
 #[test]
-fn as_kubernetes_tells() {
+fn results_match_kubernetes() {
     let Cases { schemas, cases } = serde_saphyr::from_str(include_str!("cases.yaml")).unwrap();
     let mut wrong = Vec::new();
     for (schema, cases) in cases {

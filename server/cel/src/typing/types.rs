@@ -1,4 +1,4 @@
-//! Types of expressions, and which fit which: cel-go's rules of assignment with type parameters. Pure.
+//! Types and assignability with type parameters, as in cel-go. Pure.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 #[derive(Debug, Clone, PartialEq)]
 pub enum Type {
     Dyn,
-    /// Of what was refused: fits everything, so that one mistake is told once.
+    /// Type of an erroneous part; assignable to everything, so that each error is reported once.
     Error,
     Null,
     Bool,
@@ -26,7 +26,7 @@ pub enum Type {
     Opaque(Arc<str>, Arc<[Type]>),
     /// The type of a type.
     Kind(Option<Arc<Type>>),
-    /// Stands for a type until one is found.
+    /// Type parameter.
     Param(Arc<str>),
 }
 
@@ -61,7 +61,7 @@ impl Type {
         matches!(self, Type::Dyn | Type::Error)
     }
 
-    /// What an optional is of.
+    /// The value type of an optional.
     pub(super) fn in_optional(&self) -> Option<&Type> {
         match self {
             Type::Opaque(name, params) if name.as_ref() == OPTIONAL => params.first(),
@@ -69,7 +69,7 @@ impl Type {
         }
     }
 
-    /// One whose values all have the same size.
+    /// True for types whose values all have the same size.
     pub(super) fn is_scalar(&self) -> bool {
         match self {
             Type::Bool | Type::Double | Type::Duration | Type::Int | Type::Timestamp | Type::Uint => true,
@@ -77,7 +77,7 @@ impl Type {
         }
     }
 
-    /// Its name where policies are told what an expression gives: that of its protocol buffer.
+    /// Name in messages about the result of a policy's expression: that of the protocol buffer type.
     pub fn full_name(&self) -> String {
         let params: Vec<String> = self.params().into_iter().map(Type::full_name).collect();
         let name = match self {
@@ -137,7 +137,7 @@ impl fmt::Display for Type {
     }
 }
 
-/// Which types parameters stand for.
+/// Substitution of type parameters.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Known(HashMap<Arc<str>, Type>);
 
@@ -153,7 +153,7 @@ impl Known {
         }
     }
 
-    /// The type with its parameters replaced by what is known; with `open`, unknown ones become dynamic.
+    /// Substitutes type parameters; with `open`, unbound ones become dynamic.
     pub fn replace(&self, of: &Type, open: bool) -> Type {
         if let Some(found) = self.find(of) {
             return self.replace(found, open);
@@ -170,7 +170,8 @@ impl Known {
         }
     }
 
-    /// Whether each of the first fits the one across from it. What is learnt is kept only if all do.
+    /// True if the types in one list are pairwise assignable to those in the other. Bindings are kept only on
+    /// success.
     pub fn fit_all(&mut self, these: &[Type], those: &[Type]) -> bool {
         let mut learnt = self.clone();
         let fits = learnt.each(these, those);
@@ -213,7 +214,7 @@ impl Known {
         }
     }
 
-    /// Whether a parameter may stand for a type, and whether it already stands for one.
+    /// Whether a parameter can be bound to a type, and whether it is already.
     fn stands_for(&mut self, name: &Arc<str>, param: &Type, of: &Type) -> (bool, bool) {
         if param == of {
             return (true, true);
@@ -238,7 +239,7 @@ impl Known {
         (free, false)
     }
 
-    /// Whether a parameter does not occur within a type.
+    /// True if a parameter does not occur in a type.
     fn free_of(&self, param: &Type, within: &Type) -> bool {
         if param == within {
             return false;
@@ -250,7 +251,7 @@ impl Known {
     }
 }
 
-/// The more general of two types that fit each other.
+/// The more general of two mutually assignable types.
 pub(super) fn most_general<'a>(one: &'a Type, other: &'a Type) -> &'a Type {
     if less_specific(one, other) { one } else { other }
 }

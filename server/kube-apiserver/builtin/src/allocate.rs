@@ -1,6 +1,7 @@
-//! Service addresses and node ports: handed out when a service is created or changes its type, given back with it.
+//! Allocators of cluster IPs and node ports of Services: allocated when a Service is created or changes its type,
+//! released with it.
 //!
-//! Kept in memory and filled from the stored services when the server starts; the store stays the truth.
+//! Kept in memory and rebuilt from the stored Services at start; the store remains the source of truth.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
@@ -13,19 +14,19 @@ use serde_json::{Value, json};
 use super::families;
 use super::object::{at, each, inside, items, put, text, unset};
 
-/// As kubeadm chooses; what is below the first handed out is for addresses asked for by name.
+/// Service CIDR, as kubeadm's default; addresses below the first allocated one can only be requested explicitly.
 pub const RANGE: &str = "10.96.0.0/12";
 const NETWORK: u32 = u32::from_be_bytes([10, 96, 0, 0]);
 const FIRST: u32 = 256;
 const SIZE: u32 = 1 << 20;
 const PORTS: std::ops::RangeInclusive<i64> = 30000..=32767;
 
-/// What services hold, by the uid of the service.
+/// Allocations, by the UID of the Service that holds them.
 #[derive(Debug, Default)]
 struct Held {
     addresses: HashMap<String, String>,
     ports: HashMap<(String, i64), String>,
-    /// Where the search for the next free one starts.
+    /// Start of the search for the next free address.
     next_address: u32,
     next_port: i64,
 }
@@ -33,21 +34,21 @@ struct Held {
 /// The allocators of `services`.
 #[derive(Debug, Default)]
 pub struct ServiceAllocators {
-    held: Mutex<Held>,
+    allocations: Mutex<Held>,
 }
 
 impl ServiceAllocators {
-    /// Takes over what the given services hold.
+    /// Creates allocators that contain the allocations of the given Services.
     pub fn new<'a>(services: impl IntoIterator<Item = &'a Value>) -> Self {
         let allocators = Self::default();
         for service in services {
-            let mut held = allocators.held.lock();
+            let mut allocations = allocators.allocations.lock();
             let uid = uid(service);
             for address in addresses(service) {
-                held.addresses.insert(address, uid.clone());
+                allocations.addresses.insert(address, uid.clone());
             }
             for port in ports(service) {
-                held.ports.insert(port, uid.clone());
+                allocations.ports.insert(port, uid.clone());
             }
         }
         allocators
@@ -58,7 +59,7 @@ fn uid(service: &Value) -> String {
     text(service, "metadata.uid").to_owned()
 }
 
-/// What a service has of the range.
+/// The cluster IPs of a Service.
 pub fn addresses(service: &Value) -> Vec<String> {
     let list = items(service, "spec.clusterIPs").iter().filter_map(Value::as_str);
     list.filter(|address| !address.is_empty() && *address != "None").map(str::to_owned).collect()
@@ -109,10 +110,10 @@ impl Held {
         None
     }
 
-    /// The address of a service that has none yet or asks for one.
+    /// Allocates the cluster IP of a Service that has none yet or requests a specific one.
     fn address(&mut self, owner: &str, new: &mut Value, keep: bool) -> Result<(), FieldError> {
         let asked = text(new, "spec.clusterIP").to_owned();
-        // A list without its first address by name is for validation to refuse.
+        // Validation rejects `clusterIPs` without `clusterIP`.
         let unnamed = asked.is_empty() && !items(new, "spec.clusterIPs").is_empty();
         if asked != "None" && !unnamed {
             let address = if asked.is_empty() {
@@ -121,7 +122,7 @@ impl Held {
             } else {
                 asked
             };
-            // What is no address, or of another family, is for validation to refuse.
+            // Validation rejects invalid addresses and those of other families.
             if address.parse::<Ipv4Addr>().is_ok() {
                 if keep && self.addresses.get(&address).is_some_and(|holder| holder != owner) {
                     let why = format!("failed to allocate IP {address}: provided IP is already allocated");
@@ -161,7 +162,8 @@ impl Held {
                 return;
             };
             let key = (protocol, number);
-            // A dry run does not look at the range, only at what is taken; of addresses it is the other way round.
+            // As in kube-apiserver, a dry run does not check the port range, only conflicts; for addresses it is the
+            // opposite.
             if keep && asked != 0 && !PORTS.contains(&asked) {
                 let why = "provided port is not in the valid range. The range of valid ports is 30000-32767";
                 errors.push(FieldError::invalid(field, &json!(asked), why));
@@ -217,30 +219,30 @@ impl Allocators for ServiceAllocators {
             return Err(errors);
         }
         let owner = uid(new);
-        let mut held = self.held.lock();
+        let mut allocations = self.allocations.lock();
         let nothing = Value::Null;
-        // An address once given stays; a change of it is refused by validation.
+        // Validation rejects changes of an allocated address.
         let given = old.is_some_and(|old| needs_address(old) && !unset(old, "spec.clusterIP"));
         let mut errors = Vec::new();
         if needs_address(new) && !given {
-            errors.extend(held.address(&owner, new, !ctx.dry_run).err());
+            errors.extend(allocations.address(&owner, new, !ctx.dry_run).err());
         }
         if needs_ports(new) {
-            errors.extend(held.node_ports(&owner, new, !ctx.dry_run));
+            errors.extend(allocations.node_ports(&owner, new, !ctx.dry_run));
         }
-        held.health_port(&owner, new, !ctx.dry_run);
+        allocations.health_port(&owner, new, !ctx.dry_run);
         if errors.is_empty() {
             return Ok(());
         }
-        held.give_back(new, Some(old.unwrap_or(&nothing)));
+        allocations.give_back(new, Some(old.unwrap_or(&nothing)));
         Err(errors)
     }
 
     fn release(&self, object: &Value) {
-        self.held.lock().give_back(object, None);
+        self.allocations.lock().give_back(object, None);
     }
 
     fn replaced(&self, from: &Value, to: &Value) {
-        self.held.lock().give_back(from, Some(to));
+        self.allocations.lock().give_back(from, Some(to));
     }
 }

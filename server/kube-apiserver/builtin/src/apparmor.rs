@@ -1,4 +1,5 @@
-//! AppArmor profiles of containers: annotations of before 1.30 become fields. Called by the strategy and for warnings; pure.
+//! AppArmor profiles of containers: annotations from before Kubernetes 1.30 are converted to fields. Used by the
+//! strategy and for warnings; pure.
 
 use serde_json::{Value, json};
 
@@ -8,7 +9,7 @@ const ANNOTATION: &str = "container.apparmor.security.beta.kubernetes.io/";
 const CONTAINERS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
 const DEPRECATED: &str = "deprecated since v1.30; use the \"appArmorProfile\" field instead";
 
-/// The field that says what an annotation says; none where it says nothing that a field can.
+/// The field value equivalent to an annotation; `None` if there is no equivalent.
 fn profile(annotation: &str) -> Option<Value> {
     match annotation {
         "runtime/default" => Some(json!({"type": "RuntimeDefault"})),
@@ -24,7 +25,7 @@ fn annotated<'a>(pod: &'a Value, container: &str) -> Option<&'a str> {
     fields(pod, "metadata.annotations").get(&format!("{ANNOTATION}{container}")).and_then(Value::as_str)
 }
 
-/// Gives containers the profile of their annotation, where it is not the pod's anyway.
+/// Sets the profiles that annotations specify, unless they equal the pod's profile.
 pub(super) fn settle(pod: &mut Value) {
     if text(pod, "spec.os.name") == "windows" || fields(pod, "metadata.annotations").is_empty() {
         return;
@@ -46,25 +47,25 @@ pub(super) fn settle(pod: &mut Value) {
     }
 }
 
-/// Of annotations that became a field, or that cannot.
+/// Warnings for annotations that were converted to fields or cannot be converted.
 pub(super) fn warnings(pod: &Value) -> Vec<String> {
     if text(pod, "spec.os.name") == "windows" {
         return Vec::new();
     }
     let containers = CONTAINERS.iter().flat_map(|list| items(pod, &format!("spec.{list}")));
-    let told = containers.filter_map(|container| {
+    let warnings = containers.filter_map(|container| {
         let name = text(container, "name");
         let field = at(container, "securityContext.appArmorProfile");
-        let tells = match profile(annotated(pod, name)?) {
+        let applies = match profile(annotated(pod, name)?) {
             Some(profile) => same(&profile, field),
             None => field.is_null(),
         };
-        tells.then(|| format!("metadata.annotations[{ANNOTATION}{name}]: {DEPRECATED}"))
+        applies.then(|| format!("metadata.annotations[{ANNOTATION}{name}]: {DEPRECATED}"))
     });
-    told.collect()
+    warnings.collect()
 }
 
-/// Of an annotation in a template, which stays as it is; `of_pod` is the profile of all containers.
+/// Warning for an annotation in a pod template, which is not converted; `of_pod` is the profile of the pod.
 pub(super) fn template_warning(
     annotations: &serde_json::Map<String, Value>,
     container: &Value,

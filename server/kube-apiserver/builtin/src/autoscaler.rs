@@ -1,5 +1,6 @@
-//! Horizontal pod autoscalers as `autoscaling/v1` has them: what it has no field for stands in annotations, whose layout is that
-//! of the alpha that first had metrics. Called by `convert`; pure. From `autoscaling/v1/conversion.go`.
+//! Horizontal pod autoscalers in `autoscaling/v1`: fields that this version lacks are stored in annotations, in the
+//! format of the alpha version that introduced metrics. Used by `convert`; pure. From
+//! `autoscaling/v1/conversion.go`.
 
 use crowsnest_schema::internal::internal_text;
 use crowsnest_schema::print::text_of;
@@ -16,19 +17,19 @@ const SELECTOR: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector";
 const DEFAULT_CPU_UTILIZATION: i64 = 80;
 const RULES_OF_BEHAVIOR: &str = "autoscaling.HorizontalPodAutoscalerBehavior";
 
-/// What a field of the alpha is called, where it stands in `autoscaling/v2` and when it is written.
+/// Name of a field in the alpha format, its path in `autoscaling/v2`, and when it is written.
 type Field = (&'static str, &'static str, When);
 
 #[derive(Clone, Copy, PartialEq)]
 enum When {
     Always,
-    /// A quantity that is zero where there is none.
+    /// A quantity, written as zero if it is absent.
     AlwaysAmount,
     Given,
 }
 use When::{Always, AlwaysAmount, Given};
 
-/// Where metrics say what is wanted, and where what there is.
+/// Fields of a metrics list: targets in the spec, or current values in the status.
 struct Layout {
     object: &'static [Field],
     pods: &'static [Field],
@@ -102,7 +103,7 @@ const FOUND: Layout = Layout {
 };
 
 impl Layout {
-    /// Sources in the order in which Go writes them.
+    /// The metric sources in the order in which Go writes them.
     fn sources(&self) -> [(&'static str, &'static [Field]); 5] {
         [
             ("object", self.object),
@@ -113,7 +114,7 @@ impl Layout {
         ]
     }
 
-    /// A list of metrics as the alpha writes it.
+    /// Encodes a list of metrics in the alpha format.
     fn write(&self, metrics: &[Value]) -> String {
         let metrics: Vec<String> = metrics.iter().map(|metric| self.write_one(metric)).collect();
         format!("[{}]", metrics.join(","))
@@ -130,7 +131,7 @@ impl Layout {
         format!("{{{}}}", members.join(","))
     }
 
-    /// The metrics that an annotation of the alpha tells.
+    /// Decodes the metrics in an annotation.
     fn read(&self, annotation: &str, kind: fn(&str, &Value) -> Option<&'static str>) -> Option<Vec<Value>> {
         let list: Vec<Value> = serde_json::from_str(annotation).ok()?;
         let read = list.iter().map(|alpha| {
@@ -191,7 +192,7 @@ fn read_source(fields: &[Field], alpha: &Value) -> Value {
     source
 }
 
-/// What a target of the alpha is about, which it does not say. A zero that it could not leave out is no target.
+/// The target type, which the alpha format lacks. A zero that the format could not omit is not a target.
 fn kind_of_target(source: &str, metric: &Value) -> Option<&'static str> {
     let has = |field: &str| set(metric, &format!("target.{field}"));
     Some(match source {
@@ -211,7 +212,7 @@ fn is_cpu_utilization(metric: &Value) -> bool {
         && set(metric, "resource.target.averageUtilization")
 }
 
-/// A struct, which is there for Go whatever is in it.
+/// The struct at a field, created if it is absent, as Go has it.
 fn made<'a>(value: &'a mut Value, field: &str) -> &'a mut Value {
     if !set(value, field) {
         put(value, field, Map::new());
@@ -222,11 +223,11 @@ fn made<'a>(value: &'a mut Value, field: &str) -> &'a mut Value {
 fn annotate(object: &mut Value, key: &str, value: Option<String>) {
     match value {
         Some(value) => {
-            // Of a part of an object there may be no metadata.
+            // A partial object may have no metadata.
             let metadata = made(object, "metadata");
             put(made(metadata, "annotations"), key, value);
         }
-        // None but ours counts.
+        // Only our annotation is removed.
         None => drop(inside(object, "metadata.annotations").and_then(|all| take(all, key))),
     }
 }
@@ -280,7 +281,7 @@ pub(super) fn to_v2(object: &mut Value) {
     let mut metrics = others.unwrap_or_default();
     metrics.iter_mut().for_each(without_zero);
     let cpu = take(spec, "targetCPUUtilizationPercentage").filter(|percent| !percent.is_null());
-    // What has no metric at all is scaled by its cpu; defaults of v1 do not know of the annotation.
+    // An autoscaler without metrics scales by CPU. The defaults of v1 do not consider the annotation.
     if let Some(percent) = cpu.or_else(|| metrics.is_empty().then(|| DEFAULT_CPU_UTILIZATION.into())) {
         metrics.push(of_cpu(json!({"target": {"type": "Utilization", "averageUtilization": percent}})));
     }
@@ -306,7 +307,7 @@ fn of_cpu(mut source: Value) -> Value {
     json!({"type": "Resource", "resource": source})
 }
 
-/// Drops the zero beside an average, which the alpha could not leave out.
+/// Removes the zero `value` next to an average, which the alpha format could not omit.
 fn without_zero(metric: &mut Value) {
     let Some(target) = inside(metric, "object.target") else { return };
     if set(target, "averageValue") && matches!(text(target, "value"), "0" | "") {
@@ -314,7 +315,7 @@ fn without_zero(metric: &mut Value) {
     }
 }
 
-/// Names as the API has them: Go reads them in any case, and writes its own.
+/// Converts field names to lower camel case: Go decodes them case-insensitively.
 fn lowered(value: Value) -> Value {
     match value {
         Value::Object(fields) => {
@@ -330,7 +331,7 @@ fn lowered(value: Value) -> Value {
     }
 }
 
-/// What annotations say of the status is as it was, whatever was written.
+/// Restores the annotations that contain the status; writes of the spec cannot change them.
 pub(super) fn without_status(old: &Value, new: &mut Value) {
     for key in [CONDITIONS, CURRENT_METRICS] {
         let before = at(old, "metadata.annotations").get(key).and_then(Value::as_str).map(str::to_owned);
@@ -340,18 +341,20 @@ pub(super) fn without_status(old: &Value, new: &mut Value) {
     }
 }
 
-/// True when an autoscaler of `autoscaling/v1` has metrics besides its own field.
+/// True if an `autoscaling/v1` autoscaler has metrics in addition to its CPU field.
 pub(super) fn has_other_metrics(object: &Value) -> bool {
     let annotations = at(object, "metadata.annotations");
-    let told = annotations.get(METRICS).and_then(Value::as_str);
-    told.and_then(|told| serde_json::from_str::<Vec<Value>>(told).ok()).is_some_and(|metrics| !metrics.is_empty())
+    let annotation = annotations.get(METRICS).and_then(Value::as_str);
+    annotation
+        .and_then(|annotation| serde_json::from_str::<Vec<Value>>(annotation).ok())
+        .is_some_and(|metrics| !metrics.is_empty())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// (v2, the annotation of v1)
+    /// Metrics in v2, and the annotation in v1.
     const METRICS_OF_BOTH: [(&str, &str); 5] = [
         (
             r#"{"type":"Pods","pods":{"metric":{"name":"m","selector":{"matchLabels":{"a":"b"}}},"target":{"type":"AverageValue","averageValue":"1"}}}"#,
@@ -376,7 +379,7 @@ mod tests {
     ];
 
     #[test]
-    fn metrics_go_to_annotations_and_come_back() {
+    fn metrics_round_trip_through_annotations() {
         for (v2, annotation) in METRICS_OF_BOTH {
             let metric: Value = serde_json::from_str(v2).unwrap();
             let old = json!({"metadata": {"name": "h"}, "spec": {"metrics": [metric], "behavior": {"scaleDown": {"policies": [{"type": "Pods", "value": 1, "periodSeconds": 2}]}}}});

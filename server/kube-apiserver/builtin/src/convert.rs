@@ -1,4 +1,4 @@
-//! Conversion between the served versions of a resource: horizontal pod autoscalers and events have two.
+//! Conversion between served versions of a resource: horizontal pod autoscalers and events have two.
 
 use std::borrow::Cow;
 
@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::autoscaler;
 use super::object::{put, take, text};
 
-/// core/v1 name, events.k8s.io/v1 name.
+/// Field names in core/v1 and events.k8s.io/v1.
 const EVENT_FIELDS: [(&str, &str); 7] = [
     ("involvedObject", "regarding"),
     ("message", "note"),
@@ -20,7 +20,7 @@ const EVENT_FIELDS: [(&str, &str); 7] = [
     ("reportingComponent", "reportingController"),
 ];
 
-/// The object as its tables and its metadata alone are made of: of the version that has all fields.
+/// The object in the version with all fields, from which tables and partial metadata are derived.
 pub fn internal(object: &Value) -> Cow<'_, Value> {
     let (kind, version) = (text(object, "kind"), text(object, "apiVersion"));
     if kind == "HorizontalPodAutoscaler" && version == "autoscaling/v1" {

@@ -1,4 +1,4 @@
-//! IP families of services in a cluster that has IPv4 alone: what a service asks for, what it gets, what is refused.
+//! IP families of Services in an IPv4 single-stack cluster: defaults and validation.
 
 use crowsnest_apimachinery::field::FieldError;
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use super::validate::cluster_ips;
 
 const POLICY: &str = "spec.ipFamilyPolicy";
 
-/// Completes `ipFamilyPolicy` and `ipFamilies`; errors come alone, before anything else is looked at.
+/// Sets `ipFamilyPolicy` and `ipFamilies`. Errors are returned alone, before other validation.
 pub(super) fn settle(old: Option<&Value>, new: &mut Value) -> Vec<FieldError> {
     if text(new, "spec.type") == "ExternalName" || old.is_some_and(|old| still_prefers_both(old, new)) {
         return Vec::new();
@@ -80,14 +80,14 @@ pub(super) fn settle(old: Option<&Value>, new: &mut Value) -> Vec<FieldError> {
     errors
 }
 
-/// A service that takes what there is keeps what it has, until it asks for something else.
+/// True if a `PreferDualStack` service keeps its addresses because no related field changes.
 fn still_prefers_both(old: &Value, new: &Value) -> bool {
     let prefers = |service: &Value| text(service, POLICY) == "PreferDualStack";
     let same = |field: &str| at(old, field) == at(new, field);
     prefers(old) && prefers(new) && same("spec.type") && same("spec.clusterIPs") && same("spec.ipFamilies")
 }
 
-/// Who gives up the second of a list has to say so by the policy.
+/// Checks that a service which gives up its second address or family sets `SingleStack`.
 fn reduced(old: &Value, new: &mut Value, policy: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for (field, what) in [("clusterIPs", "cluster IP"), ("ipFamilies", "IP family")] {
@@ -137,7 +137,7 @@ mod tests {
         "RequireDualStack",
         r#"["IPv6","IPv4"]"#
     )]
-    fn completed(#[case] given: &str, #[case] policy: &str, #[case] families: &str) {
+    fn defaults_are_set(#[case] given: &str, #[case] policy: &str, #[case] families: &str) {
         let mut service = spec(given);
         assert_eq!(settle(None, &mut service), []);
         assert_eq!(
@@ -163,7 +163,7 @@ mod tests {
         r#"{"ipFamilies":["IPv4","IPv6"]}"#,
         "spec.ipFamilyPolicy: Invalid value: \"SingleStack\": must be 'RequireDualStack' or 'PreferDualStack' when multiple IP families are specified"
     )]
-    fn refused(#[case] given: &str, #[case] said: &str) {
+    fn unsupported_families_are_rejected(#[case] given: &str, #[case] said: &str) {
         let errors = settle(None, &mut spec(given));
         assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>(), [said]);
     }

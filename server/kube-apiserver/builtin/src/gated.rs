@@ -1,15 +1,15 @@
-//! Fields of pods that are behind gates, which are off unless somebody turns them on: they are dropped before anything is stored,
-//! unless the object had them already. From `dropDisabledFields` of `pkg/api/pod`.
+//! Drops pod fields whose feature gates are off by default, unless the stored object has them already. From
+//! `dropDisabledFields` in `pkg/api/pod`.
 
 use serde_json::Value;
 
 use super::object::{at, each, inside, items, set, take};
 
 const CONTAINERS: [&str; 3] = ["containers", "initContainers", "ephemeralContainers"];
-/// Projections that need the gates ClusterTrustBundleProjection and PodCertificateRequest.
+/// Volume projections behind the gates `ClusterTrustBundleProjection` and `PodCertificateRequest`.
 const PROJECTIONS: [&str; 2] = ["clusterTrustBundle", "podCertificate"];
 
-/// Where a kind keeps the spec of its pods.
+/// Path of the pod spec in a kind.
 fn spec_of(kind: &str) -> Option<&'static str> {
     match kind {
         "Pod" => Some("spec"),
@@ -22,7 +22,7 @@ fn spec_of(kind: &str) -> Option<&'static str> {
     }
 }
 
-/// `old` is null for what is created.
+/// Drops disabled fields; `old` is null on create.
 pub(super) fn drop_fields(kind: &str, old: &Value, new: &mut Value) {
     let Some(path) = spec_of(kind) else { return };
     let old = at(old, path);
@@ -44,7 +44,7 @@ fn projects(spec: &Value, projection: &str) -> bool {
     sources.any(|source| set(source, projection))
 }
 
-/// What is left without anything goes, too.
+/// Removes the stop signal, and `lifecycle` if it becomes empty.
 fn without_signal(container: &mut Value) {
     let Some(lifecycle) = inside(container, "lifecycle") else { return };
     let empty = take(lifecycle, "stopSignal").is_some() && lifecycle.as_object().is_some_and(serde_json::Map::is_empty);

@@ -1,10 +1,10 @@
-//! The table of built-in kinds: what discovery prints of Kubernetes 1.36's generally available APIs.
+//! Table of built-in kinds: the discovery entries of Kubernetes 1.36's generally available APIs.
 //!
-//! One line per resource: `plural Kind scope [shortNames] [categories] [verbs]`, subresources indented below it as
-//! `  name Kind verbs`. Scope is `ns` or `cluster`; `-` means none; verbs `all` are the eight, `nodc` all but
-//! deletecollection. A subresource's Kind may carry its own `group/version:`.
+//! One line per resource: `plural Kind scope [shortNames] [categories] [verbs]`, with subresources indented below it
+//! as `  name Kind verbs`. The scope is `ns` or `cluster`; `-` means none; the verbs `all` are all eight, `nodc` all
+//! except deletecollection. The kind of a subresource may have a `group/version:` prefix.
 
-/// (group, version, lines). Versions of one group are listed in their order of preference.
+/// Group, version, lines. Versions of a group are listed in order of preference.
 pub(super) const KINDS: &[(&str, &str, &str)] = &[
     (
         "",

@@ -1,7 +1,7 @@
-//! The built-in kinds of Kubernetes: the table discovery prints, defaults, status/spec separation and validation.
+//! The built-in kinds of Kubernetes: discovery entries, defaults, separation of spec and status, and validation.
 //!
-//! Strategies of `crowsnest-registry`, which `server/kube-apiserver` serves; its discovery and OpenAPI read the table. Their schemas
-//! are in `crowsnest-schema`. Knows no HTTP.
+//! Implements the strategies of `crowsnest-registry`, which `server/kube-apiserver` serves; its discovery and
+//! OpenAPI read the table of kinds. The schemas are in `crowsnest-schema`. Independent of HTTP.
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ pub(crate) use validate::selector::wrong_selector;
 
 const ALL_VERBS: &[&str] = &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 
-/// Every built-in resource, groups by name, versions in their order of preference.
+/// All built-in resources, ordered by group, with versions in order of preference.
 pub fn resources() -> Vec<ResourceInfo> {
     let mut all: Vec<ResourceInfo> = Vec::new();
     for (group, version, lines) in kinds::KINDS {

@@ -1,4 +1,4 @@
-//! Reading and completing parts of an object.
+//! Helpers that read and set fields of an object.
 
 use crowsnest_apimachinery::quantity::Quantity;
 pub(super) use crowsnest_apimachinery::unstructured::{
@@ -6,13 +6,13 @@ pub(super) use crowsnest_apimachinery::unstructured::{
 };
 use serde_json::Value;
 
-/// Absent, null, or Go's empty string.
+/// True if the value is absent, null or an empty string.
 pub(super) fn unset(value: &Value, path: &str) -> bool {
     let found = at(value, path);
     found.is_null() || found == ""
 }
 
-/// True when the path holds a non-null value.
+/// True if the path holds a non-null value.
 pub(super) fn set(value: &Value, path: &str) -> bool {
     !at(value, path).is_null()
 }
@@ -22,7 +22,7 @@ pub(super) fn inside<'a>(value: &'a mut Value, path: &str) -> Option<&'a mut Val
     path.split('.').try_fold(value, |node, name| node.get_mut(name)).filter(|found| !found.is_null())
 }
 
-/// Runs on each element of a list, when there is one.
+/// Calls `f` for each element of a list, if there is one.
 pub(super) fn each(value: &mut Value, path: &str, f: impl FnMut(&mut Value)) {
     if let Some(Value::Array(list)) = inside(value, path) {
         list.iter_mut().for_each(f);
@@ -38,7 +38,7 @@ pub(super) fn default(value: &mut Value, field: &str, wanted: impl Into<Value>) 
     }
 }
 
-/// Sets a field that is absent or null: of one that Go points to, an empty text is a value.
+/// Sets a field that is absent or null: for pointer fields of Go, an empty string is a value.
 pub(super) fn default_pointer(value: &mut Value, field: &str, wanted: impl Into<Value>) {
     if at(value, field).is_null() {
         put(value, field, wanted);
@@ -56,7 +56,7 @@ pub(super) fn take(value: &mut Value, field: &str) -> Option<Value> {
     value.as_object_mut().and_then(|fields| fields.remove(field))
 }
 
-/// Copies a field, or its absence.
+/// Copies a field, or removes it if it is absent.
 pub(super) fn copy(from: &Value, to: &mut Value, field: &str) {
     match from.get(field) {
         Some(value) => put(to, field, value.clone()),
@@ -64,7 +64,7 @@ pub(super) fn copy(from: &Value, to: &mut Value, field: &str) {
     }
 }
 
-/// `apiequality.Semantic.DeepEqual`: amounts of resources are equal however they are written.
+/// `apiequality.Semantic.DeepEqual`: resource quantities are compared by value.
 pub(super) fn same(one: &Value, other: &Value) -> bool {
     const LISTS: [&str; 9] =
         ["limits", "requests", "overhead", "podFixed", "capacity", "allocatable", "hard", "used", "allocatedResources"];
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn amounts_are_the_same_however_they_are_written() {
+    fn quantities_are_compared_by_value() {
         let pod = |cpu: &str, label: &str| serde_json::json!({"labels": {"a": label}, "containers": [{"resources": {"limits": {"cpu": cpu}}}]});
         assert!(same(&pod("1.500", "1"), &pod("1500m", "1")));
         assert!(!same(&pod("1.500", "1"), &pod("1", "1")));

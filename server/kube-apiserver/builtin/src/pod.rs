@@ -1,4 +1,4 @@
-//! What the strategies of pods and of their subresources do to a pod before it is stored.
+//! Preparation of pods and their subresources before storage.
 
 use crowsnest_registry::strategy::RequestContext;
 use serde_json::{Value, json};
@@ -7,10 +7,10 @@ use super::defaults::pod::qos_class;
 use super::object::{at, copy, each, inside, items, number, put, set, text, unset};
 use super::prepare::{copy_below, keep};
 
-/// What subresources other than the status leave as it is.
+/// Metadata that subresources other than `status` do not change.
 const METADATA: [&str; 5] = ["labels", "annotations", "finalizers", "ownerReferences", "deletionTimestamp"];
 
-/// The status of a pod that was just made, and what its labels make of its selectors.
+/// Sets the status of a new pod and adds `matchLabelKeys` to its selectors.
 pub(super) fn create(ctx: &RequestContext, pod: &mut Value) {
     let mut status = json!({"phase": "Pending", "qosClass": qos_class(at(pod, "spec"))});
     if !items(pod, "spec.schedulingGates").is_empty() {
@@ -35,7 +35,7 @@ pub(super) fn create(ctx: &RequestContext, pod: &mut Value) {
     each(spec, "topologySpreadConstraints", |constraint| select_alike(constraint, &labels));
 }
 
-/// Pods that are (not) like this one in the named labels.
+/// Adds selector requirements for the labels named by `matchLabelKeys` and `mismatchLabelKeys`.
 fn select_alike(term: &mut Value, labels: &Value) {
     let mut added = Vec::new();
     for (list, operator) in [("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn")] {
@@ -80,11 +80,11 @@ fn status(old: &Value, new: &mut Value) {
     if !set(new, "status") {
         put(new, "status", json!({}));
     }
-    // It is told once, when the pod is made; who writes the status need not repeat it.
+    // The QoS class is set once at creation; writers of the status may omit it.
     if unset(new, "status.qosClass") {
         copy_below(old, new, "status", "qosClass");
     }
-    // Nor need clients that do not know of generations take away what others observed.
+    // Clients that do not know `observedGeneration` do not remove it.
     if number(new, "status.observedGeneration").unwrap_or(0) == 0 {
         copy_below(old, new, "status", "observedGeneration");
     }
@@ -98,7 +98,8 @@ fn status(old: &Value, new: &mut Value) {
     });
 }
 
-/// Containers keep all but their resources; those that came, went or changed places are for validation to tell of.
+/// Restores all container fields except resources. If containers were added, removed or reordered, validation
+/// reports it.
 fn resize(old: &Value, new: &mut Value) {
     const LISTS: [&str; 2] = ["containers", "initContainers"];
     let list = |pod: &Value, list: &str| items(pod, &format!("spec.{list}")).to_vec();
@@ -130,7 +131,7 @@ mod tests {
     use crowsnest_registry::authz::bootstrap::loopback;
 
     #[test]
-    fn labels_named_by_key_are_selected() {
+    fn match_label_keys_are_added_to_selectors() {
         let term = json!({"labelSelector": {}, "matchLabelKeys": ["x", "none"], "mismatchLabelKeys": ["y"]});
         let mut pod = json!({
             "metadata": {"labels": {"x": "1", "y": "2"}},
@@ -150,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn subresources_change_what_is_theirs() {
+    fn subresources_change_only_their_fields() {
         let old = json!({
             "metadata": {"name": "p", "labels": {"a": "b"}},
             "spec": {"containers": [{"name": "c", "image": "i"}, {"name": "d", "image": "i"}]},

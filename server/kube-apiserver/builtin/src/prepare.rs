@@ -1,4 +1,4 @@
-//! What a kind's strategy does to an object before it is stored, beyond the rules all kinds share.
+//! Preparation of objects before storage by the rules of their kind (`PrepareForCreate`, `PrepareForUpdate`).
 
 use crowsnest_registry::object::time;
 use crowsnest_registry::strategy::RequestContext;
@@ -34,17 +34,17 @@ pub(super) fn create(ctx: &RequestContext, kind: &str, object: &mut Value) {
             put(object, "status", json!({"phase": "Pending"}));
             data_sources(&Value::Null, object);
         }
-        "ServiceAccount" => names_alone(object),
-        "EndpointSlice" => without_topology(&Value::Null, object),
-        "Lease" => without_strategy(object),
-        // Nobody asks for them by name.
+        "ServiceAccount" => keep_secret_names(object),
+        "EndpointSlice" => drop_topology(&Value::Null, object),
+        "Lease" => drop_lease_strategy(object),
+        // Limit ranges without a name get a random one.
         "LimitRange" if unset(object, "metadata.name") => {
             let name = uuid::Uuid::new_v4().to_string();
             object["metadata"]["name"] = name.into();
         }
         "Service" => service::settle(object),
-        "Node" => without_config(object),
-        "StatefulSet" => without_unavailable(object),
+        "Node" => drop_config_source(object),
+        "StatefulSet" => drop_max_unavailable(object),
         "CertificateSigningRequest" => requester(ctx, object),
         "CustomResourceDefinition" => stored_versions(object, Vec::new()),
         _ => {}
@@ -64,7 +64,7 @@ pub(super) fn update(ctx: &RequestContext, kind: &str, old: &Value, new: &mut Va
             let changed = at(old, "spec.template") != at(new, "spec.template");
             annotate(new, TEMPLATE_GENERATION, &(generation + i64::from(changed)).to_string());
         }
-        // It is a part of the spec, which whoever writes the status does not say.
+        // It is derived from the spec, which writers of the status need not send.
         ("DaemonSet", "status") => annotate(new, TEMPLATE_GENERATION, &template_generation(old).to_string()),
         ("HorizontalPodAutoscaler", "") => autoscaler::without_status(old, new),
         ("Namespace", "") => {
@@ -76,13 +76,13 @@ pub(super) fn update(ctx: &RequestContext, kind: &str, old: &Value, new: &mut Va
             put(&mut new["spec"], "finalizers", finalizers);
         }
         ("PersistentVolumeClaim", "") => data_sources(old, new),
-        ("ServiceAccount", "") => names_alone(new),
-        ("EndpointSlice", "") => without_topology(old, new),
-        ("Lease", "") if unset(old, "spec.strategy") && unset(old, "spec.preferredHolder") => without_strategy(new),
+        ("ServiceAccount", "") => keep_secret_names(new),
+        ("EndpointSlice", "") => drop_topology(old, new),
+        ("Lease", "") if unset(old, "spec.strategy") && unset(old, "spec.preferredHolder") => drop_lease_strategy(new),
         ("StatefulSet", "") if unset(old, "spec.updateStrategy.rollingUpdate.maxUnavailable") => {
-            without_unavailable(new)
+            drop_max_unavailable(new)
         }
-        ("Node", "") if unset(old, "spec.configSource") => without_config(new),
+        ("Node", "") if unset(old, "spec.configSource") => drop_config_source(new),
         ("CertificateSigningRequest", "") => copy(old, new, "spec"),
         ("CertificateSigningRequest", "approval") => {
             condition_times(ctx, old, new);
@@ -112,19 +112,19 @@ pub(super) fn update(ctx: &RequestContext, kind: &str, old: &Value, new: &mut Va
     }
 }
 
-/// Kubelets are no longer configured by what is in the cluster.
-fn without_config(node: &mut Value) {
+/// Drops `spec.configSource`: dynamic kubelet configuration has been removed.
+fn drop_config_source(node: &mut Value) {
     if let Some(spec) = inside(node, "spec") {
         take(spec, "configSource");
     }
 }
 
-/// Where a claim's first content comes from is told in two ways, which say the same: the older one knows claims and snapshots.
+/// Synchronizes `dataSource` and `dataSourceRef` of a claim; the former supports only claims and snapshots.
 fn data_sources(old: &Value, claim: &mut Value) {
     const SNAPSHOTS: &str = "snapshot.storage.k8s.io";
     let known = set(old, "spec.dataSource") || set(old, "spec.dataSourceRef");
     let Some(spec) = inside(claim, "spec") else { return };
-    // Sources in other namespaces are behind a gate, which is off.
+    // Data sources in other namespaces are behind a disabled feature gate.
     if !text(spec, "dataSourceRef.namespace").is_empty() && !set(old, "spec.dataSourceRef") {
         take(spec, "dataSourceRef");
     }
@@ -133,7 +133,7 @@ fn data_sources(old: &Value, claim: &mut Value) {
     if !known && !set(spec, "dataSourceRef") && !of_old {
         take(spec, "dataSource");
     }
-    // Claims that were made before had one of them only.
+    // Claims created by older versions have only one of the fields.
     if known && set(old, "spec.dataSource") != set(old, "spec.dataSourceRef") {
         return;
     }
@@ -151,13 +151,13 @@ fn data_sources(old: &Value, claim: &mut Value) {
     }
 }
 
-/// Secrets of an account are those of its namespace.
-fn names_alone(account: &mut Value) {
+/// Drops everything but the names of a service account's secrets, which are in its namespace.
+fn keep_secret_names(account: &mut Value) {
     each(account, "secrets", |secret| *secret = json!({"name": text(secret, "name")}));
 }
 
-/// Topology of older versions is kept and not taken.
-fn without_topology(old: &Value, slice: &mut Value) {
+/// Drops the topology of older versions from new endpoints; existing ones keep it.
+fn drop_topology(old: &Value, slice: &mut Value) {
     const FIELD: &str = "deprecatedTopology";
     let known: Vec<&Value> = items(old, "endpoints").iter().map(|endpoint| at(endpoint, FIELD)).collect();
     each(slice, "endpoints", |endpoint| {
@@ -167,15 +167,15 @@ fn without_topology(old: &Value, slice: &mut Value) {
     });
 }
 
-/// Who holds a lease by a strategy is behind a gate, which is off unless somebody turns it on.
-fn without_strategy(lease: &mut Value) {
+/// Drops the fields of coordinated leader election, whose feature gate is off by default.
+fn drop_lease_strategy(lease: &mut Value) {
     if let Some(spec) = inside(lease, "spec") {
         ["strategy", "preferredHolder"].iter().for_each(|field| drop(take(spec, field)));
     }
 }
 
-/// A field that is behind a gate, which is off unless somebody turns it on.
-fn without_unavailable(set: &mut Value) {
+/// Drops `maxUnavailable`, whose feature gate is off by default.
+fn drop_max_unavailable(set: &mut Value) {
     if let Some(rolling) = inside(set, "spec.updateStrategy.rollingUpdate") {
         take(rolling, "maxUnavailable");
     }
@@ -210,7 +210,7 @@ fn template_generation(object: &Value) -> i64 {
     annotation.and_then(Value::as_str).and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
-/// The selector of a job and the labels it finds its pods by.
+/// Generates the selector of a job and the matching labels of its pod template.
 fn job(object: &mut Value) {
     if at(object, "spec.manualSelector") != true {
         let (uid, name) = (text(object, "metadata.uid").to_owned(), text(object, "metadata.name").to_owned());
@@ -239,7 +239,7 @@ fn job(object: &mut Value) {
             default(&mut spec["selector"]["matchLabels"], "batch.kubernetes.io/controller-uid", uid);
         }
     }
-    // Labels of the template stand in for the job's own.
+    // The labels of the template are the default for the job's labels.
     let labels = fields(object, "spec.template.metadata.labels").clone();
     if !labels.is_empty() && fields(object, "metadata.labels").is_empty() {
         put(&mut object["metadata"], "labels", labels);
@@ -257,7 +257,7 @@ fn finalizer(object: &mut Value) {
     put(&mut object["spec"], "finalizers", finalizers);
 }
 
-/// Who asks is part of a signing request, whatever the request says.
+/// Sets the requesting user of a certificate signing request, ignoring the values in the request.
 fn requester(ctx: &RequestContext, object: &mut Value) {
     let Some(spec) = inside(object, "spec") else { return };
     put(spec, "username", ctx.user.name.clone());
@@ -279,7 +279,7 @@ fn stored_versions(object: &mut Value, mut stored: Vec<Value>) {
     put(&mut object["status"], "storedVersions", stored);
 }
 
-/// Conditions of a type stay what they were where there are as many: they are changed elsewhere.
+/// Restores conditions of this type if their number is unchanged: another subresource changes them.
 fn keep_conditions(kind: &str, old: &Value, new: &mut Value) {
     const LIST: &str = "status.conditions";
     let is_kind = |condition: &&Value| text(condition, "type") == kind;
@@ -297,7 +297,7 @@ fn keep_conditions(kind: &str, old: &Value, new: &mut Value) {
     });
 }
 
-/// When conditions were written, and since when they hold, where nobody says.
+/// Sets the missing timestamps of conditions.
 fn condition_times(ctx: &RequestContext, old: &Value, new: &mut Value) {
     const LIST: &str = "status.conditions";
     let now = Value::from(time(ctx.now));
@@ -315,7 +315,7 @@ fn condition_times(ctx: &RequestContext, old: &Value, new: &mut Value) {
     });
 }
 
-/// Since when a volume is in its phase: whoever writes the same phase need not know it.
+/// Sets the time of a volume's last phase transition; a write with the same phase may omit it.
 fn phase_time(old: &Value, new: &mut Value, ctx: &RequestContext) {
     const TIME: &str = "status.lastPhaseTransitionTime";
     if at(old, "status.phase") == at(new, "status.phase") {

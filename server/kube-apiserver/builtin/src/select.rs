@@ -1,10 +1,10 @@
-//! Fields that a field selector may name, beside `metadata.name` and `metadata.namespace`.
+//! Fields that field selectors support in addition to `metadata.name` and `metadata.namespace`.
 
 use serde_json::Value;
 
 use super::object::at;
 
-/// (label, value as text).
+/// Field paths with their values as text.
 pub(super) fn fields(group: &str, kind: &str, object: &Value) -> Vec<(String, String)> {
     let names: &[&str] = match (group, kind) {
         ("", "Pod") => &[
@@ -64,7 +64,7 @@ fn value(kind: &str, name: &str, object: &Value) -> String {
         Value::Null if matches!(name, "spec.hostNetwork" | "spec.unschedulable") => "false".into(),
         Value::Null if matches!(name, "status.replicas" | "status.successful") => "0".into(),
         Value::Null => match (kind, name) {
-            // The component that reports stands in for an absent source, and the other way round.
+            // The reporting component is the default for an absent source, and vice versa.
             ("Event", "source") => at(object, "reportingComponent").as_str().unwrap_or_default().into(),
             _ => String::new(),
         },

@@ -1,11 +1,11 @@
-//! What a Service's fields do to each other: values that follow from others, what an update need not repeat, and what a change of
-//! type leaves behind. Called by the strategy; pure.
+//! Dependencies between the fields of a Service: derived values, values that updates may omit, and values that a
+//! change of the type removes. Used by the strategy; pure.
 
 use serde_json::{Value, json};
 
 use super::object::{at, copy, each, inside, items, put, set, take, text, unset};
 
-/// Fields that follow from others.
+/// Sets fields that are derived from others.
 pub(super) fn settle(object: &mut Value) {
     let Some(spec) = inside(object, "spec") else { return };
     let single = text(spec, "clusterIP").to_owned();
@@ -19,15 +19,15 @@ pub(super) fn settle(object: &mut Value) {
     }
 }
 
-/// An update that leaves out what the server allocated keeps it; a change of type lets go what no longer applies, unless it was
-/// changed with the type.
+/// Keeps allocated values that an update omits, and removes those that do not apply to a new type unless they were
+/// changed as well.
 pub(super) fn update(old: &Value, new: &mut Value) {
     let before = at(old, "spec").clone();
     if let Some(spec) = inside(new, "spec") {
         keep(&before, spec);
-        let_go(&before, spec);
+        clear_unused(&before, spec);
     }
-    // Whoever takes a load balancer down is slower than this, which need not be seen.
+    // The controller that removes the load balancer clears the status later; clients need not see the old value.
     if text(new, "spec.type") != "LoadBalancer" && set(new, "status") {
         put(&mut new["status"], "loadBalancer", json!({}));
     }
@@ -78,7 +78,7 @@ fn keep(before: &Value, spec: &mut Value) {
 }
 
 fn addresses(before: &Value, spec: &mut Value) {
-    // A client that changes only one of the two names of the address means both.
+    // A client that changes only one of `clusterIP` and `clusterIPs` intends both.
     let changed = |field: &str| before.get(field) != spec.get(field);
     let (single, list) = (changed("clusterIP"), changed("clusterIPs"));
     if unset(spec, "clusterIP") && items(spec, "clusterIPs").is_empty() {
@@ -103,7 +103,7 @@ fn addresses(before: &Value, spec: &mut Value) {
     }
 }
 
-fn let_go(before: &Value, spec: &mut Value) {
+fn clear_unused(before: &Value, spec: &mut Value) {
     let same = |spec: &Value, field: &str| before.get(field) == spec.get(field);
     if !needs_address(spec) {
         if same(spec, "clusterIP") {

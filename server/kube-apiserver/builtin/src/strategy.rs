@@ -1,4 +1,4 @@
-//! The strategy of every built-in kind: the rules they share, dispatching to the modules that hold a kind's own.
+//! Strategy of the built-in kinds: common rules, and dispatch to the modules with the rules of each kind.
 
 use std::sync::OnceLock;
 
@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use super::object::{at, copy, inside, put, same, take};
 use super::{convert, defaults, prepare, select, validate, warnings};
 
-/// Behaviour of one built-in (group, version, resource).
+/// Strategy of one built-in group, version and kind.
 #[derive(Debug)]
 pub struct BuiltinStrategy {
     pub(super) group: &'static str,
@@ -27,7 +27,7 @@ pub struct BuiltinStrategy {
     schema: OnceLock<Option<SchemaRef>>,
 }
 
-/// Kinds whose changes are judged with their whole metadata, as new ones are.
+/// Kinds whose metadata is validated on update as on create.
 const WHOLE: [&str; 20] = [
     "ClusterRole",
     "ClusterRoleBinding",
@@ -51,14 +51,14 @@ const WHOLE: [&str; 20] = [
     "StorageClass",
 ];
 
-/// What counts as a change of the spec.
+/// Changes that increment `metadata.generation`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Generation {
-    /// The kind has none.
+    /// The kind has no generation.
     None,
     Spec,
     SpecAndAnnotations,
-    /// Everything but metadata and status.
+    /// All fields except metadata and status.
     Content,
 }
 
@@ -67,7 +67,7 @@ impl BuiltinStrategy {
         Self { group, version, kind, schema: OnceLock::new() }
     }
 
-    /// Kinds whose `status` is written through the status subresource only.
+    /// True for kinds whose `status` can only be written through the status subresource.
     fn has_status(&self) -> bool {
         let review = matches!(self.group, "authentication.k8s.io" | "authorization.k8s.io");
         !review && self.schema().is_some_and(|schema| schema.field("status").is_some())
@@ -119,7 +119,7 @@ impl BuiltinStrategy {
     }
 }
 
-/// What must be done before a namespace goes is said in qualified names, but for Kubernetes' own.
+/// Validates the finalizers in a namespace's spec: qualified names, or one of Kubernetes' own.
 fn finalizers(namespace: &Value) -> Vec<FieldError> {
     const OWN: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
     let listed = at(namespace, "spec.finalizers").as_array().cloned().unwrap_or_default();
@@ -154,7 +154,7 @@ impl Strategy for BuiltinStrategy {
         if self.has_status() && self.kind != "Node" {
             take(object, "status");
         }
-        // The first change of a driver is its first generation.
+        // The generation of a CSIDriver starts with its first update.
         if self.generation() != Generation::None
             && self.kind != "CSIDriver"
             && let Some(metadata) = inside(object, "metadata")
@@ -168,7 +168,7 @@ impl Strategy for BuiltinStrategy {
     fn prepare_update(&self, ctx: &RequestContext, old: &Value, new: &mut Value) {
         match ctx.subresource.as_str() {
             "status" => {
-                // Only status and most of metadata come from the request.
+                // Only the status and most of the metadata are taken from the request.
                 let (status, metadata) = (take(new, "status"), take(new, "metadata"));
                 *new = old.clone();
                 for (field, value) in [("status", status), ("metadata", metadata)] {
@@ -178,9 +178,9 @@ impl Strategy for BuiltinStrategy {
                     }
                 }
             }
-            // Its conditions are taken below, and nothing else.
+            // Its conditions are copied below; everything else is ignored.
             "approval" => {}
-            // The server itself tells that the pod is scheduled, or goes.
+            // The server itself writes the scheduling or eviction of the pod.
             "binding" | "eviction" => {}
             _ if self.has_status() => copy(old, new, "status"),
             _ => {}

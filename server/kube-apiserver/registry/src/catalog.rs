@@ -1,4 +1,5 @@
-//! The served resources. Written by the server's start (built-in kinds) and at run time by definitions; read by every request.
+//! Catalog of served resources. Written at start (built-in kinds) and when definitions change; read by every
+//! request.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -11,15 +12,15 @@ use crate::resource::{ResourceInfo, ResourceRef};
 use crate::storage::ResourceKey;
 use crowsnest_apimachinery::names::Gvr;
 
-/// One state of the catalog.
+/// Snapshot of the catalog.
 #[derive(Debug, Clone, Default)]
 pub struct Served {
     resources: BTreeMap<Gvr, ResourceRef>,
     /// By apiVersion and kind.
     kinds: HashMap<(String, String), ResourceRef>,
-    /// The preferred version of each table.
+    /// Preferred version of each table.
     tables: HashMap<ResourceKey, ResourceRef>,
-    /// Grows with every change; keys caches of discovery and OpenAPI documents.
+    /// Incremented on each change; cache key of discovery and OpenAPI documents.
     pub generation: u64,
 }
 
@@ -41,12 +42,12 @@ impl Served {
         self.kinds.get(&(api_version.to_owned(), kind.to_owned()))
     }
 
-    /// The resource whose objects a table holds, in its preferred version.
+    /// Preferred version of the resource that is stored in a table.
     pub fn by_table(&self, table: &ResourceKey) -> Option<&ResourceRef> {
         self.tables.get(table)
     }
 
-    /// One version of each (group, resource): the one it is stored in, else the first.
+    /// One version of each group and resource: the storage version, or the first one.
     pub fn preferred(&self) -> Vec<ResourceRef> {
         let mut chosen: BTreeMap<(&str, &str), &ResourceRef> = BTreeMap::new();
         for resource in self.iter() {
@@ -60,7 +61,7 @@ impl Served {
     }
 }
 
-/// Swappable set of served resources.
+/// Set of served resources, replaced atomically.
 #[derive(Debug, Default)]
 pub struct Catalog {
     served: ArcSwap<Served>,
@@ -87,7 +88,7 @@ impl Catalog {
         self.served.load().get(gvr).cloned()
     }
 
-    /// Wakes when the served resources changed; the value is their generation.
+    /// Notifies of changes; the value is the generation.
     pub fn subscribe(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }
@@ -106,7 +107,7 @@ impl Catalog {
         self.edit(|served| served.retain(|gvr, _| *gvr.group != *group || *gvr.resource != *resource));
     }
 
-    /// Replaces every version of a resource in one step; watchers of the catalog see no gap.
+    /// Replaces all versions of a resource in one step, so that no reader sees it missing.
     pub fn replace(&self, group: &str, resource: &str, with: Vec<ResourceInfo>) {
         self.edit(|served| {
             served.retain(|gvr, _| *gvr.group != *group || *gvr.resource != *resource);
@@ -122,7 +123,7 @@ impl Catalog {
         change(&mut next.resources);
         next.generation += 1;
         next.tables = next.preferred().into_iter().rev().map(|r| (r.table(), r)).collect();
-        // Resources without list are answers in another kind's name, such as `bindings`.
+        // Resources without `list`, such as `bindings`, only return objects of another kind.
         next.kinds = next
             .resources
             .values()

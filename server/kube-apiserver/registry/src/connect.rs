@@ -1,11 +1,11 @@
-//! Subresources that are conversations, not objects: logs, exec, attach, port-forward, proxy.
+//! Connect subresources, which serve streams instead of objects: logs, exec, attach, port-forward, proxy.
 
 use async_trait::async_trait;
 use axum::body::Body;
 
 use crate::strategy::RequestContext;
 
-/// A connect request after authorisation and admission.
+/// A connect request after authorization and admission.
 #[derive(Debug)]
 pub struct ConnectRequest {
     pub ctx: RequestContext,
@@ -13,13 +13,13 @@ pub struct ConnectRequest {
     pub namespace: String,
     pub name: String,
     pub subresource: String,
-    /// What follows the subresource in the path, without a leading slash.
+    /// Path after the subresource, without a leading slash.
     pub rest: String,
-    /// The request as it came: an upgrade can be taken from it.
+    /// The original request, from which an upgrade can be taken.
     pub request: http::Request<Body>,
 }
 
-/// Serves one (resource, subresource), for all methods.
+/// Serves a connect subresource, for all HTTP methods.
 #[async_trait]
 pub trait Connect: Send + Sync {
     async fn connect(&self, request: ConnectRequest) -> http::Response<Body>;

@@ -1,4 +1,4 @@
-//! Create.
+//! Create requests.
 
 use crowsnest_apimachinery::status::{ApiError, ApiResult};
 use crowsnest_schema::apply;
@@ -14,19 +14,19 @@ use crate::strategy::RequestContext;
 use crate::{Registry, invalid, invalid_object, table, unexpected, validation, write_error};
 use crowsnest_apimachinery::request::options::WriteOptions;
 
-/// Longest base of a generated name: 63 less the five random characters.
+/// Longest base of a generated name: 63 minus five random characters.
 const BASE: usize = 58;
 const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
-/// Tries when a generated name is taken.
+/// Attempts to generate a name that is not in use.
 const TRIES: usize = 8;
 
-/// A write that creates an object.
+/// Context of a create.
 #[derive(Clone, Copy)]
 pub(crate) struct Creation<'c> {
     pub(crate) resource: &'c ResourceRef,
     pub(crate) ctx: &'c RequestContext,
     pub(crate) options: &'c WriteOptions,
-    /// True if the object already has its managedFields (from an apply).
+    /// True if server-side apply has already set the managedFields.
     pub(crate) tracked: bool,
 }
 
@@ -81,7 +81,7 @@ impl Registry {
         let attributes = Attributes::new(ctx, resource, Operation::Create, &asked, &options.raw);
         self.mutate(&attributes, Some(&mut object), warnings).await?;
         resource.strategy.default_admitted(&mut object);
-        // Admission may have changed these as well.
+        // Admission may have changed these.
         dedup_owners(&mut object, true, warnings);
         set_namespace(&mut object, &ctx.namespace)?;
         self.before_create(resource, ctx, &mut object, warnings)?;
@@ -115,7 +115,7 @@ impl Registry {
         }
     }
 
-    /// The refusal of a name that another object has, which may be about to go.
+    /// Error for a name in use; mentions if the existing object is being deleted.
     fn taken(&self, resource: &ResourceRef, key: &ObjectKey) -> ApiError {
         let mut error = write_error(resource, key.name(), Error::Exists);
         if self.store.object(&table(resource), key).is_some_and(|object| object.is_deleting()) {
@@ -124,7 +124,7 @@ impl Registry {
         error
     }
 
-    /// `rest.BeforeCreate` and the allocations around it.
+    /// `rest.BeforeCreate` with the allocations around it.
     fn before_create(
         &self,
         resource: &ResourceRef,
@@ -149,7 +149,7 @@ impl Registry {
             validation::object_meta(m, resource.namespaced, &|name, prefix| strategy.validate_name(name, prefix))
         });
         let own = strategy.validate_create(ctx, object);
-        // The registry's own look at metadata comes last where the kind has none.
+        // Kinds without their own metadata validation report the generic errors last.
         if !own.is_empty() && !strategy.validates_metadata() {
             errors.clear();
         }
@@ -165,7 +165,7 @@ impl Registry {
     }
 }
 
-/// What server-side apply records of this write.
+/// The field manager of this write.
 pub(crate) fn manager<'a>(
     resource: &'a ResourceRef,
     ctx: &'a RequestContext,
@@ -181,14 +181,14 @@ pub(crate) fn manager<'a>(
     }
 }
 
-/// A base with five random characters, as apiserver appends them to `generateName`.
+/// Appends five random characters to a base, as apiserver does for `generateName`.
 pub fn generate_name(base: &str) -> String {
     let mut random = rand::rng();
     let suffix = (0..5).map(|_| char::from(ALPHABET[random.random_range(0..ALPHABET.len())]));
     base.chars().chain(suffix).collect()
 }
 
-/// What is done to any object that is created, be it stored or only answered.
+/// Prepares the metadata of an object that is created or evaluated as a review.
 pub fn begin(
     resource: &ResourceRef,
     ctx: &RequestContext,
@@ -222,7 +222,8 @@ pub fn set_namespace(object: &mut Value, namespace: &str) -> ApiResult<()> {
     Ok(())
 }
 
-/// Drops owners that are there twice, as apiserver does with a warning; what a patch brings it sees after admission only.
+/// Removes duplicate owner references with a warning, as apiserver does. Those in patches are checked after
+/// admission only.
 pub(crate) fn dedup_owners(object: &mut Value, patched: bool, warnings: &mut Vec<String>) {
     let Some(owners) = object.metadata_mut().get_mut("ownerReferences").and_then(Value::as_array_mut) else { return };
     let mut seen: Vec<Value> = Vec::new();

@@ -1,4 +1,4 @@
-//! Delete, gracefully or at once, with finalizers for dependents, and deletion of collections.
+//! Delete requests: graceful deletion, finalizers for dependents, and deletion of collections.
 
 use crowsnest_apimachinery::status::{ApiError, ApiResult};
 use serde_json::{Value, json};
@@ -14,15 +14,15 @@ use crowsnest_apimachinery::request::options::{DeleteOptions, ListOptions, Propa
 
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
-/// Grace of a pod that names none.
+/// Default grace period of pods in seconds.
 const POD_GRACE: i64 = 30;
 
-/// What became of a delete.
+/// Outcome of a delete request.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Deleted {
-    /// The object is marked and waits for finalizers, its kubelet or its namespace's content.
+    /// The object is marked for deletion and waits for finalizers, its kubelet or its namespace's content.
     Waiting(Value),
-    /// The object is gone; its last state.
+    /// The object has been removed; its last state.
     Gone(Value),
 }
 
@@ -34,7 +34,7 @@ impl Deleted {
     }
 }
 
-/// What one look at the object decides. Pure outcome of [`decide`].
+/// Next step of a delete, decided by [`decide`].
 enum Decision {
     Keep,
     Mark(Value),
@@ -53,13 +53,13 @@ impl Registry {
         self.delete_asked(resource, ctx, name, Some(name), options, warnings).await
     }
 
-    /// Deletes an object of a definition that is being deleted, without admission, as Kubernetes does: no policy or webhook can
-    /// keep a definition.
+    /// Deletes a custom resource of a definition that is being deleted. Admission is skipped, as in Kubernetes: no
+    /// policy or webhook can block the deletion of a definition.
     pub async fn delete_raw(&self, resource: &ResourceRef, ctx: &RequestContext, name: &str) -> ApiResult<Deleted> {
         self.delete_asked(resource, ctx, name, None, &DeleteOptions::default(), &mut Vec::new()).await
     }
 
-    /// `asked` is the name in the request, empty where a collection is deleted; `None` without admission.
+    /// `asked` is the name in the request, empty for a collection; `None` skips admission.
     async fn delete_asked(
         &self,
         resource: &ResourceRef,
@@ -76,7 +76,7 @@ impl Registry {
             let revision = record.revision;
             let live = self.decode(resource, Record { ..record }).await?;
             check_preconditions(&resource.gvr.group, &resource.kind, options, &live)?;
-            // An eviction was admitted itself.
+            // An eviction has its own admission.
             if let Some(asked) = asked.filter(|_| ctx.subresource != "eviction") {
                 let attributes = Attributes::new(ctx, resource, Operation::Delete, asked, &options.raw);
                 let attributes = Attributes { old: Some(&live), ..attributes };
@@ -114,14 +114,14 @@ impl Registry {
                     object.metadata_mut().insert("resourceVersion".into(), revision.to_string().into());
                     return Ok(Deleted::Waiting(object));
                 }
-                // Overtaken: look again, preconditions included.
+                // The object has changed: retry, including the preconditions.
                 Err(Error::Conflict { .. }) => {}
                 Err(error) => return Err(write_error(resource, name, error)),
             }
         }
     }
 
-    /// Deletes everything a list with these options would show; returns what was deleted.
+    /// Deletes all objects that a list with these options selects; returns them.
     pub async fn delete_collection(
         &self,
         resource: &ResourceRef,
@@ -147,7 +147,7 @@ impl Registry {
     }
 }
 
-/// `kind` is what a conflict is told of.
+/// Checks the preconditions of a delete; `kind` is used in the conflict message.
 pub fn check_preconditions(group: &str, kind: &str, options: &DeleteOptions, live: &Value) -> ApiResult<()> {
     let conflict = |why: String| Err(ApiError::conflict(group, kind, live.name(), why));
     if let Some(uid) = &options.uid
@@ -207,7 +207,7 @@ fn decide_pod(
 ) -> Decision {
     let held = !object.finalizers().is_empty();
     let default = live["spec"]["terminationGracePeriodSeconds"].as_i64().unwrap_or(POD_GRACE);
-    // No time is asked for by zero; less than that is the shortest there is.
+    // Negative values mean one second, the shortest grace period.
     let asked = Some(options.grace.unwrap_or(default)).filter(|grace| *grace >= 0).unwrap_or(1);
     let finished = matches!(live["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
     let unscheduled = live["spec"]["nodeName"].as_str().unwrap_or_default().is_empty();
@@ -233,7 +233,7 @@ fn decide_pod(
     Decision::Mark(object)
 }
 
-/// From when a shortened time counts, and how long it is: what is over already ends now, after the shortest time there is.
+/// Start and length of a shortened grace period. A period that is already over ends now, after at most one second.
 fn shortened(now: jiff::Timestamp, live: &Value, current: i64, asked: i64) -> (jiff::Timestamp, i64) {
     let seconds = jiff::SignedDuration::from_secs;
     let due = live.meta_text("deletionTimestamp").parse::<jiff::Timestamp>().unwrap_or(now);
@@ -245,7 +245,7 @@ fn shortened(now: jiff::Timestamp, live: &Value, current: i64, asked: i64) -> (j
     (now.checked_sub(seconds(grace)).unwrap_or(now), grace)
 }
 
-/// Sets the deletion marks; the generation grows once, for kinds that have one.
+/// Sets the deletion metadata; increments the generation once, for kinds that have one.
 fn mark(object: &mut Value, now: jiff::Timestamp, grace: i64) {
     let generation = object.generation();
     let first = object.grace_period().is_none();
@@ -258,12 +258,12 @@ fn mark(object: &mut Value, now: jiff::Timestamp, grace: i64) {
     metadata.insert("deletionGracePeriodSeconds".into(), json!(grace));
 }
 
-/// Kinds whose dependents stay when nobody says what to do with them, as they did before there was a collector.
+/// Kinds whose dependents are orphaned by default, for compatibility with clients older than the garbage collector.
 fn leaves_dependents(resource: &ResourceRef) -> bool {
     matches!((&*resource.gvr.group, &*resource.gvr.resource), ("batch", "jobs") | ("", "replicationcontrollers"))
 }
 
-/// What is said to who deletes a job without telling what becomes of its pods.
+/// Warning for the deletion of a job without a propagation policy.
 fn warning(resource: &ResourceRef, options: &DeleteOptions) -> Option<&'static str> {
     let untold = options.propagation.is_none() && options.orphan_dependents.is_none();
     (untold && &*resource.gvr.resource == "jobs" && leaves_dependents(resource)).then_some(
@@ -271,7 +271,7 @@ fn warning(resource: &ResourceRef, options: &DeleteOptions) -> Option<&'static s
     )
 }
 
-/// The finalizers an object gets for its dependents' sake.
+/// The finalizers that the propagation policy requires.
 fn finalizers(resource: &ResourceRef, options: &DeleteOptions, live: &Value) -> Vec<String> {
     let mut current = live.finalizers();
     let has = |name: &str| current.iter().any(|f| f == name);

@@ -1,6 +1,7 @@
-//! The crate's error: what can go wrong outside of one request (start, storage, TLS), and inside the store.
+//! The crate's error: failures outside of a request (start, storage, TLS) and within the store.
 //!
-//! Handlers answer with [`crowsnest_apimachinery::status::ApiError`]; the registry maps the store's errors to it in one place.
+//! Handlers return [`crowsnest_apimachinery::status::ApiError`]; the registry converts the store's errors in one
+//! place.
 
 use std::path::PathBuf;
 
@@ -15,7 +16,7 @@ pub enum Error {
     NotFound,
     #[error("the object is at revision {current}")]
     Conflict { current: Revision },
-    /// The revision is older than the kept history.
+    /// The revision is older than the retained history.
     #[error("too old resource version: {requested} ({oldest})")]
     Expired { requested: Revision, oldest: Revision },
     #[error("stored object is damaged: {0}")]
@@ -26,11 +27,11 @@ pub enum Error {
     TooLarge { size: usize },
     #[error("the store is closed")]
     Closed,
-    #[error("the last commit failed, the store takes no more writes: {0}")]
+    #[error("the last commit failed, the store accepts no more writes: {0}")]
     Failed(String),
     #[error("database: {0}")]
     Database(#[from] sqlx::Error),
-    #[error("data directory {path} is of version {found}; this program knows up to {known}")]
+    #[error("data directory {path} has version {found}; this program supports versions up to {known}")]
     NewerData { path: PathBuf, found: i64, known: i64 },
     #[error("data directory {path} is used by another process")]
     Locked { path: PathBuf },
@@ -38,7 +39,7 @@ pub enum Error {
     Io { path: PathBuf, source: std::io::Error },
     #[error(transparent)]
     Credentials(#[from] crowsnest_apiserver::error::Error),
-    #[error("task ended badly: {0}")]
+    #[error("a task failed: {0}")]
     Task(#[from] tokio::task::JoinError),
     #[error("in-process client: {0}")]
     Client(#[from] Box<kube::Error>),
@@ -46,5 +47,5 @@ pub enum Error {
     Status(#[from] crowsnest_apimachinery::status::ApiError),
 }
 
-/// Result of the crate's fallible setup and storage functions.
+/// Result of setup and storage functions.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -1,10 +1,10 @@
 //! Generic create, get, list, update, patch, delete and watch of any resource.
 //!
-//! [`Registry`] owns the rules every object obeys; what a kind adds comes from its [`strategy::Strategy`], what the server's
-//! configuration adds from [`admission`]. Objects are kept in [`storage`]; [`authentication`] and [`authz`] decide by stored objects who
-//! sends a request and what they may do, which are the only kinds named here (RBAC, service accounts, tokens, Namespaces). All others come
-//! from `crowsnest-builtin` and from the definitions of `server/kube-apiserver`.
-//! Called by `http/` of that server for requests and by in-process parts.
+//! [`Registry`] implements the rules that apply to all objects. Rules of a kind are in its [`strategy::Strategy`],
+//! those of the server's configuration in [`admission`]. Objects are kept in [`storage`]; [`authentication`] and
+//! [`authz`] decide by stored objects. Only the kinds that they need (RBAC, service accounts, tokens, Namespaces)
+//! are named here; all others are registered by `crowsnest-builtin` and by the CRDs of `server/kube-apiserver`.
+//! Called by `http/` of that server and by in-process components.
 
 pub mod admission;
 pub mod authentication;
@@ -50,19 +50,19 @@ pub use list::{List, Page};
 pub use update::{Change, CreateReview, Edit};
 pub use watch::{EventForm, Watch};
 
-/// Part of a table: (group, plural).
+/// Group and plural of a resource.
 type GroupResource = (String, String);
 
-/// See the module.
+/// CRUD and watch of all served resources.
 pub struct Registry {
     pub store: Store,
     pub catalog: Catalog,
     admission: ArcSwap<Vec<Arc<dyn Admission>>>,
     allocators: RwLock<HashMap<GroupResource, Arc<dyn Allocators>>>,
     connects: RwLock<HashMap<(GroupResource, String), Arc<dyn Connect>>>,
-    /// Weak, because the reviewer reads its rules from this registry.
+    /// A weak reference, because the reviewer reads its rules from this registry.
     pub(crate) create_review: OnceLock<Weak<dyn CreateReview>>,
-    /// What watches share.
+    /// Event lines shared by watches.
     pub recent: Recent,
 }
 
@@ -90,7 +90,7 @@ impl Registry {
         self.admission.store(Arc::new(chain));
     }
 
-    /// Sets the reviewer of updates and patches that create an object; only the first one counts.
+    /// Sets the reviewer of updates and patches that create an object. Further calls have no effect.
     pub fn set_create_review(&self, review: Weak<dyn CreateReview>) {
         let _ = self.create_review.set(review);
     }
@@ -99,7 +99,7 @@ impl Registry {
         self.allocators.write().insert((group.into(), resource.into()), allocators);
     }
 
-    /// Registers what serves a connect subresource; `subresource` is `log`, `exec`, `proxy`, …
+    /// Registers the handler of a connect subresource such as `log`, `exec` or `proxy`.
     pub fn set_connect(&self, group: &str, resource: &str, subresource: &str, connect: Arc<dyn Connect>) {
         self.connects.write().insert(((group.into(), resource.into()), subresource.into()), connect);
     }
@@ -108,12 +108,12 @@ impl Registry {
         self.connects.read().get(&((group.into(), resource.into()), subresource.into())).cloned()
     }
 
-    /// The served resource, or the 404 of an unknown path.
+    /// The served resource, or an error with status 404.
     pub fn resource(&self, gvr: &Gvr) -> ApiResult<ResourceRef> {
         self.catalog.get(gvr).ok_or_else(ApiError::unknown_resource)
     }
 
-    /// One object in the version of the resource.
+    /// Reads one object in the version of the resource.
     pub async fn get(&self, resource: &ResourceRef, namespace: &str, name: &str) -> ApiResult<Value> {
         let record = self.record(resource, namespace, name)?;
         self.decode(resource, record).await
@@ -125,13 +125,13 @@ impl Registry {
             .ok_or_else(|| ApiError::not_found(&resource.gvr.group, &resource.gvr.resource, name))
     }
 
-    /// A stored object in the version of the resource.
+    /// Converts a stored object to the version of the resource.
     pub async fn decode(&self, resource: &ResourceRef, record: Record) -> ApiResult<Value> {
         let mut objects = self.decode_all(resource, vec![record]).await?;
         objects.pop().ok_or_else(|| ApiError::internal("conversion lost the object"))
     }
 
-    /// Parses, converts to the version of the resource, applies defaults.
+    /// Parses records, converts them to the version of the resource and applies defaults.
     pub(crate) async fn decode_all(&self, resource: &ResourceRef, records: Vec<Record>) -> ApiResult<Vec<Value>> {
         let wanted = resource.gvr.api_version();
         let mut objects = Vec::with_capacity(records.len());
@@ -155,7 +155,7 @@ impl Registry {
                 objects[*i] = object;
             }
         }
-        // Their places are in ascending order.
+        // The positions are in ascending order.
         for (i, object) in objects.iter_mut().enumerate() {
             if other_versions.binary_search(&i).is_err() {
                 resource.strategy.default(object);
@@ -164,7 +164,7 @@ impl Registry {
         Ok(objects)
     }
 
-    /// The form an object is stored in.
+    /// Encodes an object in its storage version.
     pub(crate) async fn encode(&self, resource: &ResourceRef, object: &Value) -> ApiResult<crate::storage::Body> {
         let stored = Gvr { version: resource.storage_version.as_str().into(), ..resource.gvr.clone() }.api_version();
         if object["apiVersion"] == stored.as_str() {
@@ -175,7 +175,7 @@ impl Registry {
         crate::storage::Body::encode(object).map_err(storage_error)
     }
 
-    /// The object as a read would show it after a write: through the version it is stored in.
+    /// The object as a read after this write returns it: converted to the storage version and back.
     pub(crate) async fn as_stored(
         &self,
         resource: &ResourceRef,
@@ -191,7 +191,7 @@ impl Registry {
         Ok(as_read(resource, object))
     }
 
-    /// The same of an object that is not written; its version stays what it is.
+    /// Like `as_stored` for an object that is not written; its resourceVersion is kept.
     pub(crate) async fn as_if_stored(&self, resource: &ResourceRef, object: Value) -> ApiResult<Value> {
         if *resource.storage_version == *resource.gvr.version {
             return Ok(as_read(resource, object));
@@ -240,7 +240,7 @@ impl Registry {
         Ok(())
     }
 
-    /// Admission of what is not stored: reviews, bindings, evictions, the options of a conversation.
+    /// Runs admission for objects that are not stored: reviews, bindings, evictions, connect options.
     pub async fn admit(
         &self,
         attributes: &Attributes<'_>,
@@ -260,7 +260,7 @@ pub(crate) fn table(resource: &ResourceRef) -> ResourceKey {
     resource.table()
 }
 
-/// The Scale of an object, when its resource has one.
+/// The Scale of an object; 404 if its resource has no scale subresource.
 pub fn scale_of(resource: &ResourceRef, object: &Value) -> ApiResult<Value> {
     let paths = resource.scale.as_ref().ok_or_else(ApiError::unknown_resource)?;
     if !scale::has_replicas(paths, object) {
@@ -269,7 +269,7 @@ pub fn scale_of(resource: &ResourceRef, object: &Value) -> ApiResult<Value> {
     Ok(scale::of(paths, object))
 }
 
-/// What reading makes of an object of the version it is stored in.
+/// Applies the defaults that a read applies to an object in its storage version.
 fn as_read(resource: &ResourceRef, mut object: Value) -> Value {
     if !resource.strategy.serves_stored() {
         resource.strategy.default(&mut object);
@@ -277,12 +277,12 @@ fn as_read(resource: &ResourceRef, mut object: Value) -> Value {
     object
 }
 
-/// An error kube-apiserver answers with 500 and no reason.
+/// An error that kube-apiserver reports with status 500 and without a reason.
 pub fn unexpected(message: impl Into<String>) -> ApiError {
     ApiError::without_reason(500, message)
 }
 
-/// The store's errors that have no object to speak of.
+/// Converts errors of the store that do not concern a single object.
 pub fn storage_error(error: Error) -> ApiError {
     match error {
         Error::Expired { requested, oldest } => {
@@ -301,7 +301,7 @@ pub fn storage_error(error: Error) -> ApiError {
 pub(crate) const MODIFIED: &str =
     "the object has been modified; please apply your changes to the latest version and try again";
 
-/// The store's answer to a write of one object.
+/// Converts the store's error for the write of one object.
 pub(crate) fn write_error(resource: &ResourceRef, name: &str, error: Error) -> ApiError {
     let Gvr { group, resource, .. } = &resource.gvr;
     match error {
@@ -312,7 +312,7 @@ pub(crate) fn write_error(resource: &ResourceRef, name: &str, error: Error) -> A
     }
 }
 
-/// `kind.group` as it appears in messages about invalid objects.
+/// Returns a 422 error for an invalid object, unless `errors` is empty.
 pub(crate) fn invalid(
     resource: &ResourceRef,
     name: &str,
@@ -321,7 +321,7 @@ pub(crate) fn invalid(
     invalid_kind(resource, &resource.kind, name, errors)
 }
 
-/// The same, named by the kind the object claims: a custom object may claim a wrong one.
+/// Like [`invalid`], with the kind that the object claims: a custom object may have a wrong one.
 pub(crate) fn invalid_object(
     resource: &ResourceRef,
     object: &Value,
@@ -342,7 +342,7 @@ fn invalid_kind(
         return Ok(());
     }
     tracing::debug!(kind = qualified(&resource.gvr.group, kind), name, "invalid object");
-    // Events of both groups are of one kind within kube-apiserver.
+    // kube-apiserver has one internal kind for the events of both groups.
     let group = if kind == "Event" { "" } else { &resource.gvr.group };
     Err(ApiError::invalid(group, kind, name, errors))
 }

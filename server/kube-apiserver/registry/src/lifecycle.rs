@@ -1,4 +1,5 @@
-//! NamespaceLifecycle: nothing is made in namespaces that are absent or going, and the system's namespaces stay.
+//! `NamespaceLifecycle` admission: rejects creates in missing or terminating namespaces, and the deletion of system
+//! namespaces.
 
 use std::num::NonZeroUsize;
 use std::sync::{Arc, Weak};
@@ -17,13 +18,13 @@ use crowsnest_apimachinery::names::Gvr;
 /// Namespaces that cannot be deleted.
 const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
 
-/// Namespaces of which it is kept whether they are going.
+/// Number of namespaces whose state is cached.
 const SEEN: NonZeroUsize = NonZeroUsize::new(1024).expect("a constant above zero");
 
-/// See the module.
+/// The admission step.
 pub struct NamespaceLifecycle {
     registry: Weak<Registry>,
-    /// Whether a namespace is going, as of the revision that was looked at.
+    /// True for terminating namespaces, with the revision of the check.
     seen: Mutex<LruCache<String, (Revision, bool)>>,
 }
 
@@ -57,7 +58,7 @@ impl Admission for NamespaceLifecycle {
         if !a.resource.namespaced || a.operation != Operation::Create {
             return Ok(());
         }
-        // Whoever waits for a namespace to go may still ask what is allowed there.
+        // Access reviews are allowed in terminating namespaces.
         if a.is("authorization.k8s.io", "localsubjectaccessreviews") {
             return Ok(());
         }

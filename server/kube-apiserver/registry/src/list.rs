@@ -1,4 +1,4 @@
-//! List: consistent pages by selector at a chosen version.
+//! List requests: consistent pages filtered by selectors at a revision.
 
 use std::time::Duration;
 
@@ -15,12 +15,12 @@ use crate::storage::{ListRange, ObjectKey, Record, Revision};
 use crate::{Registry, storage_error, table, unexpected};
 use crowsnest_apimachinery::request::options::ListOptions;
 
-/// How long a read waits for a version the server has not reached yet.
+/// Time limit for reaching a requested revision that is newer than the current one.
 const FUTURE: Duration = Duration::from_secs(3);
-/// Records looked at at once for what selectors choose.
+/// Records filtered per step.
 const CHUNK: usize = 1000;
 
-/// One page of a list: objects, or records that are not decoded.
+/// A page of a list: decoded objects or records.
 #[derive(Debug, Clone)]
 pub struct List<T = Value> {
     pub objects: Vec<T>,
@@ -29,10 +29,10 @@ pub struct List<T = Value> {
     pub remaining: Option<usize>,
 }
 
-/// A page of what is sent as it is stored, wherever that is possible.
+/// A page of records, which can be served without decoding.
 pub type Page = List<Record>;
 
-/// Where and when a list starts.
+/// Revision and key at which a list starts.
 struct Start {
     at: Option<Revision>,
     after: Option<ObjectKey>,
@@ -43,14 +43,14 @@ impl Registry {
         self.decode_page(resource, self.page(resource, namespace, options).await?).await
     }
 
-    /// The objects of a page.
+    /// Decodes the objects of a page.
     pub async fn decode_page(&self, resource: &ResourceRef, page: Page) -> ApiResult<List> {
         let Page { objects, revision, continue_token, remaining } = page;
         let objects = self.decode_all(resource, objects).await?;
         Ok(List { objects, revision, continue_token, remaining })
     }
 
-    /// The records of the objects that a list would show.
+    /// The records that a list selects.
     pub async fn page(&self, resource: &ResourceRef, namespace: &str, options: &ListOptions) -> ApiResult<Page> {
         check_fields(resource, &options.fields)?;
         let start = self.start(namespace, options).await?;
@@ -83,12 +83,12 @@ impl Registry {
             }
             at = Some(revision);
             after = last;
-            // Other requests have their turn between two chunks.
+            // Other tasks run between two chunks.
             tokio::task::yield_now().await;
         }
     }
 
-    /// A list that can hold one object at most, found by its key.
+    /// Serves a list that selects at most one object, by its key.
     async fn one(&self, resource: &ResourceRef, namespace: &str, name: &str, options: &ListOptions) -> ApiResult<Page> {
         let revision = self.store.revision();
         let record = self.store.get(&table(resource), &ObjectKey::new(namespace, name));
@@ -97,7 +97,8 @@ impl Registry {
         Ok(Page { objects, revision, continue_token: String::new(), remaining: None })
     }
 
-    /// The records that selectors choose, each with its place. Whole objects are decoded only for fields beyond their metadata.
+    /// The records that match the selectors, with their positions. Objects are decoded only for field selectors
+    /// beyond the key.
     pub(crate) async fn matching(
         &self,
         resource: &ResourceRef,
@@ -136,7 +137,7 @@ impl Registry {
         })
     }
 
-    /// Every object of a resource in all namespaces, as it is now.
+    /// All objects of a resource in all namespaces at the current revision.
     pub async fn list_all(&self, resource: &ResourceRef) -> ApiResult<Vec<Value>> {
         Ok(self.list(resource, "", &ListOptions::default()).await?.objects)
     }
@@ -160,7 +161,7 @@ impl Registry {
         Ok(Start { at: exact.then_some(revision), after: None })
     }
 
-    /// Waits until the server is at `revision`; 504 when it does not come.
+    /// Waits until the server has reached `revision`; 504 on timeout.
     pub async fn reach(&self, revision: Revision) -> ApiResult<()> {
         let current = self.store.revision();
         if revision <= current {
@@ -180,7 +181,7 @@ impl Registry {
     }
 }
 
-/// The records that may match, told from labels and key alone, with their places.
+/// Filters records by labels and key without decoding them; returns them with their positions.
 fn candidates(options: &ListOptions, records: Vec<Record>) -> ApiResult<Vec<(usize, Record)>> {
     let mut kept = Vec::new();
     for (place, record) in records.into_iter().enumerate() {
@@ -199,7 +200,7 @@ fn signed(revision: Revision) -> i64 {
     i64::try_from(revision).unwrap_or(i64::MAX)
 }
 
-/// `ParseResourceVersion`: empty and 0 mean any.
+/// `ParseResourceVersion`: empty and 0 mean any revision.
 pub fn parse_version(text: &str) -> ApiResult<Revision> {
     if text.is_empty() {
         return Ok(0);
@@ -211,7 +212,7 @@ pub fn parse_version(text: &str) -> ApiResult<Revision> {
     })
 }
 
-/// Refuses fields the kind cannot be selected by.
+/// Rejects field selectors that the kind does not support.
 pub(crate) fn check_fields(resource: &ResourceRef, fields: &FieldSelector) -> ApiResult<()> {
     if fields.is_empty() {
         return Ok(());
@@ -249,7 +250,7 @@ fn matches(resource: &ResourceRef, options: &ListOptions, object: &Value) -> boo
     })
 }
 
-/// The field of an object's key, if a path names one.
+/// The key field that a path names, if any.
 pub(super) fn of_key<'k>(key: &'k ObjectKey, path: &str) -> Option<&'k str> {
     match path {
         "metadata.name" => Some(key.name()),
@@ -258,17 +259,17 @@ pub(super) fn of_key<'k>(key: &'k ObjectKey, path: &str) -> Option<&'k str> {
     }
 }
 
-/// True if an object's key decides whether it matches.
+/// True if the field selector can be evaluated on the key alone.
 pub(super) fn is_decided_by_key(fields: &FieldSelector) -> bool {
     fields.requirements().iter().all(|r| matches!(r.field.as_str(), "metadata.name" | "metadata.namespace"))
 }
 
-/// False if the key alone rules the object out.
+/// False if the key does not match the field selector.
 pub(super) fn may_match(fields: &FieldSelector, key: &ObjectKey) -> bool {
     fields.requirements().iter().all(|r| of_key(key, &r.field).is_none_or(|value| (value == r.value) == r.equals))
 }
 
-/// In place of a revision in a token: the list goes on as it is now.
+/// Placeholder for the revision in a continue token: the list continues at the current revision.
 const LATEST: i64 = -1;
 const EXPIRED: &str = "The resourceVersion for the provided list is too old.";
 
@@ -277,7 +278,7 @@ fn encode_token(revision: i64, key: &str, namespace: &str) -> String {
     URL_SAFE_NO_PAD.encode(json!({"v": "meta.k8s.io/v1", "rv": revision, "start": format!("{start}\u{0}")}).to_string())
 }
 
-/// The revision is negative where the latest one is meant.
+/// Decodes a continue token. The revision is negative for [`LATEST`].
 fn decode_token(token: &str, namespace: &str) -> ApiResult<(i64, ObjectKey)> {
     let invalid = |why: String| ApiError::bad_request(format!("invalid continue token: {why}"));
     let bytes = URL_SAFE_NO_PAD.decode(token).map_err(|error| {
@@ -303,7 +304,7 @@ fn decode_token(token: &str, namespace: &str) -> ApiResult<(i64, ObjectKey)> {
         return Err(invalid("continue key is not valid: encoded start key empty (version meta.k8s.io/v1)".into()));
     }
     let start = given.trim_end_matches('\u{0}');
-    // A start above or beside the list's own keys is not followed.
+    // Rejects keys outside the prefix of the list.
     if start.trim_start_matches('/').split('/').any(|part| ["", ".", ".."].contains(&part)) {
         return Err(invalid(format!("continue key is not valid: {given}")));
     }

@@ -1,11 +1,11 @@
-//! Reading and writing the metadata of an object held as JSON.
+//! Access to the metadata of objects held as JSON.
 
 use serde_json::{Map, Value};
 
-/// Accessors of `metadata` on a JSON object. Missing things read as empty.
+/// Accessors of `metadata` on a JSON object. Missing fields read as empty.
 pub trait Object {
     fn metadata(&self) -> Option<&Map<String, Value>>;
-    /// Makes `metadata` when absent.
+    /// Creates `metadata` if it is absent.
     fn metadata_mut(&mut self) -> &mut Map<String, Value>;
 
     fn meta_text(&self, key: &str) -> &str {
@@ -69,7 +69,7 @@ impl Object for Value {
     }
 }
 
-/// `metav1.Time`: UTC, whole seconds.
+/// Formats a `metav1.Time`: UTC, whole seconds.
 pub fn time(at: jiff::Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }

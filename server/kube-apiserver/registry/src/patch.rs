@@ -1,4 +1,4 @@
-//! The four kinds of PATCH body, applied to a live object.
+//! Patch requests: the four formats of a PATCH body, applied to a live object.
 
 use crowsnest_apimachinery::field::FieldError;
 use crowsnest_apimachinery::negotiate::unsupported_media_type;
@@ -25,12 +25,12 @@ pub enum Patch {
 }
 
 impl Patch {
-    /// True for server-side apply, which makes objects that do not exist.
+    /// True for server-side apply, which creates missing objects.
     pub fn creates(&self) -> bool {
         matches!(self, Patch::Apply(_))
     }
 
-    /// True when the patch itself carries a resourceVersion other than the live one.
+    /// True if the patch contains a resourceVersion.
     pub fn names_version(&self, _live: &Value) -> bool {
         match self {
             Patch::Merge(patch) | Patch::Strategic(patch) | Patch::Apply(patch) => {
@@ -42,7 +42,7 @@ impl Patch {
         }
     }
 
-    /// The patched object. `live` is absent only for apply.
+    /// Applies the patch. `live` is `None` only for server-side apply.
     pub async fn apply(
         &self,
         resource: &ResourceRef,
@@ -119,7 +119,7 @@ impl Patch {
 }
 
 impl Patch {
-    /// The patch applied to a Scale, which is read again as one.
+    /// Applies the patch to a Scale and decodes the result.
     pub(crate) fn apply_to_scale(
         &self,
         scale: &Value,
@@ -157,7 +157,7 @@ impl Patch {
     }
 }
 
-/// Decides on fields and their managers, with all the conversions between versions that it takes.
+/// Runs `decide` repeatedly, with the conversions between versions that it requests.
 pub(crate) async fn settle<T>(
     strategy: &StrategyRef,
     mut decide: impl FnMut(&Versions<'_>) -> Result<T, Stop>,
@@ -177,7 +177,7 @@ pub(crate) async fn settle<T>(
     }
 }
 
-/// What was applied as its type holds it: amounts in their own form, texts that are base64.
+/// Decodes an applied configuration by its schema, which normalizes quantities and validates base64.
 fn typed(schema: &Schema, applied: Value) -> ApiResult<Value> {
     let decoded = crowsnest_schema::decode::decode_value(applied, schema);
     let Some(wrong) = decoded.wrong else { return Ok(decoded.object) };
@@ -194,7 +194,7 @@ fn typed(schema: &Schema, applied: Value) -> ApiResult<Value> {
     ))
 }
 
-/// A patch can't make a custom resource one of another kind or version.
+/// Rejects patches that change the kind or version of a custom resource.
 fn check_type(resource: &ResourceRef, patched: &Value, name: &str) -> ApiResult<()> {
     let wanted = resource.gvr.api_version();
     let kind = patched.get("kind").and_then(Value::as_str).unwrap_or(&resource.kind);
@@ -213,7 +213,7 @@ fn check_type(resource: &ResourceRef, patched: &Value, name: &str) -> ApiResult<
     Err(ApiError::invalid(group, kind, name, errors))
 }
 
-/// A key that comes twice in an applied configuration is refused where validation is strict.
+/// Rejects duplicate keys in an applied configuration when field validation is strict.
 fn check_repeated(config: &Body, options: &WriteOptions) -> ApiResult<()> {
     if options.field_validation == FieldValidation::Strict && !config.strict.is_empty() {
         let why = format!("yaml: unmarshal errors:\n  {}", config.strict.join("\n  "));
@@ -222,7 +222,7 @@ fn check_repeated(config: &Body, options: &WriteOptions) -> ApiResult<()> {
     Ok(())
 }
 
-/// An applied configuration says what it is.
+/// Requires the expected kind and version in an applied configuration.
 fn check_applied(wanted: &str, wanted_kind: &str, config: &Value) -> ApiResult<()> {
     let managed = config.get("metadata").and_then(|m| m.get("managedFields"));
     if managed.is_some_and(Value::is_array) {
@@ -237,7 +237,7 @@ fn check_applied(wanted: &str, wanted_kind: &str, config: &Value) -> ApiResult<(
     Err(ApiError::bad_request(format!("invalid object type: {group}/{version}, Kind={kind}")))
 }
 
-/// Decodes the patched object as a request body would be.
+/// Decodes the patched object like a request body.
 fn check_patched(
     resource: &ResourceRef,
     schema: Option<&Schema>,
@@ -260,7 +260,7 @@ fn check_patched(
         patched["kind"] = resource.kind.clone().into();
         patched["apiVersion"] = resource.gvr.api_version().into();
     }
-    // By a schema it was pruned when it was decoded, or is as its defaults are set.
+    // With a schema, the object has been pruned by decoding, or is pruned when its defaults are applied.
     if schema.is_none() {
         resource.strategy.prune(&mut patched);
     }

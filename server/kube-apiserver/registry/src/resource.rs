@@ -1,7 +1,7 @@
-//! The description of one served (group, version, resource): what discovery prints and handlers dispatch on.
+//! Description of a served resource (group, version, resource), from which discovery and request dispatch derive.
 //!
-//! Written by `crowsnest-builtin` (built-in kinds) and the definitions of `server/kube-apiserver` (custom resources), whose HTTP, discovery
-//! and OpenAPI read it.
+//! Written by `crowsnest-builtin` (built-in kinds) and the CRDs of `server/kube-apiserver` (custom resources); read
+//! by that server's HTTP, discovery and OpenAPI code.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crowsnest_schema::table::Printer;
 
 use crate::strategy::StrategyRef;
 
-/// One subresource and what discovery says of it.
+/// A subresource and its discovery entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Subresource {
     /// `status`, `scale`, `log`, …
@@ -45,11 +45,12 @@ pub struct ResourceInfo {
     pub verbs: Vec<&'static str>,
     pub subresources: Vec<Subresource>,
     pub scale: Option<ScalePaths>,
-    /// Version objects are stored in. All versions of a group and resource share one storage prefix.
+    /// Version in which objects are stored. All versions of a group and resource share one storage prefix.
     pub storage_version: String,
-    /// Group of the storage prefix: the group itself, except for `events.k8s.io` events, which live with core's.
+    /// Group of the storage prefix. Differs from the group only for `events.k8s.io` events, which are stored with
+    /// those of core.
     pub storage_group: String,
-    /// How its objects become table rows.
+    /// Prints objects as table rows.
     pub printer: Printer,
     pub strategy: StrategyRef,
 }
@@ -58,12 +59,12 @@ pub struct ResourceInfo {
 pub type ResourceRef = Arc<ResourceInfo>;
 
 impl ResourceInfo {
-    /// True for resources that come from a definition.
+    /// True for resources of a CRD.
     pub fn is_custom(&self) -> bool {
         self.strategy.schema().is_some_and(|schema| schema.name.is_none())
     }
 
-    /// The table its objects are stored in.
+    /// The table in which its objects are stored.
     pub fn table(&self) -> crate::storage::ResourceKey {
         crate::storage::ResourceKey::new(&self.storage_group, &self.gvr.resource)
     }

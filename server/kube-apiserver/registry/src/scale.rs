@@ -1,4 +1,4 @@
-//! The scale subresource: a `Scale` read from and written through its parent. Pure.
+//! The scale subresource: reads and writes a `Scale` through its parent object. Pure.
 
 use crowsnest_apimachinery::field::FieldError;
 use crowsnest_apimachinery::selector::Selector;
@@ -24,12 +24,13 @@ fn put(object: &mut Value, path: &str, value: Value) {
     *slot = value;
 }
 
-/// False where no number of replicas was ever set; built-in kinds always have one.
+/// True if the object has a number of replicas; built-in kinds always have one.
 pub(crate) fn has_replicas(paths: &ScalePaths, object: &Value) -> bool {
     at(object, &paths.spec_replicas).is_some_and(Value::is_number)
 }
 
-/// What a change finds as `spec.replicas` where none were ever set, to tell whether it set them: the smallest of its type.
+/// Value of `spec.replicas` in a Scale whose parent has none, so that a change can be detected: the minimum of
+/// `int32`.
 pub(crate) const UNSET: i64 = i32::MIN as i64;
 
 /// The `autoscaling/v1` Scale of an object.
@@ -65,7 +66,7 @@ pub(crate) fn of(paths: &ScalePaths, object: &Value) -> Value {
     scale
 }
 
-/// Takes over the replicas that admission wants.
+/// Copies the replicas from a Scale after admission.
 pub(crate) fn set(paths: &ScalePaths, object: &mut Value, scale: &Value) {
     let wanted = scale["spec"]["replicas"].as_i64().unwrap_or(0);
     if at(object, &paths.spec_replicas).and_then(Value::as_i64).unwrap_or(0) != wanted {
@@ -73,7 +74,7 @@ pub(crate) fn set(paths: &ScalePaths, object: &mut Value, scale: &Value) {
     }
 }
 
-/// What an applied Scale says of its parent.
+/// Converts an applied Scale to an applied configuration of its parent.
 pub(crate) fn applied(resource: &ResourceRef, paths: &ScalePaths, scale: &Value) -> Value {
     let mut config = json!({"apiVersion": resource.gvr.api_version(), "kind": resource.kind, "metadata": {}});
     for key in ["uid", "resourceVersion"] {
@@ -87,7 +88,7 @@ pub(crate) fn applied(resource: &ResourceRef, paths: &ScalePaths, scale: &Value)
     config
 }
 
-/// A conflict on the parent's replicas, in the words of the Scale.
+/// Rewrites a conflict on the parent's replicas to the field of the Scale.
 pub(crate) fn conflict(mut error: ApiError, paths: &ScalePaths, api_version: &str) -> ApiError {
     let replicas = format!(".{}", paths.spec_replicas.trim_start_matches('.'));
     let reword = |text: &str| {
@@ -102,10 +103,10 @@ pub(crate) fn conflict(mut error: ApiError, paths: &ScalePaths, api_version: &st
     error
 }
 
-/// The parent with the replicas (and preconditions) of a changed Scale.
+/// The parent with the replicas and preconditions of a changed Scale.
 pub(crate) fn write(resource: &ResourceRef, paths: &ScalePaths, live: &Value, scale: &Value) -> ApiResult<Value> {
     let replicas = scale["spec"]["replicas"].as_i64().unwrap_or(0);
-    // Objects of definitions are judged by their own strategy.
+    // Custom resources are validated by their own strategy.
     if replicas < 0 && !resource.is_custom() {
         let error = FieldError::invalid("spec.replicas", &json!(replicas), "must be greater than or equal to 0");
         return Err(ApiError::invalid("autoscaling", "Scale", live.name(), vec![error]));

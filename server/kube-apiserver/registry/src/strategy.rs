@@ -1,8 +1,8 @@
-//! What one kind adds to the generic create/update/delete machinery.
+//! Interface for the behaviour of a kind in create, update and delete.
 //!
-//! The registry calls these; `crowsnest-builtin` implements them for the built-in kinds, `server/kube-apiserver` for custom resources. All are
-//! synchronous and pure: time, ids and the caller are in [`RequestContext`], allocation of cluster IPs and the like goes through
-//! [`Allocators`].
+//! Called by the registry; implemented by `crowsnest-builtin` for built-in kinds and by `server/kube-apiserver` for
+//! custom resources. Strategies are synchronous and pure: time, ids and the user are in [`RequestContext`]; cluster
+//! IPs and node ports are allocated by [`Allocators`].
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crowsnest_schema::{SchemaRef, prune};
 use futures::future::BoxFuture;
 use serde_json::Value;
 
-/// What a strategy may know of the request it serves.
+/// The parts of a request that strategies need.
 #[derive(Debug, Clone)]
 pub struct RequestContext {
     pub user: UserInfo,
@@ -25,132 +25,141 @@ pub struct RequestContext {
     pub subresource: String,
     /// The namespace of the path, empty for cluster-scoped requests.
     pub namespace: String,
-    /// What is written down of the request, if it is.
+    /// Audit record of the request, if it is logged.
     pub record: Option<Arc<Record>>,
 }
 
-/// Finite things that creating an object takes from the cluster (service addresses, node ports).
+/// Allocators of finite resources of a cluster (cluster IPs, node ports).
 pub trait Allocators: Send + Sync {
-    /// Completes and reserves; called inside the write, before validation.
+    /// Allocates and fills in values; called within the write, before validation.
     fn allocate(&self, ctx: &RequestContext, old: Option<&Value>, new: &mut Value) -> Result<(), Vec<FieldError>>;
-    /// Gives back what an object held; called after a delete or a failed write.
+    /// Releases an object's allocations; called after a delete or a failed write.
     fn release(&self, object: &Value);
-    /// Gives back what `from` holds and `to` does not: the old object after an update, the new one when the update failed.
+    /// Releases the allocations of `from` that `to` does not have: `from` is the old object after an update, the new
+    /// one if it failed.
     fn replaced(&self, _from: &Value, _to: &Value) {}
 }
 
-/// Per-kind behaviour. Objects are whole, with `apiVersion`, `kind` and `metadata`, in the version of the request.
+/// Behaviour of a kind. Objects are complete, with `apiVersion`, `kind` and `metadata`, in the version of the
+/// request.
 pub trait Strategy: VersionSchemas {
-    /// Fills defaults (idempotent). Runs on every decoded object: request bodies, patch results, and objects read from storage.
+    /// Sets defaults (idempotent). Runs on every decoded object: request bodies, patch results, and objects read
+    /// from storage.
     fn default(&self, object: &mut Value);
 
-    /// Fills defaults again after admission changed a decoded object. What decoding would have dropped quietly stays for
-    /// validation to see.
+    /// Sets defaults again after admission has changed an object. Fields that decoding would drop silently are kept
+    /// for validation.
     fn default_admitted(&self, object: &mut Value) {
         self.default(object);
     }
 
-    /// Normalises before a create: drops status when the kind has a status subresource, sets generation, secret `stringData`, …
+    /// Normalizes an object before a create: drops the status if there is a status subresource, sets the generation,
+    /// and so on.
     fn prepare_create(&self, ctx: &RequestContext, object: &mut Value);
 
-    /// Normalises before an update through `ctx.subresource`: resets what that subresource must not touch, bumps generation.
+    /// Normalizes an object before an update through `ctx.subresource`: restores fields that it must not change,
+    /// increments the generation.
     fn prepare_update(&self, ctx: &RequestContext, old: &Value, new: &mut Value);
 
-    /// Everything wrong with a new object besides its generic metadata.
+    /// Validates a new object, except its generic metadata.
     fn validate_create(&self, ctx: &RequestContext, object: &Value) -> Vec<FieldError>;
 
-    /// Everything wrong with a change (immutable fields included) besides its generic metadata.
+    /// Validates an update including immutable fields, except generic metadata.
     fn validate_update(&self, ctx: &RequestContext, old: &Value, new: &Value) -> Vec<FieldError>;
 
-    /// Why there shall be no new objects, whoever wants them.
+    /// Reason for which creates are rejected for all users.
     fn refuses_create(&self) -> Option<&'static str> {
         None
     }
 
-    /// `Warning` header texts for an accepted write.
+    /// Texts of `Warning` headers for an accepted write.
     fn warnings(&self, _ctx: &RequestContext, _old: Option<&Value>, _new: &Value) -> Vec<String> {
         Vec::new()
     }
 
-    /// Whether the kind's own rules look at metadata as well.
+    /// True if the kind's own validation includes metadata.
     fn validates_metadata(&self) -> bool {
         true
     }
 
-    /// `Warning` text of every request to a deprecated version.
+    /// Text of the `Warning` header for all requests to a deprecated version.
     fn deprecation(&self) -> Option<&str> {
         None
     }
 
-    /// Marks an object whose deletion begins (conditions, finalizers), before its finalizers decide whether it stays.
+    /// Sets conditions or finalizers when deletion starts, before the finalizers decide whether the object stays.
     fn prepare_delete(&self, _ctx: &RequestContext, _object: &mut Value) {}
 
-    /// Changes before this revision cannot be watched: the resource was not served like this then.
+    /// Changes before this revision cannot be watched, because the resource was not served in its current form.
     fn history_floor(&self) -> crate::storage::Revision {
         0
     }
 
-    /// What is wrong with `metadata.name` (or its generated form); texts as `validation.NameIsDNSSubdomain` gives them.
+    /// Validates `metadata.name` or `generateName` (`prefix`), with messages as in `validation.NameIsDNSSubdomain`.
     fn validate_name(&self, name: &str, prefix: bool) -> Vec<String>;
 
-    /// Typed schema for server-side apply, strategic merge, unknown-field checks. `None`: schemaless (preserve everything).
+    /// Typed schema for server-side apply, strategic merge patch and unknown-field checks. `None` preserves all
+    /// fields.
     fn schema(&self) -> Option<SchemaRef>;
 
-    /// The schema to publish when it is not that of a built-in kind: `openAPIV3Schema` of a custom resource.
+    /// The published schema, if it is not that of a built-in kind: `openAPIV3Schema` of a custom resource.
     fn open_api(&self) -> Option<Arc<Value>> {
         None
     }
 
-    /// Fields that a write through `subresource` (empty: the main resource) can neither change nor own: `[["status"]]`. None by
-    /// default; kinds with a status subresource return [`reset_by_status`].
+    /// Fields that a write through `subresource` (empty: the main resource) can neither change nor own, such as
+    /// `[["status"]]`. None by default; kinds with a status subresource return [`reset_by_status`].
     fn reset_fields(&self, _subresource: &str) -> &'static [&'static [&'static str]] {
         &[]
     }
 
-    /// True when PUT may omit `metadata.resourceVersion`.
+    /// True if PUT may omit `metadata.resourceVersion`.
     fn allow_unconditional_update(&self) -> bool {
         true
     }
 
-    /// True when PUT on an absent object creates it.
+    /// True if PUT creates a missing object.
     fn allow_create_on_update(&self) -> bool {
         false
     }
 
-    /// Why an object cannot be read as one of these, though its own metadata can.
+    /// Error if an object cannot be decoded as this kind, even though its metadata can.
     fn unreadable(&self, _object: &Value) -> Option<String> {
         None
     }
 
-    /// Drops what the schema does not know (custom resources); built-ins drop unknown fields too.
+    /// Drops fields that the schema does not define.
     fn prune(&self, object: &mut Value) {
         if let Some(schema) = self.schema() {
             prune(&schema, object);
         }
     }
 
-    /// Selectable fields beside metadata.name and metadata.namespace: (`spec.nodeName`, value as text).
+    /// Selectable fields in addition to `metadata.name` and `metadata.namespace`, such as `spec.nodeName`, with
+    /// their values.
     fn selectable_fields(&self, _object: &Value) -> Vec<(String, String)> {
         Vec::new()
     }
 
-    /// The same of an object that was just converted from the version it is stored in.
+    /// Like `default`, for an object that was converted from its storage version.
     fn default_converted(&self, object: &mut Value) {
         self.default(object);
     }
 
-    /// Converts what may be a part of an object: nothing is filled in, some of it may be missing, and what the other version does
-    /// not know stays.
+    /// Converts a partial object: no defaults are set, required fields may be missing, and fields unknown to the
+    /// other version are kept.
     fn convert_part(&self, objects: Vec<Value>, to_api_version: &str) -> BoxFuture<'_, ApiResult<Vec<Value>>> {
         self.convert(objects, to_api_version)
     }
 
-    /// True when stored objects can be served as they are: written with today's defaults and pruned by today's schema.
+    /// True if stored objects can be served unchanged: they have the current defaults and are pruned by the current
+    /// schema.
     fn serves_stored(&self) -> bool {
         true
     }
 
-    /// Converts between served versions of one resource; [`unconverted`] when there is one version or strategy `None`.
+    /// Converts between served versions of a resource; [`unconverted`] if there is one version or the CRD's
+    /// conversion strategy is `None`.
     fn convert(&self, objects: Vec<Value>, to_api_version: &str) -> BoxFuture<'_, ApiResult<Vec<Value>>>;
 }
 

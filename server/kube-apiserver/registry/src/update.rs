@@ -1,4 +1,4 @@
-//! Update and patch: one loop that reads, changes, checks and writes with compare-and-swap.
+//! Update and patch requests: a loop of read, change, check, and write by compare-and-swap.
 
 use std::sync::{Arc, Weak};
 
@@ -18,25 +18,25 @@ use crate::strategy::RequestContext;
 use crate::{MODIFIED, Registry, invalid, scale, storage_error, table, unexpected, validation, write_error};
 use crowsnest_apimachinery::request::options::WriteOptions;
 
-/// Tries of a patch that others keep overtaking.
+/// Attempts of a patch in case of conflicts.
 const TRIES: usize = 16;
 
-/// What a client wants an object to become.
+/// Requested change of an object.
 #[derive(Debug, Clone)]
 pub enum Change {
-    /// PUT: the whole object.
+    /// PUT with the complete object.
     Replace(Value),
     Patch(Patch),
     /// A write through the scale subresource.
     Scale(Box<Change>),
-    /// A change the server itself makes.
+    /// A change made by the server itself.
     Edit(Edit),
 }
 
-/// Changes an object in place, or says why it cannot.
+/// Changes an object in place, or returns an error.
 pub type EditFn = dyn Fn(&mut Value) -> ApiResult<()> + Send + Sync;
 
-/// A pure edit of the live object.
+/// A pure change of the live object.
 #[derive(Clone)]
 pub struct Edit(pub Arc<EditFn>);
 
@@ -47,7 +47,7 @@ impl std::fmt::Debug for Edit {
 }
 
 impl Change {
-    /// The object as it should be after the change; the flag tells that its managedFields are done.
+    /// Computes the changed object; the flag is true if its managedFields are set.
     async fn produce(
         &self,
         resource: &ResourceRef,
@@ -64,7 +64,7 @@ impl Change {
             Change::Edit(edit) => {
                 let mut object = live.clone();
                 (edit.0)(&mut object)?;
-                // What a binding or an eviction does to a pod belongs to nobody.
+                // Changes of a pod by a binding or an eviction have no field manager.
                 Ok((object, matches!(ctx.subresource.as_str(), "binding" | "eviction")))
             }
             Change::Scale(change) => {
@@ -109,13 +109,13 @@ impl Change {
     }
 }
 
-/// Reviews writes that turn out to create an object.
+/// Reviews updates and patches that create an object.
 pub trait CreateReview: Send + Sync {
-    /// Refuses users without the right to create the object.
+    /// Rejects users without the right to create the object.
     fn check_create(&self, resource: &ResourceRef, ctx: &RequestContext, name: &str) -> ApiResult<()>;
 }
 
-/// A change of the object with this name.
+/// An update of the object with this name.
 #[derive(Clone, Copy)]
 struct Update<'u> {
     resource: &'u ResourceRef,
@@ -125,14 +125,14 @@ struct Update<'u> {
     options: &'u WriteOptions,
 }
 
-/// The outcome of one pass.
+/// Result of one attempt.
 enum Pass {
     Done(Value),
     Overtaken,
 }
 
 impl Registry {
-    /// Changes an object; the flag tells whether it was created. `name` is that of the path.
+    /// Updates an object; the flag is true if it was created. `name` is the name in the path.
     pub async fn update(
         &self,
         resource: &ResourceRef,
@@ -158,11 +158,11 @@ impl Registry {
                     None => return Err(absent),
                 },
             };
-            let mut told = Vec::new();
-            let pass = self.update_once(update, record, &mut told).await;
-            // Who is refused is warned as well.
+            let mut pass_warnings = Vec::new();
+            let pass = self.update_once(update, record, &mut pass_warnings).await;
+            // Rejected requests return warnings as well.
             if !matches!(pass, Ok(Pass::Overtaken)) {
-                warnings.append(&mut told);
+                warnings.append(&mut pass_warnings);
             }
             if let Pass::Done(object) = pass? {
                 return Ok((object, false));
@@ -183,7 +183,7 @@ impl Registry {
         }
     }
 
-    /// The object to create when the path has none yet: for apply, and for kinds that allow it on PUT.
+    /// The object to create if it is missing: for server-side apply, and for kinds that allow it on PUT.
     async fn new_object(&self, update: Update<'_>, warnings: &mut Vec<String>) -> ApiResult<Option<Value>> {
         let Update { resource, ctx, name, change, options } = update;
         if !ctx.subresource.is_empty() {
@@ -233,9 +233,9 @@ impl Registry {
             let tracked = settle(&resource.strategy, |versions| {
                 apply::track_update(versions, schema.as_deref(), &live, &new, &manager)
             });
-            // Where nothing can be said of some managers, nothing is said of any.
+            // If the fields of some managers cannot be computed, the managedFields of all are dropped.
             let tracked = tracked.await.unwrap_or_else(|error| {
-                tracing::warn!(%error, kind = %resource.kind, name, "managedFields are dropped");
+                tracing::warn!(%error, kind = %resource.kind, name, "dropping managedFields");
                 apply::Tracked::default()
             });
             tracked.write(&mut new);
@@ -246,7 +246,7 @@ impl Registry {
         };
         let old = Some(scaled.as_ref().map_or(&live, |(_, old)| old));
         let attributes = Attributes { old, ..Attributes::new(ctx, resource, Operation::Update, name, &options.raw) };
-        // The binding or the eviction was admitted itself.
+        // Bindings and evictions have their own admission.
         let admitted = matches!(ctx.subresource.as_str(), "binding" | "eviction");
         match &scaled {
             Some((paths, _)) => {
@@ -286,7 +286,7 @@ impl Registry {
                 if let Some(allocators) = self.allocators(resource) {
                     if gone { allocators.release(&live) } else { allocators.replaced(&live, &new) }
                 }
-                // The answer to a change that ended in a delete keeps the version it was made on.
+                // An update that completes a deletion returns the object with its previous resourceVersion.
                 if gone {
                     return Ok(Pass::Done(new));
                 }
@@ -304,7 +304,7 @@ impl Registry {
         }
     }
 
-    /// `rest.BeforeUpdate` and the allocations around it.
+    /// `rest.BeforeUpdate` with the allocations around it.
     fn before_update(
         &self,
         resource: &ResourceRef,
@@ -323,7 +323,7 @@ impl Registry {
         let mut errors = Vec::new();
         if let (Some(new), Some(old)) = (new.metadata(), live.metadata()) {
             errors.extend(validation::object_meta_common(new, resource.namespaced));
-            // kube-apiserver checks changes of the metadata once for all kinds and once more with the kind's own rules.
+            // kube-apiserver checks metadata changes once for all kinds and again in the kind's own validation.
             errors.extend(validation::object_meta_update(new, old));
             if strategy.validates_metadata() {
                 errors.extend(validation::object_meta_update(new, old));
@@ -340,7 +340,7 @@ impl Registry {
         Ok(())
     }
 
-    /// Replaces an object that the server itself maintains, without admission; `None` when the world moved on.
+    /// Replaces an object that the server itself maintains, without admission; `None` on a conflict.
     pub async fn replace_raw(&self, resource: &ResourceRef, object: &Value) -> ApiResult<Option<Value>> {
         let revision = object.resource_version().parse().map_err(|_| unexpected("object without resourceVersion"))?;
         let key =
@@ -360,7 +360,7 @@ impl Registry {
     }
 }
 
-/// True when the client tied the change to one version: then a conflict is its answer.
+/// True if the client bound the change to a resourceVersion, so that a conflict is returned.
 fn asks_for_version(change: &Change, live: &Value) -> bool {
     match change {
         Change::Replace(object) => !object.resource_version().is_empty(),
@@ -385,7 +385,7 @@ fn check_name(object: &Value, name: &str) -> ApiResult<()> {
     Ok(())
 }
 
-/// Preconditions in the object itself: uid (PUT only) and resourceVersion.
+/// Checks the preconditions in the object: UID (PUT only) and resourceVersion.
 fn check_uid(resource: &ResourceRef, name: &str, change: &Change, live: &Value, new: &Value) -> ApiResult<()> {
     let (group, plural) = (&resource.gvr.group, &resource.gvr.resource);
     if matches!(change, Change::Replace(_)) && !new.uid().is_empty() && new.uid() != live.uid() {
@@ -425,7 +425,7 @@ fn check_versions(resource: &ResourceRef, name: &str, change: &Change, live: &Va
     Ok(())
 }
 
-/// What no update may change: taken from the live object when absent or always.
+/// Restores metadata that updates cannot change from the live object.
 fn carry_over(live: &Value, new: &mut Value) {
     let Some(old) = live.metadata() else { return };
     let metadata = new.metadata_mut();
@@ -447,7 +447,7 @@ fn carry_over(live: &Value, new: &mut Value) {
     }
 }
 
-/// True when a deleted object has nothing left to wait for.
+/// True if the object is marked for deletion and no finalizer or grace period remains.
 pub(crate) fn ready_to_go(resource: &ResourceRef, object: &Value) -> bool {
     object.is_deleting()
         && object.finalizers().is_empty()

@@ -51,7 +51,7 @@ fn finalizers(metadata: &Map<String, Value>) -> Vec<FieldError> {
     errors
 }
 
-/// `validateKubeFinalizerName`: built-in kinds know the finalizers that have no domain.
+/// `validateKubeFinalizerName`: built-in kinds accept only the standard finalizers without a domain.
 pub fn kubernetes_finalizers(object: &Value) -> Vec<FieldError> {
     const STANDARD: [&str; 3] = ["orphan", "foregroundDeletion", "kubernetes"];
     let names = strings(object.pointer("/metadata/finalizers"));
@@ -68,7 +68,7 @@ fn owner_references(metadata: &Map<String, Value>) -> Vec<FieldError> {
     for reference in all {
         let text = |key: &str| reference.get(key).and_then(Value::as_str).unwrap_or_default();
         let (api_version, kind, name, uid) = (text("apiVersion"), text("kind"), text("name"), text("uid"));
-        // Groups have no slashes: with two of them there is neither group nor version.
+        // An apiVersion with two slashes has neither group nor version.
         let parts: Vec<&str> = api_version.split('/').collect();
         let version = if parts.len() > 2 { "" } else { parts.last().copied().unwrap_or_default() };
         for (key, value, message) in [
@@ -104,7 +104,7 @@ fn owner_references(metadata: &Map<String, Value>) -> Vec<FieldError> {
     errors
 }
 
-/// An owner reference as Go marshals it: members in the order of the struct.
+/// Formats an owner reference as Go marshals it, with fields in the order of the struct.
 fn print_owner(reference: &Value) -> String {
     let order = ["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"];
     let members: Vec<String> =
@@ -116,7 +116,7 @@ fn strings(value: Option<&Value>) -> Vec<&str> {
     value.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
-/// `ValidateObjectMeta`. `check_name` is the kind's own rule (name, is it a prefix).
+/// `ValidateObjectMeta`. `check_name` is the kind's rule for names; its flag is true for prefixes.
 pub fn object_meta(
     metadata: &Map<String, Value>,
     namespaced: bool,
@@ -140,7 +140,7 @@ pub fn object_meta(
     errors
 }
 
-/// What is asked of metadata whenever it is written.
+/// Metadata checks for all writes.
 pub fn object_meta_common(metadata: &Map<String, Value>, namespaced: bool) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let namespace = metadata.get("namespace").and_then(Value::as_str).unwrap_or_default();

@@ -1,6 +1,7 @@
-//! Watch: the initial state when asked for, then changes with selectors applied to both sides of each.
+//! Watch requests: the initial state if requested, then changes, with selectors applied to the states before and
+//! after each change.
 //!
-//! However many watches there are, a change becomes a line once for each form that clients want it in.
+//! A change is encoded once per representation, regardless of the number of watches.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -19,28 +20,28 @@ use crate::storage::{Body, Change, ChangeKind, LineKey, ListRange, Record, Revis
 use crate::{Registry, storage_error, table};
 use crowsnest_apimachinery::request::options::ListOptions;
 
-/// Between two periodic bookmarks.
+/// Interval of bookmarks.
 const BOOKMARKS: Duration = Duration::from_secs(60);
-/// Initial events made at once.
+/// Initial events encoded per step.
 const CHUNK: usize = 500;
-/// About what selectors look at in one change, in bytes.
+/// Estimated size in bytes of the selector data of a change.
 const SIDES: usize = 512;
 
-/// How a client wants the objects of its events.
+/// Representation of objects in the events of a watch.
 pub trait EventForm: Send + Sync {
-    /// Forms of one name write the same lines.
+    /// Representations with the same name encode identical lines.
     fn name(&self) -> &str;
 
-    /// Objects may be passed on as stored, when no selector asks for more.
+    /// True if stored bytes can be sent unchanged when no selector requires decoding.
     fn as_stored(&self) -> bool;
 
-    /// How long a line is as good as one made now; `None`: always.
+    /// Time for which an encoded line can be reused; `None` means indefinitely.
     fn fresh(&self) -> Option<Duration>;
 
-    /// The first line of a watch differs from later ones.
+    /// True if the first line of a watch differs from later ones.
     fn tells_more_first(&self) -> bool;
 
-    /// One line. `first` tells that the watch has written no other before.
+    /// Encodes an event. `first` is true for the first line of the watch.
     fn write(&self, event: &str, object: Value, first: bool) -> Bytes;
 }
 
@@ -51,7 +52,7 @@ pub struct Watch {
     namespace: String,
     options: ListOptions,
     form: Arc<dyn EventForm>,
-    /// The form's name as part of keys.
+    /// Name and version of the representation, as part of cache keys.
     form_name: Arc<str>,
     version: Arc<str>,
     first: bool,
@@ -61,15 +62,15 @@ pub struct Watch {
     next_bookmark: Pin<Box<Sleep>>,
     /// Generation of the catalog.
     served: tokio::sync::watch::Receiver<u64>,
-    /// Changes were taken from the watcher whose lines may not be made: its position is ahead of what is told.
-    telling: bool,
-    /// Why the watch ends before its first event.
+    /// True while taken changes are being encoded: the watcher's position is ahead of the events sent.
+    encoding: bool,
+    /// Error that ends the watch before its first event.
     refused: Option<ApiError>,
     ended: bool,
 }
 
 impl Registry {
-    /// Starts a watch whose events are written in a form.
+    /// Starts a watch.
     pub async fn watch(
         self: &Arc<Self>,
         resource: &ResourceRef,
@@ -95,7 +96,7 @@ impl Registry {
         let floor = resource.strategy.history_floor();
         let mut refused =
             (!initial && since < floor).then(|| storage_error(Error::Expired { requested: since, oldest: floor }));
-        // A version from before the kept history is told in the stream, as clients expect it.
+        // An expired version is reported as an event in the stream, as clients expect.
         let watcher = match self.store.watch(&table(resource), since) {
             Ok(watcher) => watcher,
             Err(expired @ Error::Expired { .. }) => {
@@ -106,7 +107,7 @@ impl Registry {
         };
         let version: Arc<str> = resource.gvr.api_version().into();
         let mut served = self.catalog.subscribe();
-        // The resource may have been removed since the request found it.
+        // The resource may have been removed since the request was dispatched.
         served.mark_changed();
         Ok(Watch {
             registry: self.clone(),
@@ -122,7 +123,7 @@ impl Registry {
             options,
             next_bookmark: Box::pin(tokio::time::sleep(BOOKMARKS)),
             served,
-            telling: false,
+            encoding: false,
             refused,
             ended: false,
         })
@@ -130,7 +131,7 @@ impl Registry {
 }
 
 impl Watch {
-    /// The lines of the next events; `None` after an error ended the watch. May return an empty batch.
+    /// The lines of the next events, possibly empty; `None` after an error ended the watch.
     pub async fn next(&mut self) -> Option<Vec<Bytes>> {
         if self.ended {
             return None;
@@ -151,9 +152,10 @@ impl Watch {
         }))
     }
 
-    /// The bookmark a watch sends before it times out; none where [`Watch::next`] was given up while it made lines, which are not told.
+    /// The final bookmark before a watch times out; `None` if [`Watch::next`] was cancelled while it encoded lines,
+    /// which were not sent.
     pub fn last_bookmark(&mut self) -> Option<Bytes> {
-        let whole = !self.telling && self.initial.as_slice().is_empty() && self.initial_end.is_none();
+        let whole = !self.encoding && self.initial.as_slice().is_empty() && self.initial_end.is_none();
         (self.options.bookmarks && !self.ended && whole).then(|| {
             let position = self.watcher.position();
             self.bookmark(position, false)
@@ -163,10 +165,10 @@ impl Watch {
     async fn step(&mut self) -> Result<Vec<Bytes>, Error> {
         let records: Vec<Record> = self.initial.by_ref().take(CHUNK).collect();
         if !records.is_empty() {
-            self.telling = true;
-            let told = self.initial_events(records).await;
-            self.telling = false;
-            return told;
+            self.encoding = true;
+            let events = self.initial_events(records).await;
+            self.encoding = false;
+            return events;
         }
         if let Some(revision) = self.initial_end.take() {
             return Ok(vec![self.bookmark(revision, true)]);
@@ -188,17 +190,17 @@ impl Watch {
                 }
             }
         };
-        self.telling = true;
-        let told = self.events(changes).await;
-        self.telling = false;
-        told
+        self.encoding = true;
+        let events = self.events(changes).await;
+        self.encoding = false;
+        events
     }
 
     fn write(&mut self, event: &str, object: Value) -> Bytes {
         self.form.write(event, object, std::mem::take(&mut self.first))
     }
 
-    /// True when bodies of this version are sent as they lie in storage.
+    /// True if bodies of this version can be sent as stored.
     fn sends_stored(&self, body: &Body) -> bool {
         self.form.as_stored() && body.api_version() == &*self.version
     }
@@ -207,7 +209,7 @@ impl Watch {
         let chosen = self.registry.matching(&self.resource, &self.options, records).await?;
         let records: Vec<Record> = chosen.into_iter().map(|(_, record)| record).collect();
         if records.is_empty() {
-            // Others have their turn while this one only leaves out.
+            // Yields to other tasks when no record in the chunk matches.
             tokio::task::yield_now().await;
             return Ok(Vec::new());
         }
@@ -233,7 +235,7 @@ impl Watch {
         Ok(out)
     }
 
-    /// The line of a change, made once for everybody who wants it like this.
+    /// The encoded line of a change, shared by all watches with the same representation.
     async fn line(&self, change: &Arc<Change>, event: &'static str) -> Result<Bytes, Error> {
         let first = self.first && self.form.tells_more_first();
         let key = LineKey { event, form: self.form_name.clone(), first };
@@ -243,7 +245,7 @@ impl Watch {
     }
 
     async fn encode(&self, change: &Arc<Change>, event: &'static str, first: bool) -> Result<Bytes, Error> {
-        // What left the view is told as it was in it.
+        // An object that leaves the selection is sent in its last selected state.
         let body = match &change.previous {
             Some((_, before)) if event == "DELETED" && change.kind != ChangeKind::Deleted => before,
             _ => &change.body,
@@ -262,7 +264,7 @@ impl Watch {
         self.registry.decode(&self.resource, record).await
     }
 
-    /// What a change means to this watch: objects enter and leave the view of selectors.
+    /// The event that a change is for this watch: objects enter and leave the selection.
     async fn meaning(&self, change: &Arc<Change>) -> Result<Option<&'static str>, Error> {
         if self.options.selects_everything() {
             return Ok(Some(match change.kind {
@@ -294,7 +296,7 @@ impl Watch {
         })
     }
 
-    /// What selectors look at; labels alone are read without converting the object.
+    /// Labels and fields of a change for selectors; labels alone are read without conversion.
     async fn sides(&self, change: &Arc<Change>, whole: bool) -> Result<Sides, Error> {
         let side = async |body: &Body| match whole {
             false => Ok(Selectable { labels: body.labels()?, fields: Vec::new() }),
@@ -325,7 +327,7 @@ impl Watch {
     }
 }
 
-/// A line with an object as it lies in storage.
+/// Encodes an event line from a stored body.
 fn stored_line(event: &str, body: &Body, revision: Revision) -> Result<Bytes, Error> {
     let mut line = Vec::with_capacity(256);
     line.extend_from_slice(b"{\"type\":\"");

@@ -1,7 +1,7 @@
-//! ServiceAccount: a pod gets a service account, the token of that account and its image pull secrets.
+//! `ServiceAccount` admission: sets a pod's service account, mounts its token, and adds its image pull secrets.
 //!
-//! The account must exist. Its token, the cluster's certificate and the namespace are mounted by one projected volume, unless the
-//! pod or the account declines.
+//! The account must exist. Token, cluster certificate and namespace are mounted in one projected volume, unless the
+//! pod or the account opts out.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crowsnest_registry::object::Object;
 use crowsnest_registry::storage::{ObjectKey, ResourceKey};
 use serde_json::{Value, json};
 
-/// Account of pods that name none.
+/// Default service account of pods.
 const DEFAULT: &str = "default";
 /// Prefix of the names of token volumes.
 const VOLUME: &str = "kube-api-access-";
@@ -27,7 +27,7 @@ const ENFORCE: &str = "kubernetes.io/enforce-mountable-secrets";
 /// A new namespace receives its default account within this time; pods that are created before wait for it.
 const DEFAULT_ACCOUNT_DELAY: Duration = Duration::from_millis(1500);
 
-/// See the module.
+/// The admission plugin.
 pub struct ServiceAccounts(Weak<Registry>);
 
 impl ServiceAccounts {
@@ -35,7 +35,7 @@ impl ServiceAccounts {
         Self(Arc::downgrade(registry))
     }
 
-    /// The account that a pod names.
+    /// The service account of a pod.
     async fn account(&self, a: &Attributes<'_>, pod: &Value) -> ApiResult<Value> {
         let name = pod["spec"]["serviceAccountName"].as_str().unwrap_or_default();
         let namespace = a.ctx.namespace.as_str();
@@ -88,7 +88,7 @@ impl Admission for ServiceAccounts {
             pod["spec"]["serviceAccountName"] = DEFAULT.into();
         }
         let account = self.account(a, pod).await?;
-        give(pod, &account, || generate_name(VOLUME));
+        apply_account(pod, &account, || generate_name(VOLUME));
         Ok(())
     }
 
@@ -118,7 +118,7 @@ impl Admission for ServiceAccounts {
 }
 
 /// Adds the token volume and image pull secrets of an account to a pod. `volume_name` is called at most once.
-fn give(pod: &mut Value, account: &Value, volume_name: impl FnOnce() -> String) {
+fn apply_account(pod: &mut Value, account: &Value, volume_name: impl FnOnce() -> String) {
     let declines = |object: &Value| object["automountServiceAccountToken"].as_bool().map(|mounts| !mounts);
     if !declines(&pod["spec"]).or_else(|| declines(account)).unwrap_or(false) {
         mount_token(pod, volume_name);
@@ -144,7 +144,7 @@ fn mount_token(pod: &mut Value, volume_name: impl FnOnce() -> String) {
     let mut mounted = false;
     for list in ["initContainers", "containers"] {
         for container in pod["spec"].get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
-            // A mount of the pod's own at this path has precedence.
+            // The pod's own mount at this path takes precedence.
             if items(container, "volumeMounts").any(|mount| mount["mountPath"] == MOUNT_PATH) {
                 continue;
             }
@@ -177,7 +177,7 @@ fn token_volume() -> Value {
     })
 }
 
-/// A pod that a kubelet reports of its own must not refer to what the API server keeps.
+/// Mirror pods, which represent static pods of a kubelet, cannot reference API objects.
 fn check_mirror(pod: &Value) -> Result<(), &'static str> {
     if !pod["spec"]["serviceAccountName"].as_str().unwrap_or_default().is_empty() {
         return Err("a mirror pod may not reference service accounts");
@@ -192,7 +192,7 @@ fn check_mirror(pod: &Value) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// True where a part of a pod refers to a Secret by any of the fields that do (`podutil.VisitPodSecretNames`).
+/// True if a part of a pod references a Secret (`podutil.VisitPodSecretNames`).
 fn names_secrets(part: &Value) -> bool {
     match part {
         Value::Array(parts) => parts.iter().any(names_secrets),
@@ -206,7 +206,7 @@ fn names_secrets(part: &Value) -> bool {
     }
 }
 
-/// Refuses Secrets that the account does not list, as its annotation wants.
+/// Rejects Secrets that the account does not list, if its annotation requires that.
 fn check_secrets(pod: &Value, account: &Value, lists: &[&str]) -> Result<(), String> {
     let name = account.name();
     let lists_secret = |list: &str, secret: &Value| items(account, list).any(|listed| listed["name"] == *secret);
@@ -273,11 +273,11 @@ mod tests {
     }
 
     #[test]
-    fn pods_get_what_their_account_has() {
+    fn pods_get_tokens_and_pull_secrets_of_their_account() {
         let volume = || json!({"name": "kube-api-access-x", "projected": token_volume()});
         let token = container(&[("kube-api-access-x", MOUNT_PATH)]);
         let none = json!({});
-        // Name, spec, account, spec afterwards.
+        // Name, spec, account, resulting spec.
         let cases = [
             (
                 "every container mounts the token",
@@ -331,13 +331,13 @@ mod tests {
         ];
         for (what, spec, account, expected) in cases {
             let mut pod = json!({"spec": spec});
-            give(&mut pod, &account, || "kube-api-access-x".into());
+            apply_account(&mut pod, &account, || "kube-api-access-x".into());
             assert_eq!(pod["spec"], expected, "{what}");
         }
     }
 
     #[test]
-    fn mirror_pods_refer_to_nothing_in_the_api() {
+    fn mirror_pods_cannot_reference_api_objects() {
         let cases = [
             (json!({"containers": [{"env": [{"name": "A", "value": "b"}]}]}), None),
             (json!({"serviceAccountName": "robot"}), Some("a mirror pod may not reference service accounts")),

@@ -1,5 +1,5 @@
-//! CertificateApproval, CertificateSigning and CertificateSubjectRestriction: who may decide about signing requests for which signer, and
-//! which request nobody may make.
+//! `CertificateApproval`, `CertificateSigning` and `CertificateSubjectRestriction` admission: the rights to approve
+//! and sign requests of a signer, and subjects that are never allowed.
 
 use std::sync::Arc;
 
@@ -18,13 +18,13 @@ const REQUESTS: &str = "certificatesigningrequests";
 const CLIENTS: &str = "kubernetes.io/kube-apiserver-client";
 const MASTERS: &str = crowsnest_apimachinery::user::MASTERS;
 
-/// Approval needs the verb `approve` on the signer.
+/// Requires the verb `approve` on the signer for approvals.
 pub struct CertificateApproval(pub Arc<Authorizer>);
 
-/// A certificate, and conditions beside approval, need the verb `sign` on the signer.
+/// Requires the verb `sign` on the signer for certificates and for conditions other than approval.
 pub struct CertificateSigning(pub Arc<Authorizer>);
 
-/// Prevents client certificates that would put their owner into the group `system:masters` or make it a front proxy.
+/// Rejects client certificates with the group `system:masters` or the name of a front proxy.
 pub struct CertificateSubjectRestriction;
 
 fn concerns(a: &Attributes<'_>, operation: Operation, subresource: &str) -> bool {
@@ -37,7 +37,7 @@ fn forbidden(a: &Attributes<'_>, why: String) -> ApiError {
     ApiError::forbidden(GROUP, REQUESTS, a.name, why)
 }
 
-/// The signer of the object as it was: no update may change it.
+/// Checks the right on the signer of the stored object, because `signerName` is immutable.
 fn check_signer(authorizer: &Authorizer, a: &Attributes<'_>, verb: &str) -> ApiResult<()> {
     let signer = a.old.and_then(|old| old["spec"]["signerName"].as_str()).unwrap_or_default();
     let may = |name: &str| {

@@ -1,4 +1,4 @@
-//! Who may make, approve and sign which requests, on a running server.
+//! Creation, approval and signing of certificate requests by different users, on a running server.
 
 use axum::body::Body;
 use base64::Engine;
@@ -39,7 +39,8 @@ fn request(name: &str, organization: &str, signer: &str) -> Value {
     json!({"metadata": {"name": name}, "spec": spec})
 }
 
-/// `plain` may write all of requests, and the others decide for one signer or for all of a domain.
+/// Starts a server. `plain` can write all parts of requests; the other users have rights on one signer or on all of
+/// a domain.
 async fn started(disabled: &[Plugin]) -> ApiServer {
     let mut config = Config::new("test", Data::Memory);
     config.disabled_admission = disabled.to_vec();
@@ -65,7 +66,7 @@ async fn started(disabled: &[Plugin]) -> ApiServer {
 }
 
 #[tokio::test]
-async fn signers_are_for_those_who_may() {
+async fn approving_and_signing_need_rights_on_the_signer() {
     let server = started(&[]).await;
     for (name, signer) in [("c", CLIENTS), ("x", "example.com/x")] {
         let answer = ask(&server, "plain", &format!("POST {REQUESTS}"), &request(name, "o", signer)).await;
@@ -108,7 +109,7 @@ async fn signers_are_for_those_who_may() {
 }
 
 #[tokio::test]
-async fn nobody_asks_to_be_a_master() {
+async fn requests_for_system_masters_are_rejected() {
     let server = started(&[]).await;
     let refused = "certificatesigningrequests.certificates.k8s.io \"m\" is forbidden: use of kubernetes.io/kube-apiserver-client signer with system:masters group is not allowed";
     for (user, organization, signer, code, said) in [
@@ -125,7 +126,7 @@ async fn nobody_asks_to_be_a_master() {
 }
 
 #[tokio::test]
-async fn they_can_be_left_out() {
+async fn plugins_can_be_disabled() {
     use Plugin::{CertificateApproval, CertificateSigning, CertificateSubjectRestriction};
     let server = started(&[CertificateApproval, CertificateSigning, CertificateSubjectRestriction]).await;
     let answer = ask(&server, "plain", &format!("POST {REQUESTS}"), &request("m", MASTERS, CLIENTS)).await;

@@ -1,4 +1,4 @@
-//! DefaultIngressClass: an Ingress that names no class gets the newest of those that are everybody's default.
+//! `DefaultIngressClass` admission: an Ingress without a class gets the newest of the default classes.
 
 use std::cmp::Reverse;
 use std::sync::Weak;
@@ -15,7 +15,7 @@ const GROUP: &str = "networking.k8s.io";
 const OLD: &str = "kubernetes.io/ingress.class";
 const DEFAULT: &str = "ingressclass.kubernetes.io/is-default-class";
 
-/// See the module.
+/// The admission plugin.
 pub struct DefaultIngressClass(pub Weak<Registry>);
 
 impl DefaultIngressClass {

@@ -1,4 +1,4 @@
-//! LimitRanger: default requests and limits, and the bounds a namespace's LimitRanges set.
+//! `LimitRanger` admission: default requests and limits, and bounds, from a namespace's LimitRanges.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Weak;
@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 
 const ANNOTATION: &str = "kubernetes.io/limit-ranger";
 
-/// See the module.
+/// The admission plugin.
 pub struct LimitRanger(pub Weak<Registry>);
 
 impl LimitRanger {
@@ -23,7 +23,7 @@ impl LimitRanger {
     }
 }
 
-/// Pods are limited when created, claims also when they grow.
+/// True for writes that LimitRanges apply to: pods on create, claims also on update, when they are expanded.
 fn limited(a: &Attributes<'_>) -> bool {
     if !a.resource.gvr.group.is_empty() || !a.ctx.subresource.is_empty() {
         return false;
@@ -56,9 +56,9 @@ impl Admission for LimitRanger {
                 "pods" => check_pod(&range, object),
                 _ => check_claim(&range, object),
             };
-            // What holds of several containers is said once.
-            let mut said = BTreeSet::new();
-            violations.retain(|violation| said.insert(violation.clone()));
+            // Violations of several containers with the same message are reported once.
+            let mut seen = BTreeSet::new();
+            violations.retain(|violation| seen.insert(violation.clone()));
             let why = match violations.as_slice() {
                 [] => continue,
                 [one] => one.clone(),
@@ -85,10 +85,10 @@ pub(super) fn parse(value: &Value) -> Option<Quantity> {
     }
 }
 
-/// `default` and `defaultRequest` of the container items, with what follows from `max` and `min`.
+/// `default` and `defaultRequest` for containers, completed from `max` and `min`.
 fn defaults(range: &Value) -> (Map<String, Value>, Map<String, Value>) {
     let (mut limits, mut requests) = (Map::new(), Map::new());
-    // As they are written.
+    // Quantities keep their notation.
     let list = |item: &Value, name: &str| item[name].as_object().cloned().unwrap_or_default();
     for item in range.pointer("/spec/limits").and_then(Value::as_array).into_iter().flatten() {
         if item["type"] != "Container" {
@@ -105,7 +105,7 @@ fn defaults(range: &Value) -> (Map<String, Value>, Map<String, Value>) {
     (limits, requests)
 }
 
-/// Fills absent requests and limits of every container, and notes what it did.
+/// Sets missing requests and limits of all containers and lists them in an annotation.
 fn fill(range: &Value, pod: &mut Value) {
     let (limits, requests) = defaults(range);
     if limits.is_empty() && requests.is_empty() {
@@ -137,7 +137,7 @@ fn fill(range: &Value, pod: &mut Value) {
 
 fn merge(container: &mut Value, kind: &str, wanted: &Map<String, Value>) -> Vec<String> {
     let mut set = Vec::new();
-    // A container's own limit stands in for its request; that is the kind's own default.
+    // The limit of a container is the default of its request (defaulting of the kind itself).
     let own_limits = container.pointer("/resources/limits").and_then(Value::as_object).cloned().unwrap_or_default();
     let mut current: Map<String, Value> =
         container.pointer(&format!("/resources/{kind}")).and_then(Value::as_object).cloned().unwrap_or_default();

@@ -1,6 +1,6 @@
-//! The plugins of the admission chain, which may still change or refuse a write after authorisation.
+//! Admission plugins: they can change or reject a write after authorization.
 //!
-//! [`plugins`] is the chain in its order; each is an [`Admission`] of the registry, which runs them.
+//! [`plugins`] returns them in order; each implements the registry's [`Admission`].
 
 pub mod accounts;
 mod certificates;
@@ -28,7 +28,7 @@ use crowsnest_registry::authz::Authorizer;
 pub use crowsnest_apiserver::outbound::Target;
 pub use webhook::client::WebhookClient;
 
-/// A plugin that a server can do without, by kube-apiserver's name.
+/// An optional plugin, by its name in kube-apiserver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Plugin {
     LimitRanger,
@@ -90,9 +90,9 @@ impl std::str::FromStr for Plugin {
     }
 }
 
-/// The later part of every chain, in kube-apiserver's order: limits, taints, priority, tolerations, classes, certificates, policies, webhooks; quota
-/// last,
-/// because what it charges is final. Policies that validate do so before webhooks do.
+/// The plugins of every chain, in kube-apiserver's order: limits, taints, priority, tolerations, classes,
+/// certificates, policies, webhooks, quota. Quota is last, because its charge is final. Validating policies precede
+/// validating webhooks.
 pub fn plugins(
     registry: &Arc<Registry>,
     authorizer: &Arc<Authorizer>,

@@ -1,6 +1,7 @@
-//! Priority: pods get the value and preemption policy of their PriorityClass, and one class at most is everybody's default.
+//! `Priority` admission: sets priority and preemption policy of pods from their PriorityClass, and allows only one
+//! default class.
 //!
-//! The server makes the system's own classes at start, see [`write_system_classes`].
+//! The server creates the system classes at start, see [`write_system_classes`].
 
 use std::sync::{Arc, Weak};
 
@@ -17,7 +18,7 @@ use serde_json::{Value, json};
 
 const GROUP: &str = "scheduling.k8s.io";
 const CLASSES: &str = "priorityclasses";
-/// Of pods without a class, where no class is everybody's default.
+/// Priority of pods without a class if there is no default class.
 const NO_CLASS: i64 = 0;
 const PREEMPTS: &str = "PreemptLowerPriority";
 
@@ -35,7 +36,7 @@ const SYSTEM: [(&str, i64, &str); 2] = [
     ),
 ];
 
-/// Makes the classes of the system's own pods where they are absent.
+/// Creates the missing system classes.
 pub async fn write_system_classes(registry: &Arc<Registry>) -> ApiResult<()> {
     let Some(resource) = registry.catalog.get(&Gvr::new(GROUP, "v1", CLASSES)) else { return Ok(()) };
     let mut warnings = Vec::new();
@@ -71,10 +72,10 @@ impl Class {
     }
 }
 
-/// See the module.
+/// The admission plugin.
 pub struct Priority {
     registry: Weak<Registry>,
-    /// The last change of the classes, and what they were then.
+    /// Revision of the last change of the classes, and the classes.
     known: RwLock<(Revision, Arc<Vec<Class>>)>,
 }
 
@@ -83,7 +84,7 @@ impl Priority {
         Self { registry: Arc::downgrade(registry), known: RwLock::new((Revision::MAX, Arc::default())) }
     }
 
-    /// The classes as they are now; read anew when one of them changed.
+    /// The current classes; parsed again when one of them has changed.
     fn classes(&self) -> Arc<Vec<Class>> {
         let Some(registry) = self.registry.upgrade() else { return Arc::default() };
         let table = ResourceKey::new(GROUP, CLASSES);
@@ -106,7 +107,7 @@ impl Admission for Priority {
         let Some(pod) = object.filter(|_| a.is("", "pods")) else { return Ok(()) };
         match (a.operation, a.old) {
             (Operation::Create, _) => {
-                settle(pod, &self.classes()).map_err(|why| ApiError::forbidden("", "pods", a.name, why))
+                apply_class(pod, &self.classes()).map_err(|why| ApiError::forbidden("", "pods", a.name, why))
             }
             (Operation::Update, Some(old)) => {
                 keep(pod, old);
@@ -123,7 +124,7 @@ impl Admission for Priority {
             return Ok(());
         }
         let classes = self.classes();
-        match everybodys(&classes).filter(|other| a.operation == Operation::Create || other.name != class.name()) {
+        match default_class(&classes).filter(|other| a.operation == Operation::Create || other.name != class.name()) {
             Some(Class { name, .. }) => {
                 let why = format!("PriorityClass {name} is already marked as default. Only one default can exist");
                 Err(ApiError::forbidden(GROUP, CLASSES, a.name, why))
@@ -133,20 +134,20 @@ impl Admission for Priority {
     }
 }
 
-/// The class of pods that name none. Should there be several, the one that matters least.
-fn everybodys(classes: &[Class]) -> Option<&Class> {
+/// The default class; if there are several, the one with the lowest value.
+fn default_class(classes: &[Class]) -> Option<&Class> {
     classes.iter().filter(|class| class.default).min_by_key(|class| class.value)
 }
 
-/// Gives a new pod what its class says, or says why it can't have it.
-fn settle(pod: &mut Value, classes: &[Class]) -> Result<(), String> {
+/// Sets the fields of a new pod from its class; fails if the class is missing or conflicts with the pod.
+fn apply_class(pod: &mut Value, classes: &[Class]) -> Result<(), String> {
     let Some(spec) = pod.get_mut("spec").filter(|spec| spec.is_object()) else { return Ok(()) };
     let (value, preemption) = match spec["priorityClassName"].as_str().filter(|name| !name.is_empty()) {
         Some(name) => match classes.iter().find(|class| class.name == name) {
             Some(class) => (class.value, class.preemption.clone()),
             None => return Err(format!("no PriorityClass with name {name} was found")),
         },
-        None => match everybodys(classes) {
+        None => match default_class(classes) {
             Some(class) => {
                 let (value, preemption) = (class.value, class.preemption.clone());
                 spec["priorityClassName"] = class.name.clone().into();
@@ -170,7 +171,7 @@ fn settle(pod: &mut Value, classes: &[Class]) -> Result<(), String> {
     Ok(())
 }
 
-/// A pod keeps what it got, also when a client that does not know these fields writes it.
+/// Restores fields that a client which does not know them has omitted.
 fn keep(pod: &mut Value, old: &Value) {
     let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) else { return };
     for field in ["priority", "preemptionPolicy"] {
@@ -191,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_get_what_their_class_says() {
+    fn pods_get_priority_and_preemption_of_their_class() {
         let plain = vec![class("high", 1000, "Never", false)];
         let with_default =
             [plain.clone(), vec![class("b", 20, PREEMPTS, true), class("a", 10, "Never", true)]].concat();
@@ -226,18 +227,18 @@ mod tests {
         ];
         for (classes, spec, wanted) in cases {
             let mut pod = json!({"spec": spec.clone()});
-            let settled = settle(&mut pod, classes).map(|()| pod["spec"].take());
+            let settled = apply_class(&mut pod, classes).map(|()| pod["spec"].take());
             assert_eq!(settled, wanted.map_err(str::to_owned), "{spec}");
         }
     }
 
     #[test]
-    fn what_a_pod_got_stays() {
+    fn priority_of_existing_pods_is_kept() {
         let old = json!({"spec": {"priority": 7, "preemptionPolicy": "Never"}});
         for (written, wanted) in [
             (json!({}), json!({"priority": 7, "preemptionPolicy": "Never"})),
             (json!({"priority": null}), json!({"priority": 7, "preemptionPolicy": "Never"})),
-            // Validation refuses this.
+            // Rejected by validation.
             (json!({"priority": 8}), json!({"priority": 8, "preemptionPolicy": "Never"})),
         ] {
             let mut pod = json!({"spec": written});

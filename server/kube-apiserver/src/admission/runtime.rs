@@ -1,4 +1,5 @@
-//! RuntimeClass: a pod gets the overhead, node selector and tolerations of its class, and none that its class does not say.
+//! `RuntimeClass` admission: sets overhead, node selector and tolerations of a pod from its class, and rejects an
+//! overhead that differs from it.
 
 use std::sync::Weak;
 
@@ -10,11 +11,11 @@ use crowsnest_registry::admission::{Admission, Mutation, Operation, Validation};
 use crowsnest_registry::storage::{ObjectKey, ResourceKey};
 use serde_json::{Map, Value, json};
 
-/// See the module.
+/// The admission plugin.
 pub struct RuntimeClass(pub Weak<Registry>);
 
 impl RuntimeClass {
-    /// The class that a pod names.
+    /// The class of a pod.
     fn of(&self, pod: &Value) -> Result<Option<Value>, String> {
         let Some(name) = pod["spec"]["runtimeClassName"].as_str() else { return Ok(None) };
         let found = self.0.upgrade().and_then(|registry| {
@@ -93,7 +94,7 @@ fn overhead(spec: &Value, class: Option<&Value>) -> Result<(), String> {
     }
 }
 
-/// Amounts are the same however they are written.
+/// Compares quantities by value.
 fn same_amounts(one: &Value, other: &Value) -> bool {
     let read = |amounts: &Value| -> Vec<(String, Option<Quantity>)> {
         let amounts = amounts.as_object().into_iter().flatten();
@@ -104,7 +105,7 @@ fn same_amounts(one: &Value, other: &Value) -> bool {
     read(one) == read(other)
 }
 
-/// Tolerations without those that another one includes.
+/// Merges tolerations, dropping those that another one includes.
 fn merge(all: &[Value]) -> Vec<Value> {
     let mut merged: Vec<Value> = Vec::new();
     for (index, one) in all.iter().enumerate() {
@@ -117,7 +118,7 @@ fn merge(all: &[Value]) -> Vec<Value> {
     merged
 }
 
-/// True where whatever `one` tolerates `wide` does, too.
+/// True if `wide` tolerates all taints that `one` tolerates.
 fn includes(wide: &Value, one: &Value) -> bool {
     let text = |toleration: &Value, field: &str| toleration[field].as_str().unwrap_or_default().to_owned();
     let (operator, effect) = (text(wide, "operator"), text(wide, "effect"));

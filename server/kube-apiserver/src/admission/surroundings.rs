@@ -1,4 +1,4 @@
-//! What webhooks and policies need to know around a write: its namespace, the other versions of its resource, its objects in them.
+//! Context of a write for webhooks and policies: its namespace, equivalent resources, and conversion of its objects.
 
 use crowsnest_apimachinery::names::Gvr;
 use crowsnest_registry::Registry;
@@ -15,18 +15,18 @@ pub fn namespace(registry: &Registry, a: &Attributes<'_>) -> Option<Value> {
     registry.store.object(&ResourceKey::new("", "namespaces"), &ObjectKey::new("", &a.ctx.namespace))
 }
 
-/// Other versions and groups that the same resource is served in.
+/// Other groups and versions in which the same resource is served.
 pub fn equivalents(registry: &Registry, a: &Attributes<'_>) -> Vec<Gvr> {
     let own = &a.resource.gvr;
     let served = registry.catalog.served();
-    // Events are the same in two groups.
+    // Events are served in two groups.
     let same = |r: &&ResourceRef| {
         *r.gvr.resource == *own.resource && r.storage_group == a.resource.storage_group && r.gvr != *own
     };
     served.iter().filter(same).map(|r| r.gvr.clone()).collect()
 }
 
-/// An object of the write in another version.
+/// Converts an object of the write to another version.
 pub async fn in_version(gvr: &Gvr, a: &Attributes<'_>, object: Option<&Value>) -> Result<Option<Value>, String> {
     let Some(object) = object else { return Ok(None) };
     if *gvr == a.resource.gvr || a.of_own_kind().is_some() {

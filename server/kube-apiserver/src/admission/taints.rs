@@ -1,4 +1,4 @@
-//! TaintNodesByCondition: a new node takes no pods until somebody has found it ready.
+//! `TaintNodesByCondition` admission: new nodes are tainted as not ready.
 
 use async_trait::async_trait;
 use crowsnest_apimachinery::status::ApiResult;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
 const EFFECT: &str = "NoSchedule";
 
-/// See the module.
+/// The admission plugin.
 #[derive(Debug)]
 pub struct TaintNodesByCondition;
 

@@ -1,4 +1,4 @@
-//! DefaultTolerationSeconds: pods bear an unreachable or not ready node for five minutes unless they say otherwise.
+//! `DefaultTolerationSeconds` admission: pods tolerate unreachable and not-ready nodes for five minutes by default.
 
 use async_trait::async_trait;
 use crowsnest_apimachinery::status::ApiResult;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 const SECONDS: i64 = 300;
 const TAINTS: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];
 
-/// See the module.
+/// The admission plugin.
 #[derive(Debug)]
 pub struct DefaultTolerationSeconds;
 

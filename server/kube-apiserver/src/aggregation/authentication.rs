@@ -1,4 +1,4 @@
-//! The ConfigMap by which extension API servers learn whom to trust.
+//! ConfigMap `extension-apiserver-authentication`: the authorities that extension API servers must trust.
 
 use std::sync::Arc;
 
@@ -13,14 +13,14 @@ use crate::crd::controller::context;
 pub const NAMESPACE: &str = "kube-system";
 pub const NAME: &str = "extension-apiserver-authentication";
 
-/// The trust an extension server is told of; certificates as PEM.
+/// Authorities for extension servers; certificates in PEM.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Trust {
-    /// Signs client certificates of users.
+    /// Authority of users' client certificates.
     pub client_ca: String,
-    /// Signs the certificate this server calls extension servers with.
+    /// Authority of the certificate with which this server calls extension servers.
     pub request_header_ca: String,
-    /// Common names of that certificate.
+    /// Allowed common names of that certificate.
     pub allowed_names: Vec<String>,
 }
 
@@ -37,7 +37,7 @@ pub fn data(trust: &Trust) -> Value {
     })
 }
 
-/// Creates or corrects the ConfigMap.
+/// Creates or updates the ConfigMap.
 pub async fn publish(registry: &Arc<Registry>, trust: &Trust) -> ApiResult<()> {
     let resource = registry.resource(&Gvr::new("", "v1", "configmaps"))?;
     let mut ctx = context("");

@@ -1,5 +1,5 @@
-//! Whether a remote service answers: its Service resolves and its discovery document can be read. What it says of its kinds
-//! (OpenAPI) is read along with it; a service without is as available.
+//! Availability checks of remote services: the Service resolves and its discovery document is readable. The OpenAPI
+//! document is fetched as well, but does not affect availability.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use crate::crd::names::Condition;
 const TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_DOCUMENT: usize = 16 * 1024 * 1024;
 
-/// The outcome of a check.
+/// Result of a check.
 #[derive(Debug, Clone)]
 pub(super) struct Finding {
     pub condition: Condition,
@@ -32,7 +32,7 @@ fn unavailable(reason: &'static str, message: String) -> Finding {
     Finding { condition: Condition::new("Available", "False", reason, message), discovered: None, published: None }
 }
 
-/// Reads `/apis/<group>/<version>` of the service.
+/// Fetches `/apis/<group>/<version>` from the service.
 pub(super) async fn check(outbound: &Outbound, remote: &Remote) -> Finding {
     let path = format!("/apis/{}/{}", remote.group, remote.version);
     let url = format!("{}{path}", remote.target.url());
@@ -67,13 +67,13 @@ async fn get(outbound: &Outbound, remote: &Remote, path: &str) -> Result<(Status
     Ok((status, body.map_err(lost)?))
 }
 
-/// What the server says of the group. One that knows nothing of v3 is asked for v2, in which it tells of all it has.
+/// The OpenAPI document of the group; from v2, which covers all groups of the server, if v3 is not supported.
 async fn openapi(outbound: &Outbound, remote: &Remote) -> Option<Published> {
     let (group, version) = (&remote.group, &remote.version);
     let ask = async |path: &str| match get(outbound, remote, path).await {
         Ok(answer) => Some(answer),
         Err(error) => {
-            tracing::debug!(group, %error, "no OpenAPI document");
+            tracing::debug!(group, %error, "cannot fetch the OpenAPI document");
             None
         }
     };
@@ -83,7 +83,7 @@ async fn openapi(outbound: &Outbound, remote: &Remote) -> Option<Published> {
         _ => of_group,
     };
     if status != StatusCode::OK {
-        tracing::debug!(group, %status, "no OpenAPI document");
+        tracing::debug!(group, %status, "cannot fetch the OpenAPI document");
         return None;
     }
     Published::read(group, version, &body)

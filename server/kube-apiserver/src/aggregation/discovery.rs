@@ -1,4 +1,4 @@
-//! Discovery of remote groups: from a legacy `APIResourceList` to entries of aggregated discovery. Pure.
+//! Discovery of remote groups: converts a legacy `APIResourceList` to entries of aggregated discovery. Pure.
 
 use std::collections::BTreeMap;
 
@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 use super::service::Remote;
 use crate::http::delegate::RankedGroup;
 
-/// The entry of one version: resources with their subresources below them.
+/// The entry of a version: resources with their subresources.
 pub(super) fn version_entry(version: &str, resource_list: &Value) -> Value {
     let listed = resource_list["resources"].as_array().map(Vec::as_slice).unwrap_or_default();
     let text = |resource: &Value, key: &str| resource[key].as_str().unwrap_or("").to_owned();
-    // A kind without a group of its own is left unqualified, as the server listed it.
+    // A kind without its own group stays unqualified, as in the server's list.
     let kind = |resource: &Value| json!({"group": text(resource, "group"), "version": text(resource, "version"), "kind": text(resource, "kind")});
     let mut resources: Vec<Value> = Vec::new();
     for resource in listed.iter().filter(|r| !text(r, "name").contains('/')) {
@@ -33,7 +33,7 @@ pub(super) fn version_entry(version: &str, resource_list: &Value) -> Value {
     for resource in listed {
         let name = text(resource, "name");
         let Some((parent, sub)) = name.split_once('/') else { continue };
-        // As kube-apiserver does: custom metrics are below resources of other groups.
+        // As in kube-apiserver: custom metrics are subresources of resources in other groups.
         if !resources.iter().any(|known| known["resource"] == parent) {
             let scope = if resource["namespaced"] == true { "Namespaced" } else { "Cluster" };
             resources.push(
@@ -51,7 +51,7 @@ pub(super) fn version_entry(version: &str, resource_list: &Value) -> Value {
     json!({"version": version, "freshness": "Current", "resources": resources})
 }
 
-/// One `APIGroupDiscovery` per group: groups by priority, then name; versions by priority, then by the order of version names.
+/// One `APIGroupDiscovery` per group: groups by priority, then name; versions by priority, then by version order.
 pub(super) fn groups<'a>(services: impl Iterator<Item = (&'a Remote, Value)>) -> Vec<RankedGroup> {
     type Versions<'a> = Vec<(&'a Remote, Value)>;
     let mut by_group: BTreeMap<&str, Versions<'a>> = BTreeMap::new();

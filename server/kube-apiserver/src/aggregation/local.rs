@@ -1,13 +1,13 @@
-//! The APIServices of groups this server serves itself. Pure: what should exist, and what to change.
+//! APIServices of the groups that this server serves itself: desired state and plan of changes. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-/// Marks what this server registered: `onstart` for built-in groups, `true` for those of definitions.
+/// Label of APIServices that this server registers: `onstart` for built-in groups, `true` for groups of CRDs.
 pub(super) const MANAGED: &str = "kube-aggregator.kubernetes.io/automanaged";
 
-/// Priorities of the built-in groups, the order discovery lists them in.
+/// Priorities of built-in groups, which determine the order of discovery.
 const PRIORITIES: &[(&str, i64)] = &[
     ("", 18000),
     ("apps", 17800),
@@ -44,7 +44,7 @@ fn version_priority(group: &str, version: &str) -> i64 {
     }
 }
 
-/// APIServices by name for the served (group, version) pairs. Its own group is not registered.
+/// Desired APIServices by name for the served groups and versions. The server's own group is not registered.
 pub(super) fn wanted<'a>(
     served: impl Iterator<Item = (&'a str, &'a str)>,
     custom: &BTreeSet<String>,
@@ -71,17 +71,17 @@ pub(super) fn wanted<'a>(
     all
 }
 
-/// What to create and what to delete.
+/// APIServices to create, restore and delete.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct Plan {
     pub create: Vec<Value>,
-    /// Those that somebody changed.
+    /// Changed by a client.
     pub restore: Vec<Value>,
     pub delete: Vec<String>,
 }
 
-/// Compares with the existing APIServices; only managed ones are ever changed or deleted. Those of built-in groups are made when
-/// the server starts and then left to whoever changes them.
+/// Compares with the existing APIServices. Only managed ones are changed or deleted; those of built-in groups are
+/// created at start and not modified later.
 pub(super) fn plan(wanted: &BTreeMap<String, Value>, existing: &[Value], starting: bool) -> Plan {
     let name = |object: &Value| object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or("").to_owned();
     let names: BTreeSet<String> = existing.iter().map(name).collect();

@@ -1,8 +1,8 @@
-//! The aggregation layer: API groups served by other servers, registered as APIServices.
+//! Aggregation layer: API groups of other servers, registered as APIServices.
 //!
-//! [`Aggregator`] keeps the table of remote services (from APIService objects), checks whether they answer, proxies requests to
-//! them as the calling user, and contributes their groups to discovery and OpenAPI. It also registers the groups this server serves itself
-//! as local APIServices. Read by `http/` through [`crate::http::delegate::Delegate`].
+//! [`Aggregator`] keeps a table of remote services, checks their availability, proxies requests to them as the
+//! authenticated user, and adds their groups to discovery and OpenAPI. It also registers the groups of this server
+//! as local APIServices. Used by `http/` through [`crate::http::delegate::Delegate`].
 
 pub mod authentication;
 mod availability;
@@ -50,26 +50,26 @@ use crate::crd::names::Condition;
 use crate::http::delegate::{Delegate, RankedGroup};
 use crate::http::respond;
 
-/// How often a service that answers is checked.
+/// Interval of checks of an available service.
 const CHECK_EVERY: Duration = Duration::from_secs(30);
-/// How soon one that does not is tried again, at first and at most.
+/// Initial and maximum interval of checks of an unavailable service.
 const RETRY: Backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(15));
 
-/// A remote service with what is known of it.
+/// A remote service and its last known state.
 #[derive(Debug, Clone)]
 struct Known {
     remote: Remote,
     available: bool,
-    /// `APIGroupDiscovery` version entry of the last good answer.
+    /// `APIGroupDiscovery` version entry of the last successful check.
     discovered: Option<Value>,
-    /// Its OpenAPI document, likewise.
+    /// OpenAPI document of the last successful check.
     published: Option<Published>,
 }
 
-/// Remote services by (group, version).
+/// Remote services by group and version.
 type Services = BTreeMap<(String, String), Known>;
 
-/// See the module.
+/// The aggregation layer.
 pub struct Aggregator {
     registry: Arc<Registry>,
     outbound: Arc<Outbound>,
@@ -79,14 +79,14 @@ pub struct Aggregator {
     stop: CancellationToken,
 }
 
-/// Time of the next check of a service, and the delays of checks that fail.
+/// Time of a service's next check, and its backoff.
 struct Schedule {
     at: Instant,
     retries: Delays,
 }
 
 impl Aggregator {
-    /// Installs the strategy of APIServices. Nothing runs before [`Self::run`].
+    /// Installs the strategy of APIServices. Tasks start with [`Self::run`].
     pub fn new(registry: Arc<Registry>, outbound: Arc<Outbound>, stop: CancellationToken) -> ApiResult<Arc<Self>> {
         let builtin = registry.resource(&Gvr::new(GROUP, "v1", PLURAL))?;
         registry.catalog.install(vec![service::resource(&builtin)]);
@@ -95,7 +95,7 @@ impl Aggregator {
         Ok(Arc::new(aggregator))
     }
 
-    /// Runs until cancelled; then waits for open tunnels to close.
+    /// Runs until cancelled, then waits for open tunnels to close.
     pub async fn run(self: Arc<Self>) {
         let table = ResourceKey::new(GROUP, PLURAL);
         let mut schedule: BTreeMap<(String, String), Schedule> = BTreeMap::new();
@@ -107,7 +107,7 @@ impl Aggregator {
             let mut watcher = match self.registry.store.watch(&table, self.registry.store.revision()) {
                 Ok(watcher) => watcher,
                 Err(error) => {
-                    tracing::error!(%error, "API services cannot be watched");
+                    tracing::error!(%error, "cannot watch APIServices");
                     break;
                 }
             };
@@ -148,7 +148,7 @@ impl Aggregator {
                         }
                         Err(Error::Expired { .. }) => continue 'restart,
                         Err(error) => {
-                            tracing::debug!(%error, "API services are no longer watched");
+                            tracing::debug!(%error, "the watch of APIServices ended");
                             break 'restart;
                         }
                     },
@@ -166,7 +166,7 @@ impl Aggregator {
         self.tunnels.wait().await;
     }
 
-    /// Reads the table; new and changed services are checked at once, gone ones forgotten.
+    /// Reloads the table; schedules checks of new and changed services at once, and drops removed ones.
     fn plan_checks(&self, schedule: &mut BTreeMap<(String, String), Schedule>) {
         let before = self.services.load_full();
         self.reload();
@@ -192,7 +192,7 @@ impl Aggregator {
         self.services.store(Arc::new(services));
     }
 
-    /// Takes a finding into the table and the object's status.
+    /// Writes the result of a check to the table and to the object's status.
     async fn record(
         &self,
         key: &(String, String),
@@ -228,7 +228,7 @@ impl Aggregator {
             && let Err(error) = self.set_condition(&name, finding.condition).await
             && !error.is(Reason::NotFound)
         {
-            tracing::warn!(%error, service = name, "availability not written");
+            tracing::warn!(%error, service = name, "cannot write the availability of an APIService");
         }
     }
 
@@ -249,12 +249,12 @@ impl Aggregator {
         Ok(())
     }
 
-    /// Makes the local APIServices equal to what the catalog serves.
+    /// Reconciles the local APIServices with the catalog.
     async fn register_local(&self, starting: bool) {
         let resource = match self.registry.resource(&Gvr::new(GROUP, "v1", PLURAL)) {
             Ok(resource) => resource,
             Err(error) => {
-                tracing::error!(%error, "API services are not served");
+                tracing::error!(%error, "the APIService resource is not served");
                 return;
             }
         };
@@ -269,7 +269,7 @@ impl Aggregator {
             if let Err(error) = created.map(drop)
                 && !error.is(Reason::AlreadyExists)
             {
-                tracing::warn!(%error, "local API service not registered");
+                tracing::warn!(%error, "cannot register a local APIService");
             }
         }
         for object in plan.restore {
@@ -279,7 +279,7 @@ impl Aggregator {
                 && !error.is(Reason::NotFound)
                 && !error.is(Reason::Conflict)
             {
-                tracing::warn!(%error, service = name, "local API service not restored");
+                tracing::warn!(%error, service = name, "cannot restore a local APIService");
             }
         }
         for name in plan.delete {
@@ -287,12 +287,12 @@ impl Aggregator {
             if let Err(error) = gone.map(drop)
                 && !error.is(Reason::NotFound)
             {
-                tracing::warn!(%error, service = name, "local API service not removed");
+                tracing::warn!(%error, service = name, "cannot remove a local APIService");
             }
         }
     }
 
-    /// Groups that come from definitions: their APIServices may be removed again.
+    /// Groups of CRDs, whose APIServices may be removed again.
     fn custom_groups(&self) -> BTreeSet<String> {
         let table = ResourceKey::new(definition::GROUP, definition::PLURAL);
         let objects = self.registry.store.objects(&table, "");
@@ -309,7 +309,7 @@ impl Delegate for Aggregator {
     async fn serve(&self, user: &UserInfo, request: http::Request<Body>) -> http::Response<Body> {
         let path = match RequestPath::parse(request.uri().path()) {
             Ok(path) => path,
-            // The extension server could interpret the path differently from what was authorized.
+            // The extension server could interpret the path differently from the authorization check.
             Err(error) => return respond::error(&ApiError::bad_request(error.to_string())),
         };
         let named = path.group_version().map(|(group, version)| (group.to_owned(), version.to_owned()));

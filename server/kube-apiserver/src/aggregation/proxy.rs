@@ -1,4 +1,4 @@
-//! Carrying requests to an extension API server as the calling user.
+//! Proxies requests to an extension API server as the authenticated user.
 
 use std::net::IpAddr;
 
@@ -18,12 +18,12 @@ use super::service::Remote;
 use crate::http::audited::Audited;
 use crate::http::respond;
 
-/// Who the server itself is to extension servers.
+/// User name of this server at extension servers.
 const SELF: &str = "system:kube-aggregator";
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-/// Bytes of a tunnel that are read at once, each way: more than one record of TLS.
+/// Buffer size of a tunnel in bytes, per direction: more than one TLS record.
 const COPIED: usize = 32 * 1024;
-/// 503 in plain text, as the aggregation layer answers itself.
+/// A 503 response in plain text, as the aggregation layer returns it.
 pub(super) fn unavailable(message: &str) -> http::Response<Body> {
     failed(http::StatusCode::SERVICE_UNAVAILABLE, message)
 }
@@ -38,23 +38,23 @@ fn failed(status: http::StatusCode, message: &str) -> http::Response<Body> {
     response
 }
 
-/// Marks a request of the server's own.
+/// Sets the identity of this server on a request.
 pub(super) fn as_aggregator(mut request: http::Request<Body>) -> http::Request<Body> {
     let own = UserInfo { name: SELF.into(), groups: vec!["system:masters".into()], ..UserInfo::default() };
-    // Its name and group can be carried.
+    // This name and group are valid header values.
     *request.headers_mut() = headers_as(&own, request.headers()).unwrap_or_default();
     request
 }
 
-/// The request headers that are forwarded to an extension server: they carry the identity that this server
-/// authenticated, and no identity that the client sent. `None` if the extension server would read a different name or group.
+/// The headers to forward to an extension server: with the identity that this server authenticated and without any
+/// that the client sent. `None` if a name or group is not a valid header value.
 pub(super) fn headers_as(user: &UserInfo, received: &HeaderMap) -> Option<HeaderMap> {
     let mut headers = upstream_headers(received);
     headers.insert("x-remote-user", identity_value(&user.name)?);
     for group in &user.groups {
         headers.append("x-remote-group", identity_value(group)?);
     }
-    // The rest adds no right; what no header can hold is left out.
+    // The other attributes grant no rights; those that are not valid header values are omitted.
     let mut put = |name: &str, value: &str| {
         if let (Ok(name), Some(value)) = (HeaderName::try_from(name), identity_value(value)) {
             headers.append(name, value);
@@ -70,7 +70,7 @@ pub(super) fn headers_as(user: &UserInfo, received: &HeaderMap) -> Option<Header
     Some(headers)
 }
 
-/// Adds the client to those the request came through.
+/// Appends the client's address to `X-Forwarded-For`.
 fn forwarded_for(headers: &mut HeaderMap, address: IpAddr) {
     let before = headers.get_all(FORWARDED_FOR).iter().filter_map(|value| value.to_str().ok());
     let all: Vec<String> = before.map(str::to_owned).chain([address.to_string()]).collect();
@@ -79,7 +79,7 @@ fn forwarded_for(headers: &mut HeaderMap, address: IpAddr) {
     }
 }
 
-/// Sends the request on and returns the answer as it comes; upgraded connections are tunnelled.
+/// Forwards the request and streams the response; upgraded connections are tunnelled.
 pub(super) async fn serve(
     outbound: &Outbound,
     tunnels: &TaskTracker,
@@ -107,7 +107,7 @@ pub(super) async fn serve(
     }
     let audited = parts.extensions.get::<Audited>().cloned();
     onward.headers_mut().remove(HANDED);
-    // Found by a server that writes into the same log, until it has answered.
+    // A server that shares the audit log finds the record under this key until it has responded.
     let handed = audited.as_ref().and_then(|audited| audited.auditor.hand(audited.record.clone()));
     if let Some(handed) = &handed
         && let Ok(name) = HeaderValue::from_str(handed.name())
@@ -115,7 +115,7 @@ pub(super) async fn serve(
         onward.headers_mut().insert(HANDED, name);
     }
     if let Some(service) = outbound.in_process(&remote.target) {
-        // It gets the client's own connection: nothing is carried from one to another.
+        // An in-process server takes over the client's connection, so no bytes are copied.
         if let Some(client_side) = client_side {
             onward.extensions_mut().insert(client_side);
         }
@@ -132,7 +132,7 @@ pub(super) async fn serve(
         };
         let server_side = hyper::upgrade::on(&mut response);
         let stop = stop.clone();
-        // The request is over when its tunnel is.
+        // The audit record ends with the tunnel.
         let record = audited.and_then(|audited| audited.record.clone());
         tunnels.spawn(async move {
             tokio::select! {
@@ -148,7 +148,7 @@ pub(super) async fn serve(
     without_hop_headers(response)
 }
 
-/// An answer without what is said of one connection, unless that changes hands.
+/// Removes hop-by-hop headers, except from an upgrade.
 fn without_hop_headers(mut response: http::Response<Body>) -> http::Response<Body> {
     if response.status() != http::StatusCode::SWITCHING_PROTOCOLS {
         remove_hop_by_hop(response.headers_mut());

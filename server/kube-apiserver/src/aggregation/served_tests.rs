@@ -1,4 +1,4 @@
-//! An extension server inside the process, registered, read through this server, unregistered.
+//! Registration, use and removal of an in-process extension server.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::{ApiServer, Config, Data};
 
-/// Lists its one resource, describes it in OpenAPI v2 alone, and otherwise tells who asked for what.
+/// An extension server with one resource and OpenAPI v2 only; other requests return user and path.
 struct Extension;
 
 #[async_trait]
@@ -44,7 +44,7 @@ async fn get(client: &kube::Client, path: &str) -> Result<Value, kube::Error> {
     client.request(http::Request::get(path).body(Vec::new()).unwrap()).await
 }
 
-/// Asks until the answer is as wanted; every try runs the server's own loops.
+/// Repeats a request until the result is as expected; the server's loops run meanwhile.
 async fn until(
     client: &kube::Client,
     path: &str,
@@ -65,7 +65,7 @@ async fn until(
 }
 
 #[tokio::test]
-async fn an_extension_server_comes_and_goes() {
+async fn extension_servers_are_added_and_removed() {
     let server = ApiServer::start(Config::new("test", Data::Memory)).await.unwrap();
     let groups = vec!["system:masters".to_owned()];
     let client = server.client(UserInfo { name: "jane".into(), groups, ..UserInfo::default() });
@@ -103,7 +103,7 @@ async fn an_extension_server_comes_and_goes() {
     assert!(index["paths"]["apis/ext.example.com/v1"]["serverRelativeURL"].is_string(), "{index}");
     let older = get(&client, "/openapi/v2").await.unwrap();
     assert_eq!(older["definitions"]["com.example.Brick"], brick);
-    assert!(older["paths"]["/version/"].is_null(), "what it says of itself as a whole is not told as ours");
+    assert!(older["paths"]["/version/"].is_null(), "non-resource paths of extension servers are not published");
     assert!(older["paths"]["/apis/ext.example.com/v1/bricks"].is_object());
 
     let local = get(&client, &format!("{services}/v1.apps")).await.unwrap();

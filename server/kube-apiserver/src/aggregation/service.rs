@@ -1,4 +1,4 @@
-//! The APIService kind: what it says, its defaults and validation.
+//! The APIService kind: parsing, defaults and validation.
 
 use base64::Engine;
 use crowsnest_apimachinery::field::FieldError;
@@ -18,7 +18,7 @@ use crate::crd::names::Condition;
 pub const GROUP: &str = "apiregistration.k8s.io";
 pub const PLURAL: &str = "apiservices";
 
-/// An APIService that another server serves.
+/// An APIService of another server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Remote {
     pub name: String,
@@ -30,7 +30,7 @@ pub struct Remote {
 }
 
 impl Remote {
-    /// `None` for local services.
+    /// Parses an APIService; `None` for local ones.
     pub fn of(object: &Value) -> Option<Self> {
         let spec = object.get("spec")?;
         let service = spec.get("service").filter(|s| s.is_object())?;
@@ -51,17 +51,17 @@ impl Remote {
     }
 }
 
-/// The resource of APIServices, replacing the generic built-in one.
+/// The resource of APIServices, which replaces the generic built-in one.
 pub fn resource(builtin: &ResourceInfo) -> ResourceInfo {
     ResourceInfo { strategy: std::sync::Arc::new(ApiServiceStrategy), ..builtin.clone() }
 }
 
-/// The condition of a service this server serves itself.
+/// The condition of a local APIService.
 pub fn local_condition() -> Condition {
     Condition::new("Available", "True", "Local", "Local APIServices are always available")
 }
 
-/// The strategy of APIServices.
+/// Strategy of APIServices.
 #[derive(Debug, Default)]
 pub struct ApiServiceStrategy;
 
@@ -100,7 +100,7 @@ impl Strategy for ApiServiceStrategy {
     }
 
     fn validate_name(&self, _name: &str, _prefix: bool) -> Vec<String> {
-        // The name is version.group, which `validate` checks against the spec.
+        // The name is `version.group`, which `validate` compares with the spec.
         Vec::new()
     }
 

@@ -8,7 +8,7 @@ use super::service::Remote;
 use super::{discovery, local, proxy};
 
 #[test]
-fn identity_replaces_what_the_client_claims() {
+fn client_identity_headers_are_replaced() {
     let mut headers = HeaderMap::new();
     headers.insert("x-remote-user", "root".parse().unwrap());
     headers.insert("authorization", "Bearer x".parse().unwrap());
@@ -47,7 +47,7 @@ fn local_services_follow_the_catalog() {
 }
 
 #[test]
-fn local_services_of_definitions_are_kept_as_they_are() {
+fn local_services_of_definitions_are_restored() {
     let custom = BTreeSet::from(["example.com".to_owned(), "b.example.com".to_owned()]);
     let served = [("apps", "v1"), ("example.com", "v1"), ("b.example.com", "v1")];
     let wanted = local::wanted(served.into_iter(), &custom);
@@ -80,13 +80,13 @@ fn remote_discovery() {
 }
 
 #[test]
-fn what_is_below_resources_of_other_groups_is_told() {
+fn subresources_of_other_groups_are_listed() {
     let list = json!({"resources": [
         {"name": "pods/qps", "singularName": "", "namespaced": true, "kind": "MetricValueList", "verbs": ["get"]},
         {"name": "pods/load", "singularName": "", "namespaced": true, "kind": "MetricValueList", "verbs": ["get"]},
         {"name": "nodes/load", "singularName": "", "namespaced": false, "kind": "MetricValueList", "verbs": ["get"]}]});
     let entry = discovery::version_entry("v1beta2", &list);
-    let told: Vec<String> = entry["resources"]
+    let resources: Vec<String> = entry["resources"]
         .as_array()
         .unwrap()
         .iter()
@@ -97,5 +97,5 @@ fn what_is_below_resources_of_other_groups_is_told() {
             format!("{name} {scope}: {}", below.collect::<Vec<_>>().join(" "))
         })
         .collect();
-    assert_eq!(told, ["pods Namespaced: qps load", "nodes Cluster: load"]);
+    assert_eq!(resources, ["pods Namespaced: qps load", "nodes Cluster: load"]);
 }

@@ -1,5 +1,6 @@
-//! Service account and root CA controllers: every namespace has a `default` service account and config maps with the cluster's
-//! certificate. They are created again when they are deleted, and the config maps restored when they are changed. For members.
+//! Service account and root CA controllers: maintain the `default` service account and the config maps with the
+//! cluster's certificate in every namespace. Deleted objects are created again and changed config maps restored. For
+//! members.
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
@@ -18,19 +19,19 @@ use super::{core, keep_following};
 use crate::ApiServer;
 
 const ACCOUNT: &str = "default";
-/// Delay before namespaces are checked again that could not be filled.
+/// Delay before failed namespaces are retried.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// A config map with the certificate, in every namespace.
+/// A config map with the certificate, published in every namespace.
 #[derive(Debug, Clone, Copy)]
 pub struct Published {
     name: &'static str,
     key: &'static str,
-    /// Annotation that describes what the certificate is for.
+    /// Annotation that describes the use of the certificate.
     annotation: Option<(&'static str, &'static str)>,
 }
 
-/// The config map of every cluster.
+/// The config map of all clusters.
 pub const ROOT: Published = Published {
     name: "kube-root-ca.crt",
     key: "ca.crt",
@@ -39,11 +40,11 @@ pub const ROOT: Published = Published {
         "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints such as the internal service IP or kubernetes.default.svc. No other usage is guaranteed across distributions of Kubernetes clusters.",
     )),
 };
-/// The one that OpenShift's controller manager publishes beside it.
+/// The config map that OpenShift's controller manager publishes in addition.
 pub const SERVICE: Published = Published { name: "openshift-service-ca.crt", key: "service-ca.crt", annotation: None };
 
 impl Published {
-    /// Makes a config map what it should be. Returns false where it was already.
+    /// Restores the contents of a config map; false if nothing had to be changed.
     fn restore(&self, map: &mut Value, certificate: &str) -> bool {
         let data = json!({ self.key: certificate });
         let annotated = self.annotation.is_none_or(|(name, _)| {
@@ -64,12 +65,12 @@ impl Published {
     }
 }
 
-/// Follows namespaces and their contents until the server stops.
+/// Reconciles namespaces until the server stops.
 pub async fn run(server: ApiServer, published: Vec<Published>) {
     keep_following(server, "default service accounts", |server| follow(server, published.clone())).await;
 }
 
-/// Fills every namespace once, then those that changed or lost something.
+/// Reconciles all namespaces once, then those that change or in which an object is deleted.
 async fn follow(server: ApiServer, published: Vec<Published>) -> Result<Infallible, Error> {
     let registry = server.registry();
     let watch = |plural: &str| registry.store.watch(&ResourceKey::new("", plural), registry.store.revision());
@@ -82,7 +83,7 @@ async fn follow(server: ApiServer, published: Vec<Published>) -> Result<Infallib
         let mut failed = BTreeSet::new();
         for namespace in touched {
             if let Err(error) = filler.fill(&namespace).await {
-                tracing::warn!(namespace, %error, "default service account or certificate not written");
+                tracing::warn!(namespace, %error, "cannot write the default service account or certificate");
                 failed.insert(namespace);
             }
         }
@@ -110,7 +111,7 @@ struct Filler<'a> {
 }
 
 impl Filler<'_> {
-    /// Writes what a namespace lacks.
+    /// Creates or restores the objects in a namespace.
     async fn fill(&self, namespace: &str) -> ApiResult<()> {
         let found = self.registry.store.object(&ResourceKey::new("", "namespaces"), &ObjectKey::new("", namespace));
         if found.is_none_or(|namespace| namespace.is_deleting()) {
@@ -163,7 +164,7 @@ impl Filler<'_> {
     }
 }
 
-/// Somebody else created the object, or the namespace is deleted meanwhile.
+/// Ignores conflicts: another client created the object, or the namespace is being deleted.
 fn ignore_overtaken(result: ApiResult<()>) -> ApiResult<()> {
     let overtaken = [Reason::AlreadyExists, Reason::NotFound, Reason::Forbidden];
     match result {

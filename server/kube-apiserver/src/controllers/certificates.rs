@@ -1,5 +1,5 @@
-//! Signs approved CertificateSigningRequests of the Kubernetes signers with the server's authority, where each signer finds what it
-//! wants of a request: kube-controller-manager's `csrsigning`.
+//! Signing controller (`csrsigning` of kube-controller-manager): signs approved CertificateSigningRequests of the
+//! Kubernetes signers with the server's authority if they meet the rules of their signer.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,11 +22,11 @@ use crate::ApiServer;
 
 const GROUP: &str = "certificates.k8s.io";
 const PLURAL: &str = "certificatesigningrequests";
-/// Seconds a certificate is valid at most and at least.
+/// Maximum and minimum validity of certificates in seconds.
 const LONGEST: i64 = 365 * 24 * 3600;
 const SHORTEST: i64 = 10 * 60;
 
-/// Follows requests until the server stops.
+/// Reconciles requests until the server stops.
 pub async fn run(server: ApiServer) {
     let registry = server.registry().clone();
     let stopped = server.stopped();
@@ -34,7 +34,7 @@ pub async fn run(server: ApiServer) {
     loop {
         let since = registry.store.revision();
         if let Err(error) = pass(&server, &resource).await {
-            tracing::warn!(%error, "certificate signing requests");
+            tracing::warn!(%error, "cannot process certificate signing requests");
         }
         let Ok(mut watcher) = registry.store.watch(&ResourceKey::new(GROUP, PLURAL), since) else { continue };
         tokio::select! {
@@ -44,14 +44,14 @@ pub async fn run(server: ApiServer) {
     }
 }
 
-/// User who made a request, as the server recorded it.
+/// User who created a request, as recorded by the server.
 #[derive(Debug, Clone, Default)]
 struct Requester<'a> {
     name: &'a str,
     groups: Vec<&'a str>,
 }
 
-/// Whether a request is as its signer wants it; `None` for signers that are not ours.
+/// Checks a request by the rules of its signer; `None` for unknown signers.
 fn verify(
     signer: &str,
     request: &SigningRequest,
@@ -79,7 +79,8 @@ fn verify_client(usages: &[&str]) -> Result<(), String> {
     Ok(())
 }
 
-/// Serving certificates have other names and are judged by their usages before their common name; clients' have none.
+/// Serving certificates need alternative names, and their usages are checked before their common name; client
+/// certificates must have none.
 fn verify_kubelet(request: &SigningRequest, usages: &[&str], auth: &str) -> Result<(), String> {
     let serves = auth == "server auth";
     let fail = |why: &str| Err(why.to_owned());
@@ -103,7 +104,7 @@ fn verify_kubelet(request: &SigningRequest, usages: &[&str], auth: &str) -> Resu
     }
     let required = BTreeSet::from(["digital signature", "key encipherment", auth]);
     let mut given: BTreeSet<&str> = usages.iter().copied().collect();
-    // Keys that are not RSA encipher none.
+    // Keys other than RSA do not support key encipherment.
     given.insert("key encipherment");
     let listed: Vec<&str> = required.iter().copied().collect();
     let usages = if given == required { Ok(()) } else { Err(format!("usages did not match [{}]", listed.join(" "))) };
@@ -124,9 +125,9 @@ async fn pass(server: &ApiServer, resource: &ResourceRef) -> ApiResult<()> {
         if signed || !has("Approved") || has("Denied") || has("Failed") {
             continue;
         }
-        // One that cannot be signed keeps no other waiting.
+        // A request that fails must not block others.
         if let Err(error) = handle(server, resource, &request).await {
-            tracing::warn!(name = request.name(), %error, "certificate signing request");
+            tracing::warn!(name = request.name(), %error, "cannot sign a certificate signing request");
         }
     }
     Ok(())
@@ -160,7 +161,7 @@ fn duration(seconds: Option<i64>) -> i64 {
     seconds.map_or(LONGEST, |seconds| seconds.clamp(SHORTEST, LONGEST))
 }
 
-/// Writes the certificate, or why there is none.
+/// Writes the certificate or the error to the status.
 async fn write(
     server: &ApiServer,
     resource: &ResourceRef,
@@ -304,7 +305,7 @@ mod tests {
         "subject common name does not begin with system:node:"
     )]
     #[case::legacy("kubernetes.io/legacy-unknown", "", "", "", "any", "")]
-    fn signers_want_what_they_sign(
+    fn requests_are_checked_by_signer(
         #[case] signer: &str,
         #[case] organizations: &str,
         #[case] common_name: &str,
@@ -334,7 +335,7 @@ mod tests {
         SigningRequest { subject, alternative_names: alternative_names.collect(), ..SigningRequest::default() }
     }
 
-    /// `check_requester` implements the rule; kubelet signers have their own.
+    /// `check_requester` implements the rule; kubelet signers have their own rules.
     #[rstest]
     #[case::agent(CLIENT, "system:karmada:agent:m1", "system:karmada:agents", true)]
     #[case::front_proxy(CLIENT, "front-proxy-client", "", false)]
@@ -362,12 +363,12 @@ mod tests {
     #[case(Some(1), SHORTEST)]
     #[case(Some(3601), 3601)]
     #[case(Some(i64::from(i32::MAX)), LONGEST)]
-    fn certificates_last_as_long_as_asked(#[case] asked: Option<i64>, #[case] expected: i64) {
+    fn validity_is_requested_within_limits(#[case] asked: Option<i64>, #[case] expected: i64) {
         assert_eq!(duration(asked), expected);
     }
 
     #[test]
-    fn others_sign_for_themselves() {
+    fn unknown_signers_are_ignored() {
         assert_eq!(verify("example.com/x", &SigningRequest::default(), &Requester::default(), &[]), None);
     }
 }

@@ -1,5 +1,5 @@
-//! Signs what strangers are told of the control plane, ConfigMap `kube-public/cluster-info`, with each bootstrap token that is to
-//! sign: whoever has a token knows by that the right control plane from another.
+//! Signs the public cluster information, ConfigMap `kube-public/cluster-info`, with each bootstrap token that is
+//! enabled for signing, so that the bearer of a token can verify the control plane.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -22,20 +22,20 @@ use crate::ApiServer;
 
 const NAMESPACE: &str = "kube-public";
 const NAME: &str = "cluster-info";
-/// Where tokens are, and how their names begin.
+/// Namespace and name prefix of tokens.
 const TOKENS: &str = "kube-system";
 const TOKEN: &str = "bootstrap-token-";
 const TEXT: &str = "kubeconfig";
 const SIGNATURE: &str = "jws-kubeconfig-";
-/// Tokens expire without a change of their Secret.
+/// Longest interval between checks: tokens expire without a change of their Secret.
 const AT_THE_LATEST: Duration = Duration::from_secs(60);
 
-/// Follows the ConfigMap and the tokens until the server stops.
+/// Reconciles the ConfigMap until the server stops.
 pub async fn run(server: ApiServer) {
     keep_following(server, "signing cluster-info", follow).await;
 }
 
-/// Signs once, then when the ConfigMap or a token changed, and in turn.
+/// Signs once, then when the ConfigMap or a token changes and periodically.
 async fn follow(server: ApiServer) -> Result<Infallible, Error> {
     let store = &server.registry().store;
     let since = store.revision();
@@ -45,7 +45,7 @@ async fn follow(server: ApiServer) -> Result<Infallible, Error> {
     let tokens = ObjectKey::new(TOKENS, TOKEN);
     loop {
         if let Err(error) = pass(&server).await {
-            tracing::warn!(%error, "signing cluster-info");
+            tracing::warn!(%error, "cannot sign cluster-info");
         }
         let until = Instant::now() + AT_THE_LATEST;
         let mut concerns = false;

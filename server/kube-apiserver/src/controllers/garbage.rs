@@ -1,7 +1,8 @@
-//! Deletes what lost its owners, and walks foreground and orphan deletions to their end.
+//! Garbage collector: deletes objects whose owners no longer exist, and completes foreground and orphan deletions.
 //!
-//! Follows every table of the store through one feed and keeps a graph of the objects that have owners or are being deleted
-//! with dependents in mind. Decisions look at the stored objects again, so that a late graph never deletes too much.
+//! Follows all tables of the store through one feed. Keeps a graph of objects that have owners or are being deleted
+//! with propagation. Stored objects are read again before each decision, so that an outdated graph cannot cause
+//! wrong deletions.
 
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{HashMap, HashSet};
@@ -27,49 +28,49 @@ use tokio_util::sync::CancellationToken;
 
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
-/// Objects worked on at once.
+/// Objects processed concurrently.
 const CONCURRENT: usize = 32;
 const RETRY: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(10));
 
-/// Where an object is.
+/// Location of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Place {
     table: ResourceKey,
     key: ObjectKey,
 }
 
-/// What an owner reference points at.
+/// State of the owner that a reference names.
 #[derive(Debug, PartialEq, Eq)]
 enum Owner {
     Solid,
-    /// Being deleted in the foreground: it waits for this dependent.
+    /// In foreground deletion, waiting for this dependent.
     Waiting,
     Gone,
-    /// Of a kind this server does not know, or that can't own the dependent: leave it alone.
+    /// The kind is unknown, or the owner is namespaced and the dependent is not: the dependent is left alone.
     Unknown,
 }
 
-/// One owner reference of a node.
+/// An owner reference of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Edge {
     owner: String,
-    /// `blockOwnerDeletion`: a foreground deletion of the owner waits for the node.
+    /// `blockOwnerDeletion`: foreground deletion of the owner waits for the node.
     blocks: bool,
 }
 
 #[derive(Debug, Default)]
 struct Graph {
-    /// Objects with owners, by uid.
+    /// Objects with owners, by UID.
     nodes: HashMap<String, (Place, Vec<Edge>)>,
     dependents: HashMap<String, HashSet<String>>,
-    /// Owners in a foreground or orphan deletion, by uid.
+    /// Owners in foreground or orphan deletion, by UID.
     ending: HashMap<String, Place>,
-    /// By owner: [`mark`]s of owner references that were found to be solid and are until the owner changes its mind. Spares a look
-    /// at the owner for every change of every dependent.
+    /// By owner UID: [`mark`]s of owner references that were found valid, until the owner is deleted. Avoids reading
+    /// the owner on each change of its dependents.
     settled: Mutex<HashMap<String, HashSet<u64>>>,
 }
 
-/// Stands for owner references made from one namespace.
+/// Hash of the owner references of an object in a namespace.
 fn mark(namespace: &str, owners: &[OwnerLink]) -> u64 {
     let mut hasher = DefaultHasher::new();
     (namespace, owners).hash(&mut hasher);
@@ -103,13 +104,13 @@ impl Graph {
         self.ending.remove(uid);
     }
 
-    /// Owners in a foreground or orphan deletion.
+    /// The owners in foreground or orphan deletion.
     fn ending_owners(&self, owners: &[Edge]) -> Vec<String> {
         let ending = owners.iter().filter(|edge| self.ending.contains_key(&edge.owner));
         ending.map(|edge| edge.owner.clone()).collect()
     }
 
-    /// Takes in one change and returns the uids to check.
+    /// Applies a change and returns the UIDs to check.
     fn see(&mut self, place: Place, links: &Links, kind: ChangeKind) -> Vec<String> {
         let uid = links.uid.clone();
         let edge = |link: &OwnerLink| Edge { owner: link.uid.clone(), blocks: link.block_owner_deletion == Some(true) };
@@ -166,13 +167,13 @@ pub async fn run(registry: Arc<Registry>, stopped: CancellationToken) {
                 for (table, change) in changes {
                     match change.body.links() {
                         Ok(links) => touched.extend(graph.see(Place { table, key: change.key }, &links, change.kind)),
-                        Err(error) => tracing::warn!(key = %change.key, %error, "unreadable object"),
+                        Err(error) => tracing::warn!(key = %change.key, %error, "cannot read an object"),
                     }
                 }
             }
             Some(Err(Error::Closed)) => return,
             Some(Err(error)) => {
-                tracing::warn!(%error, "garbage collector starts over");
+                tracing::warn!(%error, "restarting the garbage collector");
                 graph = Graph::default();
                 feed = registry.store.feed();
                 continue;
@@ -182,8 +183,8 @@ pub async fn run(registry: Arc<Registry>, stopped: CancellationToken) {
     }
 }
 
-/// Objects that could not be worked on: a webhook did not answer, as while its server starts. Nothing need ever change about
-/// them, so they are looked at again.
+/// Objects whose processing failed, for example because a webhook was not ready. They are retried, since no change
+/// may follow.
 #[derive(Debug)]
 struct Failed {
     uids: HashSet<String>,
@@ -215,7 +216,7 @@ impl Failed {
     }
 }
 
-/// Those that failed.
+/// Processes objects; returns those that failed.
 async fn work(registry: &Arc<Registry>, graph: &Graph, touched: HashSet<String>) -> Vec<String> {
     let failed = Mutex::new(Vec::new());
     stream::iter(touched)
@@ -226,7 +227,7 @@ async fn work(registry: &Arc<Registry>, graph: &Graph, touched: HashSet<String>)
                 if let Some(place) = graph.ending.get(&uid)
                     && let Err(error) = end(registry, graph, &uid, place).await
                 {
-                    tracing::warn!(key = %place.key, %error, "ending a deletion");
+                    tracing::warn!(key = %place.key, %error, "cannot complete a deletion");
                     well = false;
                 }
                 if let Some((place, _)) = graph.nodes.get(&uid)
@@ -234,7 +235,7 @@ async fn work(registry: &Arc<Registry>, graph: &Graph, touched: HashSet<String>)
                     && !error.is(Reason::NotFound)
                     && !error.is(Reason::Conflict)
                 {
-                    tracing::warn!(key = %place.key, %error, "collecting garbage");
+                    tracing::warn!(key = %place.key, %error, "cannot collect an object");
                     well = false;
                 }
                 if !well {
@@ -246,7 +247,7 @@ async fn work(registry: &Arc<Registry>, graph: &Graph, touched: HashSet<String>)
     failed.into_inner()
 }
 
-/// The object at a place, if it still is the one with this uid.
+/// The object at a location if it has this UID.
 async fn object(registry: &Arc<Registry>, place: &Place, uid: &str) -> ApiResult<Option<(ResourceRef, Value)>> {
     let Some(resource) = registry.catalog.served().by_table(&place.table).cloned() else { return Ok(None) };
     match registry.get(&resource, place.key.namespace(), place.key.name()).await {
@@ -261,7 +262,7 @@ async fn owner(registry: &Arc<Registry>, reference: &OwnerLink, namespace: &str)
     let served = registry.catalog.served();
     let Some(resource) = served.by_kind(&reference.api_version, &reference.kind) else { return Ok(Owner::Unknown) };
     if resource.namespaced && namespace.is_empty() {
-        // What is in no namespace can't be owned by what is in one.
+        // A cluster-scoped object cannot have a namespaced owner.
         return Ok(Owner::Unknown);
     }
     let namespace = if resource.namespaced { namespace } else { "" };
@@ -274,7 +275,7 @@ async fn owner(registry: &Arc<Registry>, reference: &OwnerLink, namespace: &str)
     }
 }
 
-/// Deletes a dependent without owners, or drops references to owners that are gone.
+/// Deletes a dependent without owners, or removes references to missing owners.
 async fn collect(registry: &Arc<Registry>, graph: &Graph, uid: &str, place: &Place) -> ApiResult<()> {
     let Some((resource, dependent)) = object(registry, place, uid).await? else { return Ok(()) };
     if dependent.is_deleting() && !dependent.finalizers().iter().any(|f| f == FOREGROUND) {
@@ -309,7 +310,7 @@ async fn collect(registry: &Arc<Registry>, graph: &Graph, uid: &str, place: &Pla
     }
     let held = dependent.finalizers();
     let waits_as_well = waiting > 0 && graph.dependents.get(uid).is_some_and(|d| !d.is_empty());
-    if waits_as_well && waits_in_a_circle(registry, graph, uid).await? {
+    if waits_as_well && may_be_in_cycle(registry, graph, uid).await? {
         unblock_owners(registry, &resource, &dependent).await?;
     }
     let propagation = if waits_as_well || (held.iter().any(|f| f == FOREGROUND) && !held.iter().any(|f| f == ORPHAN)) {
@@ -330,9 +331,9 @@ async fn collect(registry: &Arc<Registry>, graph: &Graph, uid: &str, place: &Pla
     Ok(())
 }
 
-/// True where a dependent of an object waits for its own dependents already: the object may be one of them, so that each
+/// True if a dependent of an object is itself in foreground deletion: the references may form a cycle in which each
 /// waits for the next.
-async fn waits_in_a_circle(registry: &Arc<Registry>, graph: &Graph, uid: &str) -> ApiResult<bool> {
+async fn may_be_in_cycle(registry: &Arc<Registry>, graph: &Graph, uid: &str) -> ApiResult<bool> {
     for dependent in graph.dependents.get(uid).into_iter().flatten() {
         let Some(place) = graph.ending.get(dependent) else { continue };
         let found = object(registry, place, dependent).await?;
@@ -344,7 +345,7 @@ async fn waits_in_a_circle(registry: &Arc<Registry>, graph: &Graph, uid: &str) -
     Ok(false)
 }
 
-/// Lets owners end before the dependent does, as `unblockOwnerReferencesStrategicMergePatch` of Kubernetes' collector.
+/// Clears `blockOwnerDeletion`, like `unblockOwnerReferencesStrategicMergePatch` of Kubernetes' garbage collector.
 async fn unblock_owners(registry: &Arc<Registry>, resource: &ResourceRef, dependent: &Value) -> ApiResult<()> {
     let uid = dependent.uid().to_owned();
     let edit = Edit(Arc::new(move |object: &mut Value| {
@@ -406,7 +407,7 @@ async fn edit_object(registry: &Arc<Registry>, resource: &ResourceRef, object: &
     }
 }
 
-/// Moves a foreground or orphan deletion on.
+/// Continues a foreground or orphan deletion.
 async fn end(registry: &Arc<Registry>, graph: &Graph, uid: &str, place: &Place) -> ApiResult<()> {
     let Some((resource, ending)) = object(registry, place, uid).await? else { return Ok(()) };
     if !ending.is_deleting() {

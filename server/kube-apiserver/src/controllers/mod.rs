@@ -1,8 +1,8 @@
-//! The controllers a control plane cannot do without: namespaces, garbage, service-account tokens, certificates, what strangers
-//! are told.
+//! Controllers that every control plane needs: namespaces, garbage collection, service account tokens, certificates,
+//! cluster information.
 //!
-//! They work on the server's registry in the same process. [`start`] runs them until the server stops; members switch on what
-//! a control plane does not have (a `default` service account and the root certificate in every namespace).
+//! They run in the server's process and use its registry. [`start`] runs them until the server stops. Members enable
+//! further ones (a `default` service account and the root certificate in every namespace, quotas).
 
 pub mod accounts;
 pub mod certificates;
@@ -26,19 +26,19 @@ use crowsnest_registry::resource::ResourceRef;
 use crate::ApiServer;
 use crate::admission::accounts::ServiceAccounts;
 
-/// Which controllers run beside the ones every server needs.
+/// Optional controllers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Controllers {
-    /// A `default` service account and the `kube-root-ca.crt` config map in every namespace, and the ServiceAccount admission
-    /// plugin, which gives both to pods.
+    /// A `default` service account and the `kube-root-ca.crt` config map in every namespace, and the
+    /// `ServiceAccount` admission plugin, which adds both to pods.
     pub service_accounts: bool,
-    /// The `openshift-service-ca.crt` config map beside it.
+    /// The `openshift-service-ca.crt` config map in every namespace.
     pub service_certificates: bool,
     /// The status of ResourceQuotas.
     pub quotas: bool,
 }
 
-/// Runs the controllers as tasks of the server.
+/// Starts the controllers as tasks of the server.
 pub fn start(server: &ApiServer, controllers: Controllers) {
     let registry = server.registry().clone();
     let stopped = server.stopped();
@@ -59,10 +59,10 @@ pub fn start(server: &ApiServer, controllers: Controllers) {
     }
 }
 
-/// Before whoever follows the server's objects starts over, so that an error that stays costs little.
+/// Pause before a controller restarts after an error.
 const BREATH: Duration = Duration::from_secs(1);
 
-/// Follows until the server stops, and starts over where that failed: a watch that fell behind, a store that could not be read.
+/// Runs `follow` until the server stops; restarts it after errors, such as an expired watch.
 async fn keep_following<F>(server: ApiServer, what: &'static str, follow: impl Fn(ApiServer) -> F)
 where
     F: Future<Output = Result<Infallible, Error>>,
@@ -71,7 +71,7 @@ where
         loop {
             match follow(server.clone()).await {
                 Err(Error::Closed) => return,
-                Err(error) => tracing::warn!(%error, "{what}: starting over"),
+                Err(error) => tracing::warn!(%error, "{what}: restarting"),
             }
             tokio::time::sleep(BREATH).await;
         }

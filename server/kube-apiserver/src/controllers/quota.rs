@@ -1,4 +1,4 @@
-//! ResourceQuota controller: keeps `status.hard` and `status.used` in step with the objects of a namespace. Admission enforces the
+//! Quota controller: updates `status.hard` and `status.used` from the objects of a namespace. Admission enforces the
 //! quotas. For members.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,10 +23,10 @@ use crate::admission::quota::usage::{Amounts, in_scope, usage};
 
 /// Changes of a namespace within this time are counted together.
 const SETTLE: Duration = Duration::from_millis(100);
-/// Period of a full count: what a quota limits may be served only later.
+/// Interval of a full recount: a limited resource may be served only later.
 const RESYNC: Duration = Duration::from_secs(300);
 
-/// Delay before a quota is counted again whose status could not be written.
+/// Delay before a quota is counted again after its status could not be written.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// Follows all objects until the server stops.
@@ -57,10 +57,10 @@ async fn follow(server: ApiServer) -> Result<Infallible, Error> {
             () = settled => {
                 for key in pending.take(Instant::now()) {
                     match recount(registry, &key).await {
-                        // A change of the quota in the meantime is counted in its turn.
+                        // A concurrent change of the quota triggers another count.
                         Err(error) if [Reason::NotFound, Reason::Conflict].iter().any(|reason| error.is(*reason)) => {}
                         Err(error) => {
-                            tracing::warn!(%key, %error, "quota not counted");
+                            tracing::warn!(%key, %error, "cannot update the usage of a quota");
                             pending.retry(&key, Instant::now() + RETRY);
                         }
                         Ok(()) => {}
@@ -71,12 +71,12 @@ async fn follow(server: ApiServer) -> Result<Infallible, Error> {
     }
 }
 
-/// The quotas, and the namespaces whose quotas are to be counted.
+/// The quotas, and the namespaces to be counted.
 #[derive(Debug, Default)]
 struct Pending {
     /// By namespace.
     quotas: BTreeMap<String, BTreeSet<ObjectKey>>,
-    /// By namespace: the time to count.
+    /// By namespace: time of the next count.
     due: BTreeMap<String, Instant>,
 }
 
@@ -95,7 +95,7 @@ impl Pending {
             return;
         }
         if is_quota {
-            // Admission charges a quota before it stores the object: counting waits until charges have settled.
+            // Admission charges a quota before it stores the object, so the count waits until charges have settled.
             self.due.insert(namespace.to_owned(), at);
         } else if change.kind != ChangeKind::Modified
             // The usage of other kinds does not depend on their content.
@@ -119,7 +119,7 @@ impl Pending {
         self.due.values().min().copied()
     }
 
-    /// The quotas of the namespaces whose time has come.
+    /// The quotas of the namespaces that are due.
     fn take(&mut self, now: Instant) -> Vec<ObjectKey> {
         let ready: Vec<String> =
             self.due.iter().filter(|(_, due)| **due <= now).map(|(namespace, _)| namespace.clone()).collect();
@@ -151,7 +151,7 @@ async fn recount(registry: &Arc<Registry>, key: &ObjectKey) -> ApiResult<()> {
     registry.update(&quotas, &ctx, key.name(), &change, &options, &mut Vec::new()).await.map(drop)
 }
 
-/// The status that a quota should have.
+/// The status of a quota, computed from the stored objects.
 fn status(registry: &Registry, quota: &Value, namespace: &str) -> Value {
     let hard = quota.pointer("/spec/hard").cloned().unwrap_or_else(|| json!({}));
     let counted = count(registry, quota, namespace);
@@ -166,13 +166,13 @@ fn status(registry: &Registry, quota: &Value, namespace: &str) -> Value {
     json!({"hard": hard, "used": used})
 }
 
-/// Usage of the resources that a quota limits, by the objects of a namespace.
+/// Usage of the limited resources by the objects of a namespace.
 fn count(registry: &Registry, quota: &Value, namespace: &str) -> Amounts {
     let hard = amounts(quota.pointer("/spec/hard"));
     let mut total = Amounts::new();
     for resource in registry.catalog.served().preferred().iter().filter(|r| r.namespaced) {
         let (group, plural) = (&*resource.gvr.group, &*resource.gvr.resource);
-        // Names that depend on the object are those of pods, services and claims.
+        // Only the usage of pods, services and claims depends on the object.
         let counts = group.is_empty() && matches!(plural, "pods" | "services" | "persistentvolumeclaims")
             || usage(group, plural, &Value::Null).keys().any(|name| hard.contains_key(name));
         if !counts {

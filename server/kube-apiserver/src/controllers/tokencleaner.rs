@@ -1,4 +1,4 @@
-//! Deletes bootstrap tokens that have expired: each when its time comes, those that are found expired at once.
+//! Token cleaner: deletes expired bootstrap tokens.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -21,15 +21,15 @@ use crate::ApiServer;
 const NAMESPACE: &str = "kube-system";
 const TYPE: &str = "bootstrap.kubernetes.io/token";
 const PREFIX: &str = "bootstrap-token-";
-/// A clock that was set has nobody told of it.
+/// Longest interval between checks, in case the system clock is changed.
 const AT_THE_LATEST: Duration = Duration::from_secs(600);
 
-/// Follows the tokens until the server stops.
+/// Reconciles tokens until the server stops.
 pub async fn run(server: ApiServer) {
     keep_following(server, "cleaning up tokens", follow).await;
 }
 
-/// Looks at all of them when one changed, and when the next one expires.
+/// Checks all tokens when one changes and when the next one expires.
 async fn follow(server: ApiServer) -> Result<Infallible, Error> {
     let store = &server.registry().store;
     let mut secrets = store.watch(&ResourceKey::new("", "secrets"), store.revision())?;
@@ -38,7 +38,7 @@ async fn follow(server: ApiServer) -> Result<Infallible, Error> {
         let wait = match pass(&server, Timestamp::now()).await {
             Ok(wait) => wait.unwrap_or(AT_THE_LATEST).min(AT_THE_LATEST),
             Err(error) => {
-                tracing::warn!(%error, "cleaning up tokens");
+                tracing::warn!(%error, "cannot clean up bootstrap tokens");
                 AT_THE_LATEST
             }
         };
@@ -53,7 +53,7 @@ async fn follow(server: ApiServer) -> Result<Infallible, Error> {
     }
 }
 
-/// Deletes what has expired; when the next one does.
+/// Deletes expired tokens; returns the time until the next one expires.
 async fn pass(server: &ApiServer, now: Timestamp) -> ApiResult<Option<Duration>> {
     let registry = server.registry();
     let secrets = core(registry, "secrets")?;
@@ -67,7 +67,7 @@ async fn pass(server: &ApiServer, now: Timestamp) -> ApiResult<Option<Duration>>
         }
         let options = DeleteOptions { uid: Some(secret.uid().to_owned()), raw: json!({}), ..DeleteOptions::default() };
         match registry.delete(&secrets, &loopback(NAMESPACE), secret.name(), &options, &mut Vec::new()).await {
-            Ok(_) => tracing::info!(token = secret.name(), "an expired bootstrap token was deleted"),
+            Ok(_) => tracing::info!(token = secret.name(), "deleted an expired bootstrap token"),
             Err(error) if error.is(Reason::NotFound) || error.is(Reason::Conflict) => {}
             Err(error) => return Err(error),
         }
@@ -75,7 +75,7 @@ async fn pass(server: &ApiServer, now: Timestamp) -> ApiResult<Option<Duration>>
     Ok(next)
 }
 
-/// When a token expires; one that says it in a way that can't be read is not believed anyway, and left to people.
+/// Expiry time of a token; `None` if it is unreadable, in which case authentication rejects the token anyway.
 fn expiration(secret: &Value) -> Option<Timestamp> {
     if secret["type"] != TYPE || secret.is_deleting() {
         return None;
@@ -93,7 +93,7 @@ mod tests {
     #[case("Opaque", "2026-01-01T00:00:00Z", false)]
     #[case(TYPE, "soon", false)]
     #[case(TYPE, "", false)]
-    fn tokens_that_expire(#[case] of: &str, #[case] text: &str, #[case] expected: bool) {
+    fn expiration_is_read(#[case] of: &str, #[case] text: &str, #[case] expected: bool) {
         let secret = json!({"type": of, "data": {"expiration": STANDARD.encode(text)}});
         assert_eq!(expiration(&secret).is_some(), expected);
     }

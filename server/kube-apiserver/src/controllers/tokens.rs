@@ -1,4 +1,5 @@
-//! Fills Secrets of type `kubernetes.io/service-account-token`, and removes those whose account is gone.
+//! Token controller: fills Secrets of type `kubernetes.io/service-account-token`, and deletes those whose service
+//! account no longer exists.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -24,12 +25,12 @@ const TYPE: &str = "kubernetes.io/service-account-token";
 const ACCOUNT: &str = "kubernetes.io/service-account.name";
 const ACCOUNT_UID: &str = "kubernetes.io/service-account.uid";
 
-/// Follows secrets and service accounts until the server stops.
+/// Reconciles Secrets and service accounts until the server stops.
 pub async fn run(server: ApiServer) {
     keep_following(server, "service-account tokens", follow).await;
 }
 
-/// Looks at every secret once, then at those that change; at all of them when an account changed.
+/// Checks all Secrets at start and when a service account changes, otherwise those that change.
 async fn follow(server: ApiServer) -> Result<Infallible, Error> {
     let registry = server.registry();
     let secrets = core(registry, "secrets")?;
@@ -62,19 +63,19 @@ async fn follow(server: ApiServer) -> Result<Infallible, Error> {
 /// Interval of checks while some Secrets cannot be filled.
 const RETRY: Duration = Duration::from_secs(30);
 
-/// A Secret that cannot be filled or removed, because it is immutable or a webhook refuses the change, must not keep others from
-/// being filled.
+/// Checks a Secret; false if that failed, for example because it is immutable or a webhook rejects the change.
+/// Others are not affected.
 async fn is_checked(server: &ApiServer, secrets: &ResourceRef, secret: &Value) -> bool {
     match check(server, secrets, secret).await {
         Ok(()) => true,
         Err(error) => {
-            tracing::warn!(namespace = secret.namespace(), name = secret.name(), %error, "service-account token");
+            tracing::warn!(namespace = secret.namespace(), name = secret.name(), %error, "cannot update a service account token");
             false
         }
     }
 }
 
-/// Fills one token secret, or removes it when its account is gone.
+/// Fills a token Secret, or deletes it if its service account does not exist.
 async fn check(server: &ApiServer, secrets: &ResourceRef, secret: &Value) -> ApiResult<()> {
     if secret["type"] != TYPE || secret.is_deleting() {
         return Ok(());

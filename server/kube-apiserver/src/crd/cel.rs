@@ -1,4 +1,4 @@
-//! `x-kubernetes-validations`: rules compiled once per schema and evaluated against new and old objects.
+//! `x-kubernetes-validations`: rules compiled once per schema and evaluated on new and old objects.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::field_paths;
 
-/// Longest text a `messageExpression` may give.
+/// Longest result of a `messageExpression` in bytes.
 const MAX_MESSAGE: usize = 5 * 1024;
 
 /// One compiled rule.
@@ -21,16 +21,16 @@ struct Rule {
     source: String,
     program: Program,
     message: String,
-    /// With its source.
+    /// Source and program of the `messageExpression`.
     message_program: Option<(String, Program)>,
     reason: String,
-    /// As it continues the path of the value that the rule is about.
+    /// Path relative to the value that the rule validates.
     field_path: String,
     uses_old: bool,
     optional_old: bool,
 }
 
-/// The rules of a schema, laid out like it. Branches without rules are left out.
+/// The rules of a schema in its structure, without branches that have no rules.
 #[derive(Debug, Default)]
 pub struct Rules {
     own: Vec<Rule>,
@@ -39,19 +39,19 @@ pub struct Rules {
     additional: Option<Box<Rules>>,
 }
 
-/// What rules found so far, and what they may still take.
+/// Errors so far, and the remaining cost budget.
 struct Found {
     errors: Vec<FieldError>,
-    /// What does not hold of values that were stored as they are, which is only told.
+    /// Violations in unchanged values, which are returned as warnings.
     stored: Vec<FieldError>,
     budget: Budget,
-    /// No further rules are evaluated.
+    /// True if the budget is exhausted and no further rules are evaluated.
     over: bool,
 }
 
 impl Rules {
-    /// Compiles every rule below `schema`; `None` when there are none. Rules that do not compile are left out: validation of the
-    /// definition refused them.
+    /// Compiles all rules in `schema`; `None` if there are none. Rules that do not compile are skipped: validation
+    /// of the CRD has rejected them.
     pub fn compile(schema: &Value) -> Option<Self> {
         let own: Vec<Rule> = schema
             .get("x-kubernetes-validations")
@@ -76,8 +76,8 @@ impl Rules {
         (!empty).then_some(Self { own, properties, items, additional })
     }
 
-    /// What the rules hold against `new`. With `old` this is an update: transition rules run, and what a rule holds against a
-    /// value that is as it was is only a warning, which comes second.
+    /// Evaluates the rules on `new` and returns errors and warnings. `old` is set for an update: transition rules
+    /// are evaluated, and violations in unchanged values are only warnings.
     pub fn check(
         &self,
         schema: &Value,
@@ -90,7 +90,7 @@ impl Rules {
         (found.errors, found.stored)
     }
 
-    /// `same` says that what the value stands in is as it was.
+    /// `same` is true if the enclosing value is unchanged.
     fn walk(
         &self,
         base: &Context<'_>,
@@ -146,7 +146,7 @@ impl Rules {
     }
 }
 
-/// The old item with the same keys, for lists of type map; other lists have no identity.
+/// The old item with the same keys, for lists of type map; items of other lists have no identity.
 fn correlated<'a>(schema: &Value, item: &Value, old: &'a Value) -> Option<&'a Value> {
     if schema.get("x-kubernetes-list-type").and_then(Value::as_str) != Some("map") {
         return None;
@@ -200,14 +200,14 @@ impl Rule {
         let mut inner;
         let with_old = if self.optional_old {
             inner = scope.new_inner_scope();
-            // With optionalOldSelf, oldSelf is an optional.
+            // With `optionalOldSelf`, `oldSelf` is an optional.
             let optional = old.map_or_else(OptionalValue::none, |old| OptionalValue::of(to_cel(schema, old)));
             inner.add_variable_from_value("oldSelf", Cel::Opaque(Arc::new(optional)));
             &inner
         } else {
             scope
         };
-        // What could not be evaluated is told with the type of the value.
+        // Evaluation errors show the type of the value.
         let kind = printed(schema.get("type").and_then(Value::as_str).unwrap_or(""));
         let failed =
             |path: &str, detail: String| FieldError::new(FieldErrorKind::Invalid, path, Some(kind.clone()), detail);
@@ -231,7 +231,7 @@ impl Rule {
         }
     }
 
-    /// Why a rule could not be evaluated.
+    /// Message for a rule that could not be evaluated.
     fn failure(&self, failure: &Failure) -> String {
         let rule = if self.message.is_empty() { self.source.trim() } else { &self.message };
         match failure {
@@ -248,7 +248,7 @@ impl Rule {
         }
     }
 
-    /// What a rule that does not hold says; an error when no further rules may run.
+    /// Message of a violated rule; an error if the budget is exhausted.
     fn explain(&self, scope: &Context<'_>, budget: &mut Budget) -> Result<String, String> {
         match self.message_program.as_ref().map(|(source, program)| (source, program.execute(scope, budget))) {
             Some((_, Ok(Cel::String(text)))) => {
@@ -271,7 +271,7 @@ impl Rule {
         Ok(if self.message.is_empty() { format!("failed rule: {}", self.source.trim()) } else { self.message.clone() })
     }
 
-    /// The path of what a rule is about.
+    /// The path that a rule reports.
     fn place(&self, name: &str) -> String {
         let joins = name.is_empty() || self.field_path.is_empty() || self.field_path.starts_with('[');
         shown(&format!("{name}{}{}", if joins { "" } else { "." }, self.field_path))
@@ -279,7 +279,7 @@ impl Rule {
 
     fn error(&self, value: &Value, name: &str, detail: String) -> FieldError {
         let field = self.place(name);
-        // Whole objects and lists are not repeated in the message.
+        // Objects and lists are not repeated in the message.
         let shown = (!value.is_object() && !value.is_array()).then(|| printed(value));
         match self.reason.as_str() {
             "FieldValueForbidden" => FieldError::forbidden(field, detail),
@@ -290,7 +290,7 @@ impl Rule {
     }
 }
 
-/// A field's path as errors have it.
+/// A path as errors print it.
 fn shown(path: &str) -> String {
     if path.is_empty() { "<nil>".to_owned() } else { path.to_owned() }
 }

@@ -1,4 +1,5 @@
-//! Watches definitions: accepts their names, installs what they serve, removes their objects before they go.
+//! CRD controller: accepts names, installs the served resources, and deletes custom resources before their
+//! definition is removed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,29 +24,29 @@ use super::names::{self, Condition};
 use super::resources::{self, DefinitionStrategy};
 use crate::admission::WebhookClient;
 
-/// How soon a definition is looked at again whose objects wait for their finalizers.
+/// Interval at which a CRD in deletion is checked while its objects wait for finalizers.
 const RETRY: Duration = Duration::from_millis(500);
 
-/// See the module.
+/// The CRD controller.
 pub struct Controller {
     registry: Arc<Registry>,
     client: Arc<WebhookClient>,
-    /// What is installed: name → (group, plural, fingerprint of what it was built from).
+    /// Installed CRDs: name → group, plural, fingerprint.
     installed: BTreeMap<String, (String, String, Fingerprint)>,
     waiting: BTreeSet<String>,
     known: Known,
 }
 
-/// SHA-256 of the parts of a definition that what it serves is built from.
+/// SHA-256 of the parts of a CRD that determine its served resources.
 type Fingerprint = [u8; 32];
 
-/// The resource of definitions, replacing the generic built-in one.
+/// The resource of CRDs, which replaces the generic built-in one.
 pub fn definition_resource(builtin: &ResourceInfo) -> ResourceInfo {
     ResourceInfo { strategy: Arc::new(DefinitionStrategy), ..builtin.clone() }
 }
 
 impl Controller {
-    /// Puts the strategy of definitions into the catalog and serves every definition that is stored already.
+    /// Installs the strategy of CRDs and serves all stored ones.
     pub async fn start(registry: Arc<Registry>, client: Arc<WebhookClient>) -> ApiResult<Self> {
         let resource = registry.resource(&Gvr::new(GROUP, "v1", PLURAL))?;
         registry.catalog.install(vec![definition_resource(&resource)]);
@@ -61,11 +62,11 @@ impl Controller {
     pub async fn run(mut self, stop: CancellationToken) {
         let table = ResourceKey::new(GROUP, PLURAL);
         loop {
-            // A cursor first, then a full pass: nothing falls between them.
+            // The watch starts before the full pass, so no change is missed.
             let mut watcher = match self.registry.store.watch(&table, self.registry.store.revision()) {
                 Ok(watcher) => watcher,
                 Err(error) => {
-                    tracing::error!(%error, "definitions cannot be watched");
+                    tracing::error!(%error, "cannot watch CRDs");
                     return;
                 }
             };
@@ -94,7 +95,7 @@ impl Controller {
                     }
                     Some(Err(Error::Expired { .. })) => break,
                     Some(Err(error)) => {
-                        tracing::debug!(%error, "definitions are no longer watched");
+                        tracing::debug!(%error, "the watch of CRDs ended");
                         return;
                     }
                 }
@@ -115,7 +116,7 @@ impl Controller {
         }
     }
 
-    /// The changed definitions and, because names may have become free, the others of their groups.
+    /// Reconciles the changed CRDs and the others in their groups, whose names may have become free.
     async fn reconcile_group_of(&mut self, names: BTreeSet<String>) {
         for name in &names {
             self.reconcile(name).await;
@@ -133,7 +134,7 @@ impl Controller {
         if let Err(error) = self.try_reconcile(name).await
             && !error.is(Reason::NotFound)
         {
-            tracing::warn!(%error, definition = name, "definition not reconciled, will retry");
+            tracing::warn!(%error, definition = name, "cannot reconcile a CRD, retrying");
             self.waiting.insert(name.to_owned());
         }
     }
@@ -173,7 +174,7 @@ impl Controller {
         Ok(())
     }
 
-    /// Puts what the definition serves into the catalog, when that changed.
+    /// Installs the served resources of a CRD if they have changed.
     fn install(&mut self, definition: &Value) {
         let view = Definition(definition);
         let fingerprint = json!([
@@ -195,7 +196,7 @@ impl Controller {
         }
     }
 
-    /// Deletes the objects of a definition that is going, then lets it go.
+    /// Deletes the custom resources of a CRD in deletion, then removes its finalizer.
     async fn finalize(&mut self, resource: &ResourceRef, definition: &Value) -> ApiResult<()> {
         let view = Definition(definition);
         let finalizers = definition.pointer("/metadata/finalizers").and_then(Value::as_array);
@@ -229,7 +230,7 @@ impl Controller {
         Ok(())
     }
 
-    /// Asks every object to go; the number of those that stay for now.
+    /// Deletes all custom resources; returns the number of remaining ones.
     async fn delete_objects(&self, view: Definition<'_>) -> ApiResult<usize> {
         let table = ResourceKey::new(view.group(), view.plural());
         let served = self.registry.catalog.served();
@@ -242,7 +243,9 @@ impl Controller {
             match self.registry.delete_raw(&resource, &ctx, record.key.name()).await {
                 Ok(_) => {}
                 Err(error) if error.is(Reason::NotFound) => {}
-                Err(error) => tracing::warn!(%error, key = %record.key, "object of a going definition not deleted"),
+                Err(error) => {
+                    tracing::warn!(%error, key = %record.key, "cannot delete a custom resource of a CRD in deletion")
+                }
             }
         }
         Ok(self.registry.store.count(&table))
@@ -264,7 +267,7 @@ impl Controller {
     }
 }
 
-/// The server acting on its own behalf.
+/// Request context of the server's own writes.
 pub(crate) fn context(subresource: &str) -> RequestContext {
     RequestContext { subresource: subresource.into(), ..loopback("") }
 }

@@ -1,4 +1,4 @@
-//! Conversion between the versions of a custom resource: by name only, or by the definition's webhook.
+//! Conversion between versions of a custom resource: by changing `apiVersion`, or by the CRD's webhook.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,15 +15,15 @@ use crate::admission::{Target, WebhookClient};
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How objects of one definition change their version; what the new version does not know is pruned.
+/// Converts objects of one CRD; fields that the new version does not define are pruned.
 #[derive(Debug)]
 pub struct Converter {
     by: By,
-    /// Schemas by `apiVersion`.
+    /// Versions by `apiVersion`.
     schemas: BTreeMap<String, Version>,
 }
 
-/// What an object of a version may hold, and what it holds where nothing is said.
+/// Schema and defaults of a version.
 #[derive(Debug)]
 struct Version {
     typed: SchemaRef,
@@ -32,7 +32,7 @@ struct Version {
 
 #[derive(Debug)]
 enum By {
-    /// Only `apiVersion` changes.
+    /// Changes only `apiVersion`.
     Name,
     Webhook {
         resource: String,
@@ -57,7 +57,7 @@ impl Converter {
         self.schemas.get(api_version).map(|version| version.typed.clone())
     }
 
-    /// What is done to an object that comes in a version, or out of the store.
+    /// Prunes an object by its version and sets defaults.
     fn default(&self, object: &mut Value) {
         if let Some(version) = self.schemas.get(text(object, "/apiVersion")) {
             prune(&version.typed, object);
@@ -66,7 +66,7 @@ impl Converter {
         }
     }
 
-    /// Objects get what their own version says by default, and nothing of what the other one would.
+    /// Converts objects, with the defaults of their own version but not those of the target version.
     pub async fn convert(&self, mut objects: Vec<Value>, to: &str) -> ApiResult<Vec<Value>> {
         objects.iter_mut().for_each(|object| self.default(object));
         let mut converted = self.by.convert(objects, to).await?;
@@ -78,7 +78,7 @@ impl Converter {
         Ok(converted)
     }
 
-    /// Parts of objects, which get nothing and lose nothing.
+    /// Converts partial objects, without defaults and pruning.
     pub async fn convert_part(&self, objects: Vec<Value>, to: &str) -> ApiResult<Vec<Value>> {
         self.by.convert(objects, to).await
     }
@@ -114,7 +114,7 @@ impl By {
             unexpected(format!("conversion webhook for {from}, Kind={kind} failed: {why}"))
         };
         let kind = text(&objects[0], "/kind").to_owned();
-        tracing::debug!(%resource, to, count = objects.len(), "converting");
+        tracing::debug!(%resource, to, count = objects.len(), "calling a conversion webhook");
         let uid = uuid::Uuid::new_v4().to_string();
         let review = json!({
             "kind": "ConversionReview", "apiVersion": format!("apiextensions.k8s.io/{review_version}"),
@@ -128,7 +128,7 @@ impl By {
     }
 }
 
-/// An answer is a review of the version that was asked in.
+/// Checks that a response is a ConversionReview of the requested version.
 fn of_version(answer: &Value, version: &str) -> Result<(), String> {
     const GROUP: &str = "apiextensions.k8s.io";
     const SCHEME: &str = "k8s.io/apiserver/pkg/util/webhook/client.go:71";
@@ -147,7 +147,8 @@ fn of_version(answer: &Value, version: &str) -> Result<(), String> {
     }
 }
 
-/// Checks the answer: same uid, success, one object each, in order, of the wanted version, its identity untouched.
+/// Validates a response: same UID, success, the same number and order of objects, the requested version, and
+/// unchanged identities.
 fn unpack(answer: &Value, uid: &str, originals: &[Value], to: &str) -> Result<Vec<Value>, String> {
     let response = answer.get("response").filter(|r| r.is_object()).ok_or("no response provided")?;
     if text(response, "/uid") != uid {
@@ -179,7 +180,7 @@ fn unpack(answer: &Value, uid: &str, originals: &[Value], to: &str) -> Result<Ve
                 return Err(format!("invalid metadata of converted object at index {index}: {} changed", &key[1..]));
             }
         }
-        // Only labels and annotations may be changed by a conversion.
+        // A conversion can change only labels and annotations.
         let mut metadata = original["metadata"].clone();
         for key in ["labels", "annotations"] {
             match object["metadata"].get(key) {

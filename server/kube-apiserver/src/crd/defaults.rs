@@ -1,4 +1,4 @@
-//! The defaults of a schema: pruned and valid by the schema that they stand in, its rules included. Pure.
+//! Validation of defaults in a CRD's schema: they must be pruned and valid, including by CEL rules. Pure.
 
 use crowsnest_apimachinery::field::FieldError;
 use crowsnest_schema::{Schema, prune};
@@ -8,7 +8,7 @@ use super::cel::Rules;
 use super::structural::get;
 use super::{embedded, values};
 
-/// Everything wrong with the defaults in a schema.
+/// Validates the defaults in a schema.
 pub(super) fn check(schema: &Value, path: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
     walk(schema, path, true, &mut errors);
@@ -19,7 +19,7 @@ fn walk(schema: &Value, path: &str, root: bool, errors: &mut Vec<FieldError>) {
     if let Some(default) = get(schema, "default") {
         let resource;
         let schema = if root {
-            // The whole is a resource like those in it.
+            // The root is a resource like the embedded ones.
             let mut whole = schema.clone();
             whole["x-kubernetes-embedded-resource"] = true.into();
             resource = whole;
@@ -33,7 +33,7 @@ fn walk(schema: &Value, path: &str, root: bool, errors: &mut Vec<FieldError>) {
         walk(items, &format!("{path}.items"), false, errors);
     }
     for (name, property) in get(schema, "properties").and_then(Value::as_object).into_iter().flatten() {
-        // What is in the metadata of the root is refused elsewhere.
+        // Defaults in the root's metadata are rejected elsewhere.
         if !(root && matches!(name.as_str(), "apiVersion" | "kind" | "metadata")) {
             walk(property, &format!("{path}.properties[{name}]"), false, errors);
         }
@@ -63,7 +63,7 @@ fn one(schema: &Value, default: &Value, at: &str, errors: &mut Vec<FieldError>) 
     let (mut found, stored) = rules.check(schema, default, Some(default), "");
     found.extend(stored);
     if found.is_empty() {
-        // As a value that is set anew as well.
+        // Evaluated as a newly set value as well.
         found = rules.check(schema, default, None, "").0;
     }
     errors.extend(found.into_iter().map(|mut error| {

@@ -1,4 +1,4 @@
-//! Reading a CustomResourceDefinition: its names, versions and switches, straight from its JSON.
+//! Accessors for CustomResourceDefinitions held as JSON: names, versions, conditions.
 
 use crowsnest_apimachinery::unstructured;
 pub(super) use crowsnest_apimachinery::unstructured::{flag, list, text};
@@ -7,22 +7,22 @@ use serde_json::{Value, json};
 pub const GROUP: &str = "apiextensions.k8s.io";
 pub const KIND: &str = "CustomResourceDefinition";
 pub const PLURAL: &str = "customresourcedefinitions";
-/// Held by every definition, so that its objects go before it does.
+/// Finalizer of all CRDs, which makes the controller delete their custom resources first.
 pub const CLEANUP_FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
 
 pub(super) fn texts(value: &Value, pointer: &str) -> Vec<String> {
     unstructured::texts(value, pointer).map(str::to_owned).collect()
 }
 
-/// A definition; borrowed views on its parts.
+/// A CRD with accessors for its parts.
 #[derive(Debug, Clone, Copy)]
 pub struct Definition<'a>(pub &'a Value);
 
-/// One entry of `spec.versions`.
+/// An entry of `spec.versions`.
 #[derive(Debug, Clone, Copy)]
 pub struct Version<'a>(pub &'a Value);
 
-/// Whether `spec.names` or `status.acceptedNames` is meant.
+/// Names in `spec.names` or `status.acceptedNames`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Names {
     pub plural: String,
@@ -34,7 +34,7 @@ pub struct Names {
 }
 
 impl Names {
-    /// From `spec.names` or `status.acceptedNames`.
+    /// Parses `spec.names` or `status.acceptedNames`.
     pub fn read(names: Option<&Value>) -> Self {
         let names = names.unwrap_or(&Value::Null);
         let own = |pointer: &str| text(names, pointer).to_owned();
@@ -48,7 +48,7 @@ impl Names {
         }
     }
 
-    /// The wire form: kind and plural always, the rest when set.
+    /// JSON form: kind and plural always, the other names if they are set.
     pub fn to_json(&self) -> Value {
         let mut names = json!({"kind": self.kind, "plural": self.plural});
         let mut put = |key: &str, value: Value, set: bool| {
@@ -109,12 +109,12 @@ impl<'a> Definition<'a> {
         self.0.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or(0)
     }
 
-    /// True when the condition is `True`.
+    /// True if the condition is `True`.
     pub fn condition(self, kind: &str) -> bool {
         list(self.0, "/status/conditions").iter().any(|c| text(c, "/type") == kind && text(c, "/status") == "True")
     }
 
-    /// `spec.conversion.webhook` when the strategy is `Webhook`.
+    /// `spec.conversion.webhook` if the strategy is `Webhook`.
     pub fn conversion_webhook(self) -> Option<&'a Value> {
         if text(self.0, "/spec/conversion/strategy") != "Webhook" {
             return None;
@@ -148,13 +148,13 @@ impl<'a> Version<'a> {
         list(self.0, "/additionalPrinterColumns")
     }
 
-    /// `spec.color` for a declared `.spec.color`.
+    /// Selectable fields without the leading dot: `spec.color` for `.spec.color`.
     pub fn selectable_fields(self) -> Vec<String> {
         let paths = list(self.0, "/selectableFields").iter().map(|f| text(f, "/jsonPath"));
         paths.map(|p| p.trim_start_matches('.').to_owned()).collect()
     }
 
-    /// The `Warning` of every request to a deprecated version.
+    /// Text of the `Warning` header for requests to a deprecated version.
     pub fn deprecation(self, definition: Definition<'_>) -> Option<String> {
         if !flag(self.0, "/deprecated") {
             return None;
@@ -177,7 +177,7 @@ impl<'a> Version<'a> {
     }
 }
 
-/// Fills what the API fills: singular, list kind, conversion strategy, webhook service port.
+/// Sets the API's defaults: singular, list kind, conversion strategy, webhook service port.
 pub fn default(definition: &mut Value) {
     let Some(spec) = definition.get_mut("spec").and_then(Value::as_object_mut) else { return };
     if let Some(names) = spec.get_mut("names").and_then(Value::as_object_mut) {
@@ -202,9 +202,9 @@ pub fn default(definition: &mut Value) {
     if let Some(service) = conversion.pointer_mut("/webhook/clientConfig/service").and_then(Value::as_object_mut) {
         service.entry("port").or_insert_with(|| json!(443));
     }
-    // What is stored is of the storage version at least.
-    let told = definition.pointer("/status/storedVersions").and_then(Value::as_array);
-    if told.is_none_or(Vec::is_empty) && definition.get("status").is_some_and(Value::is_object) {
+    // Stored versions include at least the storage version.
+    let stored_versions = definition.pointer("/status/storedVersions").and_then(Value::as_array);
+    if stored_versions.is_none_or(Vec::is_empty) && definition.get("status").is_some_and(Value::is_object) {
         definition["status"]["storedVersions"] = stored.into();
     }
 }

@@ -1,7 +1,7 @@
-//! Objects within a custom resource that its schema declares to be resources of their own (`x-kubernetes-embedded-resource`).
+//! Embedded resources: objects in a custom resource that its schema marks with `x-kubernetes-embedded-resource`.
 //!
-//! Pure. Read by `strategy`: what has other types than a resource's is refused before anything is known of the object, the rest after
-//! the schema itself was checked.
+//! Pure. Used by `strategy`: wrong types of metadata are rejected when the object is decoded, other errors after
+//! schema validation.
 
 use crowsnest_apimachinery::field::FieldError;
 use crowsnest_apimachinery::names::format;
@@ -9,10 +9,10 @@ use crowsnest_registry::validation;
 use crowsnest_schema::decode::wrong_metadata;
 use serde_json::Value;
 
-/// Deeper objects than this are not walked further; the decoder refuses them long before.
+/// Depth at which the walk ends; the decoder rejects such objects earlier.
 const MAX_DEPTH: usize = 200;
 
-/// Whether a schema declares any.
+/// True if a schema contains embedded resources.
 pub(super) fn are_in(schema: &Value) -> bool {
     let of = |key: &str| schema[key].as_object().into_iter().flat_map(serde_json::Map::values).any(are_in);
     let single = |key: &str| schema[key].is_object() && are_in(&schema[key]);
@@ -22,14 +22,14 @@ pub(super) fn are_in(schema: &Value) -> bool {
         || single("items")
 }
 
-/// What is wrong with the resources that stand in `value`.
+/// Validates the embedded resources in `value`.
 pub(super) fn validate(schema: &Value, value: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     walk(schema, value, "", 0, &mut |value, path| resource(value, path, &mut errors));
     errors
 }
 
-/// Why an object is not even read: something of a resource that stands in it has another type.
+/// Error if a type or metadata field of an embedded resource has a wrong type, so that the object cannot be decoded.
 pub(super) fn unreadable(schema: &Value, value: &Value) -> Option<FieldError> {
     let mut found = None;
     walk(schema, value, "", 0, &mut |value, path| {
@@ -38,7 +38,7 @@ pub(super) fn unreadable(schema: &Value, value: &Value) -> Option<FieldError> {
     found
 }
 
-/// Shows each resource, with its path.
+/// Calls `see` with each embedded resource and its path.
 fn walk(schema: &Value, value: &Value, path: &str, depth: usize, see: &mut impl FnMut(&Value, &str)) {
     if depth > MAX_DEPTH {
         return;
@@ -104,7 +104,7 @@ fn resource(object: &Value, path: &str, errors: &mut Vec<FieldError>) {
     if let (Some(Value::Object(metadata)), None) = (object.get("metadata"), wrong_metadata(object)) {
         let mut metadata = metadata.clone();
         if metadata.get("name").and_then(Value::as_str).is_none_or(str::is_empty) {
-            // The name may come later; everything else is checked now.
+            // The name may be generated later; everything else is validated now.
             metadata.insert("name".into(), "fakename".into());
         }
         let namespaced = metadata.get("namespace").and_then(Value::as_str).is_some_and(|name| !name.is_empty());
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn embedded_resources_say_what_they_are() {
+    fn embedded_resources_need_kind_and_version() {
         let embedded = json!({"type": "object", "x-kubernetes-embedded-resource": true, "x-kubernetes-preserve-unknown-fields": true});
         let schema = json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {"one": embedded, "many": {"type": "array", "items": embedded}}}}});
         assert!(are_in(&schema) && !are_in(&json!({"properties": {"spec": {"items": {"type": "object"}}}})));

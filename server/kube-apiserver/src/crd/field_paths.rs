@@ -1,18 +1,18 @@
-//! Paths to fields that definitions write (`.spec.a['x.y']`), read along the schema. Pure.
+//! Field paths in CRDs (`.spec.a['x.y']`), resolved in a schema. Pure.
 
 use serde_json::Value;
 
 use super::structural::get;
 
-/// Where a path leads.
+/// Result of resolving a path.
 #[derive(Debug)]
 pub(super) struct Found<'a> {
-    /// As errors write it: `spec.a[x.y]`.
+    /// Path as errors print it: `spec.a[x.y]`.
     pub shown: String,
     pub schema: &'a Value,
 }
 
-/// Follows a path; what is wrong with it is told as kube-apiserver tells it.
+/// Resolves a path; errors have kube-apiserver's wording.
 pub(super) fn find<'a>(path: &str, schema: &'a Value, brackets: bool) -> Result<Found<'a>, String> {
     const END: &str = "unexpected end of JSON path";
     let mut tokens = tokens(path).into_iter();
@@ -52,7 +52,7 @@ impl Found<'_> {
     }
 }
 
-/// Dots, brackets, quoted texts, and what is between them.
+/// Splits a path into dots, brackets, quoted texts and names.
 fn tokens(path: &str) -> Vec<&str> {
     let mut all = Vec::new();
     let mut rest = path;
@@ -104,7 +104,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn paths() {
+    fn paths_are_resolved() {
         let schema = json!({"properties": {"spec": {"properties": {
             "a": {"type": "string"}, "x.y": {"type": "string"}, "m": {"additionalProperties": {"type": "string"}}}}}});
         for (path, wanted) in [

@@ -1,10 +1,10 @@
-//! Formats in the schemas of definitions that mean nothing to validation.
+//! Detection of formats in CRD schemas that validation ignores.
 
 use serde_json::Value;
 
 use super::structural::{children, word};
 
-/// Formats of strings, without their dashes.
+/// Known string formats, without dashes.
 const KNOWN: &[&str] = &[
     "bsonobjectid",
     "byte",
@@ -34,7 +34,7 @@ const KNOWN: &[&str] = &[
     "uuid5",
 ];
 
-/// Formats in a schema that mean nothing, each once.
+/// Adds the unrecognized formats of a schema, each once.
 pub fn unrecognized(schema: &Value, found: &mut Vec<String>) {
     let format = word(schema, "format");
     let known = match word(schema, "type") {

@@ -1,5 +1,4 @@
-//! Parts of a definition as kube-apiserver shows them in errors: by their names in Kubernetes' own types, every field of them.
-//! Pure.
+//! Parts of a CRD as kube-apiserver prints its internal types in errors: all fields, with their Go names. Pure.
 
 use crowsnest_apimachinery::field::printed;
 use serde_json::Value;
@@ -29,7 +28,7 @@ pub(super) fn rule(rule: &Value) -> String {
     )
 }
 
-/// A text within something larger, of which Go's encoder makes JSON that is safe for HTML.
+/// A string inside a struct, escaped for HTML as by Go's JSON encoder.
 fn printed_inside(of: &Value, key: &str) -> String {
     text(of, key).replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
 }
@@ -115,7 +114,7 @@ pub(super) fn schema(of: &Value) -> String {
     format!("{{{}}}", fields.join(","))
 }
 
-/// `spec.versions`; parts that all versions share stand elsewhere in Kubernetes' own types.
+/// `spec.versions`. Parts that all versions share are at the top level of the internal type.
 pub(super) fn versions(all: &Value, shared: &dyn Fn(&str) -> bool) -> String {
     let all = all.as_array().map(Vec::as_slice).unwrap_or_default();
     let own = |version: &Value, key: &str, show: fn(&Value) -> String| match version.get(key) {

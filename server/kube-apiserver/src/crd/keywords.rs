@@ -1,7 +1,7 @@
-//! The keywords of a schema that the API restricts: unsupported ones, list and map types, and where rules stand.
+//! Validation of restricted schema keywords: unsupported ones, list and map types, and the positions of rules.
 //!
-//! In kube-apiserver's order: what is wrong with the schemas first, the inner ones before their lists' and maps' types, then
-//! what is wrong with rules. Pure.
+//! The order is that of kube-apiserver: errors of schemas first, nested schemas before list and map types, then
+//! errors of rules. Pure.
 
 use crowsnest_apimachinery::field::FieldError;
 use serde_json::Value;
@@ -13,30 +13,30 @@ use super::structural::{get, is, non_empty, word};
 const TYPES: &[&str] = &["array", "boolean", "integer", "number", "object", "string"];
 const METADATA: &[&str] = &["apiVersion", "kind", "metadata"];
 
-/// Where a schema stands.
+/// Context of a schema.
 #[derive(Clone)]
 pub(super) struct Around {
     pub root: bool,
-    /// The list that breaks the correlation with the old object.
+    /// The list that prevents correlation with the old object.
     pub uncorrelated: Option<String>,
-    /// Within the metadata or the type of a resource.
+    /// True inside `metadata` or the type fields of a resource.
     in_metadata: bool,
-    /// Why there may be no default.
+    /// Reason why a default is forbidden.
     no_default: Option<String>,
-    /// Whether rules are looked at: not in junctions.
+    /// True if rules are validated, which is not the case in junctions.
     rules: bool,
-    /// How many values there may be, if anything limits that.
+    /// Upper bound of the number of values, if there is one.
     pub most: Option<u64>,
 }
 
-/// What was found, of which schemas and of which rules.
+/// Errors of schemas and of rules.
 #[derive(Default)]
 pub(super) struct Found {
     pub schemas: Vec<FieldError>,
     pub rules: Vec<FieldError>,
 }
 
-/// Checks the keywords of a schema and of everything below it. Without `spent` no rule is compiled.
+/// Validates the keywords of a schema recursively. Rules are compiled only if `spent` is given.
 pub(super) fn check(schema: &Value, path: &str, spent: Option<&mut Spent>) -> Vec<FieldError> {
     let mut found = Found::default();
     let around = Around {
@@ -76,7 +76,7 @@ fn walk(schema: &Value, path: &str, around: &Around, spent: &mut Spent, found: &
     }
 }
 
-/// All schemas directly below, in kube-apiserver's order.
+/// Validates the direct children in kube-apiserver's order.
 fn below(schema: &Value, path: &str, around: &Around, spent: &mut Spent, found: &mut Found) {
     let most = around.most.zip(most_elements(schema)).map(|(most, elements)| most.saturating_mul(elements));
     let inner = Around { root: false, most, ..around.clone() };
@@ -115,7 +115,7 @@ fn below(schema: &Value, path: &str, around: &Around, spent: &mut Spent, found: 
     }
 }
 
-/// How many values a list or map holds for each one of itself; `None` where nothing limits that.
+/// Maximum number of elements per value of a list or map; `None` if unlimited.
 fn most_elements(schema: &Value) -> Option<u64> {
     let limit = |key: &str| get(schema, key).and_then(Value::as_i64).map(|limit| u64::try_from(limit).unwrap_or(0));
     match word(schema, "type") {
@@ -152,7 +152,7 @@ fn unsupported(schema: &Value, path: &str, around: &Around, errors: &mut Vec<Fie
     }
 }
 
-/// `x-kubernetes-map-type`, `x-kubernetes-list-type` and the keys of list maps.
+/// Validates `x-kubernetes-map-type`, `x-kubernetes-list-type` and the keys of list maps.
 fn collections(schema: &Value, path: &str, errors: &mut Vec<FieldError>) {
     let kind = word(schema, "type");
     let type_must_be = |wanted: &str, key: &str| {
@@ -225,7 +225,7 @@ fn list_map(schema: &Value, path: &str, errors: &mut Vec<FieldError>) {
                     errors.push(FieldError::invalid(keys_path.as_str(), list, detail));
                 }
                 Some(found) if matches!(word(found, "type"), "array" | "object") => {
-                    // The type that kube-apiserver shows is that of the items.
+                    // kube-apiserver prints the type of the items.
                     let detail = "must be a scalar type if parent array's x-kubernetes-list-type is map";
                     let field = format!("{path}.items.properties[{key}].type");
                     errors.push(FieldError::invalid(field, "object", detail));
@@ -253,7 +253,7 @@ fn list_map(schema: &Value, path: &str, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// What is told apart in a list can't be null.
+/// Items of sets and key fields of list maps must not be nullable.
 fn never_null(items: &Value, kind: &str, path: &str, errors: &mut Vec<FieldError>) {
     if is(items, "nullable") {
         let detail = format!("cannot be nullable when x-kubernetes-list-type is {kind}");
@@ -270,7 +270,7 @@ fn list_set(schema: &Value, path: &str, errors: &mut Vec<FieldError>) {
         _ => None,
     };
     if let Some(key) = key {
-        // kube-apiserver shows the type of the list in both cases.
+        // kube-apiserver prints the type of the list in both cases.
         let detail = "must be atomic as item of a list with x-kubernetes-list-type=set";
         errors.push(FieldError::invalid(format!("{path}.items.{key}"), list_type.unwrap_or(&Value::Null), detail));
     }

@@ -1,5 +1,5 @@
-//! What the controller has to know of all definitions to decide about one: their names, and what became of them. Each definition is
-//! read once per change, since those of a large operator are megabytes.
+//! Cache of the names and status of all CRDs, for conflict checks. Each CRD is parsed once per change, because those
+//! of a large operator have megabytes.
 
 use std::collections::BTreeMap;
 
@@ -9,11 +9,11 @@ use serde_json::{Value, json};
 use super::definition::{Definition, GROUP, PLURAL};
 use super::names;
 
-/// Definitions without their versions, by name.
+/// CRDs without their versions, by name.
 #[derive(Debug, Default)]
 pub(super) struct Known(BTreeMap<String, (Revision, Value)>);
 
-/// The group that a definition is of, by its name.
+/// The group in the name of a CRD.
 pub(super) fn group_of(name: &str) -> &str {
     name.split_once('.').map_or("", |(_, group)| group)
 }
@@ -30,7 +30,7 @@ fn without_versions(definition: &Value) -> Value {
 }
 
 impl Known {
-    /// Looks at those of a group again.
+    /// Updates the cache for a group.
     pub fn look(&mut self, store: &Store, group: &str) {
         let records = store.records(&ResourceKey::new(GROUP, PLURAL), "");
         let there: BTreeMap<&str, &Record> =
@@ -46,13 +46,13 @@ impl Known {
         }
     }
 
-    /// All of a group but one.
+    /// All CRDs of a group except one.
     pub fn others(&self, group: &str, name: &str) -> Vec<&Value> {
         let of_group = self.0.iter().filter(|(other, _)| group_of(other) == group && *other != name);
         of_group.map(|(_, (_, definition))| definition).collect()
     }
 
-    /// Those of a group whose names were refused and would not be now.
+    /// CRDs of a group whose names were rejected and can now be accepted.
     pub fn freed(&self, group: &str, now: jiff::Timestamp) -> Vec<String> {
         let refused = self.0.iter().filter(|(name, (_, definition))| {
             let view = Definition(definition);

@@ -1,8 +1,9 @@
-//! CustomResourceDefinitions: their validation and status, and the custom resources they serve.
+//! CustomResourceDefinitions: validation, status, and the custom resources they define.
 //!
-//! Pure parts: [`definition`] (reading and defaulting), [`validation`], `structural`, `keywords`, `defaults` and `rules` (a
-//! definition's schemas), [`values`] (validating objects), `cel`, [`names`]. [`controller`] watches definitions, writes their status and installs what they serve into
-//! the registry's catalog, from which `http/`, `discovery/` and `openapi/` read.
+//! Pure parts: [`definition`] (parsing and defaults), [`validation`], `structural`, `keywords`, `defaults` and
+//! `rules` (schemas of a CRD), [`values`] (validation of objects), `cel`, [`names`]. [`controller`] watches CRDs,
+//! writes their status and installs their resources in the registry's catalog, from which `http/`, `discovery/` and
+//! `openapi/` read.
 
 mod cel;
 pub mod controller;

@@ -1,4 +1,4 @@
-//! Deciding a definition's status: which names it may have, whether it is established, how far its deletion is.
+//! Status of a CRD: accepted names, conditions and stored versions.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::definition::{Definition, Names, list, text};
 
-/// A status condition before it gets its times.
+/// A status condition without timestamps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Condition {
     pub kind: &'static str,
@@ -20,7 +20,8 @@ impl Condition {
         Self { kind, status, reason, message: message.into() }
     }
 
-    /// Puts the condition into `status.conditions`; keeps the transition time while the status stays. True when anything changed.
+    /// Sets the condition in `status.conditions`; the transition time is kept if the status is unchanged. Returns
+    /// true if anything changed.
     pub fn set(&self, object: &mut Value, now: jiff::Timestamp) -> bool {
         let time = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         let wanted = json!({
@@ -52,7 +53,7 @@ impl Condition {
     }
 }
 
-/// What the status of one definition should say.
+/// Desired status of a CRD.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision {
     pub accepted: Names,
@@ -60,7 +61,7 @@ pub struct Decision {
     pub established: bool,
 }
 
-/// Decides names and conditions of `definition`; `others` are the other definitions of its group.
+/// Decides names and conditions of `definition`; `others` are the other CRDs in its group.
 pub fn decide(definition: Definition<'_>, others: &[&Value]) -> Decision {
     let mut resources: BTreeSet<String> = BTreeSet::new();
     let mut kinds: BTreeSet<String> = BTreeSet::new();
@@ -139,7 +140,7 @@ fn approval(definition: Definition<'_>) -> Option<Condition> {
     })
 }
 
-/// Applies a decision to a copy of the definition; `None` when nothing would change.
+/// Applies a decision to a copy of the CRD; `None` if nothing changes.
 pub fn apply(definition: &Value, decision: &Decision, now: jiff::Timestamp) -> Option<Value> {
     let mut updated = definition.clone();
     let mut changed = false;
@@ -154,7 +155,7 @@ pub fn apply(definition: &Value, decision: &Decision, now: jiff::Timestamp) -> O
     changed.then_some(updated)
 }
 
-/// `status.storedVersions` with the present storage version added.
+/// `status.storedVersions` including the current storage version.
 pub fn stored_versions(definition: Definition<'_>) -> Vec<Value> {
     let mut stored = list(definition.0, "/status/storedVersions").to_vec();
     if let Some(storage) = definition.storage_version() {

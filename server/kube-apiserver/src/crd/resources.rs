@@ -1,4 +1,4 @@
-//! From a definition to the resources it serves, and the strategy of definitions themselves.
+//! Resources served for a CRD, and the strategy of CRDs themselves.
 
 use std::sync::Arc;
 
@@ -22,13 +22,13 @@ use super::strategy::CustomStrategy;
 use super::{formats, validation};
 use crate::admission::WebhookClient;
 
-/// In the order kube-apiserver lists them for custom resources.
+/// In the order in which kube-apiserver lists them for custom resources.
 const VERBS: &[&str] = &["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
-/// What is told of a definition that is going. Its objects are still changed, to let them go.
+/// Verbs in discovery while the CRD is being deleted. Updates still work, so that finalizers can be removed.
 const VERBS_AT_THE_END: &[&str] = &["delete", "deletecollection", "get", "list", "watch"];
 const SUBRESOURCE_VERBS: &[&str] = &["get", "patch", "update"];
 
-/// The resources of an established definition, one per served version; empty before it is established.
+/// The resources of an established CRD, one per served version; empty before it is established.
 pub fn served(object: &Value, client: &Arc<WebhookClient>) -> Vec<ResourceInfo> {
     let view = Definition(object);
     if !view.condition("Established") {
@@ -108,7 +108,7 @@ fn scale_paths(scale: &Value) -> ScalePaths {
 #[derive(Debug, Default)]
 pub struct DefinitionStrategy;
 
-/// Formats in a definition that mean nothing.
+/// Unrecognized formats in the schemas of a CRD.
 fn unrecognized_formats(definition: &Value) -> Vec<String> {
     let mut found = Vec::new();
     for schema in Definition(definition).versions().filter_map(Version::schema) {
@@ -145,7 +145,7 @@ impl Strategy for DefinitionStrategy {
             let status = new.get("status").cloned();
             new["spec"] = old["spec"].clone();
             for key in ["labels", "annotations", "generation", "finalizers", "ownerReferences"] {
-                // The cleanup finalizer is lifted through the status subresource by the controller.
+                // The controller removes the cleanup finalizer through the status subresource.
                 if key == "finalizers" {
                     continue;
                 }
@@ -200,7 +200,7 @@ impl Strategy for DefinitionStrategy {
     }
 
     fn validate_name(&self, name: &str, _prefix: bool) -> Vec<String> {
-        // Its own rule (plural.group) says it better when both fail.
+        // The rule for `plural.group` gives the better message if both fail.
         if name.contains('.') { Vec::new() } else { dns1123_subdomain(name) }
     }
 

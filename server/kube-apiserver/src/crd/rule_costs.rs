@@ -1,21 +1,21 @@
-//! What the rules of a schema may cost together: kube-apiserver's budget for what it will have to evaluate. Pure.
+//! Estimated cost of a schema's CEL rules, compared with kube-apiserver's limits. Pure.
 
 use crowsnest_apimachinery::field::FieldError;
 
-/// The most that one expression may take.
+/// Cost limit per expression.
 const ONE: u64 = 10_000_000;
-/// The most that all of a schema may take.
+/// Cost limit for all expressions of a schema.
 const ALL: u64 = 100_000_000;
-/// How many are named when all take too much.
+/// Number of rules named when the total exceeds the limit.
 const NAMED: usize = 4;
 
-/// What the rules of one schema take.
+/// Estimated costs of a schema's rules.
 #[derive(Debug)]
 pub(super) struct Spent {
     total: u64,
-    /// The dearest rules, by their paths.
+    /// The most expensive rules with their paths.
     dearest: Vec<(String, u64)>,
-    /// The schema was accepted as it is: single rules are no longer held against it.
+    /// True if the schema is stored already: the limit per expression does not apply.
     stored: bool,
 }
 
@@ -24,7 +24,7 @@ impl Spent {
         Self { total: 0, dearest: Vec::new(), stored }
     }
 
-    /// Counts an expression, and tells if it takes too much by itself.
+    /// Adds the cost of an expression; returns an error if it exceeds its limit.
     pub fn count(&mut self, name: &str, path: String, cost: u64) -> Option<FieldError> {
         let alone =
             (!self.stored && cost > ONE).then(|| FieldError::forbidden(path.as_str(), exceeds(name, cost, ONE)));
@@ -37,7 +37,7 @@ impl Spent {
         alone
     }
 
-    /// What is wrong if all take too much together.
+    /// Errors if the total exceeds its limit.
     pub fn errors(self, path: &str) -> Vec<FieldError> {
         if self.total <= ALL {
             return Vec::new();
@@ -53,7 +53,7 @@ fn exceeds(name: &str, cost: u64, limit: u64) -> String {
     let factor = cost as f64 / limit as f64;
     let factor = match factor {
         factor if factor > 100.0 => "more than 100x".to_owned(),
-        // One that would round to nothing is told in full.
+        // A factor that would be rounded to 1 is printed with all digits.
         factor if factor < 1.5 => format!("{factor:.6}x"),
         factor => format!("{factor:.1}x"),
     };
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn the_dearest_are_named() {
+    fn most_expensive_rules_are_named() {
         let mut spent = Spent::new(false);
         for cost in [999_999, 9_000_000, 60_000_000, 50_000_000, 8_000_000, 7_000_000] {
             spent.count("estimated rule cost", format!("rule{cost}"), cost);

@@ -1,4 +1,4 @@
-//! `x-kubernetes-validations` when a definition is written: what may be written, whether it compiles, and what it costs. Pure.
+//! Validation of `x-kubernetes-validations` in a CRD: fields, compilation and estimated cost. Pure.
 
 use crowsnest_apimachinery::field::{FieldError, FieldErrorKind};
 use crowsnest_cel::instantiate;
@@ -11,14 +11,14 @@ use super::structural::{get, is, word};
 use super::{field_paths, internal};
 
 const REASONS: &[&str] = &["FieldValueInvalid", "FieldValueForbidden", "FieldValueRequired", "FieldValueDuplicate"];
-/// What the type of `self` is called. kube-apiserver gives it another number each time.
+/// Name of the type of `self`. kube-apiserver appends a number that differs on each validation.
 const SELF: &str = "selfType0";
 
 fn all(schema: &Value) -> impl Iterator<Item = (usize, &Value)> {
     get(schema, "x-kubernetes-validations").and_then(Value::as_array).into_iter().flatten().enumerate()
 }
 
-/// What is wrong with rules without looking into their expressions.
+/// Validates the fields of rules without compiling expressions.
 pub(super) fn written(schema: &Value, path: &str, errors: &mut Vec<FieldError>) {
     for (index, rule) in all(schema) {
         let at = |field: &str| format!("{path}.x-kubernetes-validations[{index}].{field}");
@@ -49,7 +49,7 @@ pub(super) fn written(schema: &Value, path: &str, errors: &mut Vec<FieldError>) 
     }
 }
 
-/// A rule's `fieldPath` must name declared fields.
+/// Validates a rule's `fieldPath`, which must name declared fields.
 fn field_path(schema: &Value, written: &str, at: &str, errors: &mut Vec<FieldError>) {
     if written.trim().is_empty() {
         errors.push(FieldError::invalid(at, written, "must be non-empty if specified"));
@@ -62,7 +62,7 @@ fn field_path(schema: &Value, written: &str, at: &str, errors: &mut Vec<FieldErr
     }
 }
 
-/// What is wrong with the expressions of rules over values of a sound schema, and what they cost.
+/// Compiles the rules of a valid schema and adds their costs.
 pub(super) fn compiled(schema: &Value, path: &str, around: &Around, spent: &mut Spent, errors: &mut Vec<FieldError>) {
     if all(schema).next().is_none() {
         return;
@@ -80,7 +80,7 @@ pub(super) fn compiled(schema: &Value, path: &str, around: &Around, spent: &mut 
     }
 }
 
-/// `self` and the old one.
+/// Declares `self` and `oldSelf`.
 fn names(declared: &Declared, optional_old: bool) -> Names {
     let mut names = Names::default();
     names.add("self", declared);
@@ -102,7 +102,7 @@ fn one(rule: &Value, at: &str, declared: &Declared, around: &Around, spent: &mut
         }
         Ok(_) => Err("cel expression must evaluate to a bool".to_owned()),
     };
-    // Where nothing limits how many there are, the size of a request does.
+    // Without an explicit limit, the request size limits the number of values.
     let times = around.most.unwrap_or_else(|| declared.most_in_a_request());
     let cost = compiled.as_ref().map_or(0, |checked| checked.cost(declared).saturating_mul(times));
     errors.extend(spent.count("estimated rule cost", format!("{at}.rule"), cost));

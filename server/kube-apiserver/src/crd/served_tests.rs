@@ -1,4 +1,5 @@
-//! A definition's life on a running server: served, converted by a webhook inside the process, refused by another, gone.
+//! Life cycle of a CRD on a running server: serving, conversion by an in-process webhook, rejection by another one,
+//! deletion.
 
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::{ApiServer, Config, Data};
 
-/// Answers every review by a function of its request.
+/// Webhook that computes responses by a function.
 struct Answering(fn(&Value) -> Value);
 
 #[async_trait]
@@ -56,7 +57,7 @@ fn definition(conversion: Value) -> Value {
         "versions": [version("v1", true, "wheels"), version("v1beta1", false, "tyres")]}})
 }
 
-/// Waits until the server's catalog serves (or no longer serves) cars.
+/// Waits until the catalog serves cars, or no longer does.
 async fn until_served(server: &ApiServer, wanted: bool) {
     let mut changed = server.registry().catalog.subscribe();
     while server.registry().catalog.served().serves("example.com", "v1") != wanted {
@@ -65,7 +66,7 @@ async fn until_served(server: &ApiServer, wanted: bool) {
 }
 
 #[tokio::test]
-async fn a_definition_lives_and_goes() {
+async fn definitions_are_served_and_deleted() {
     let server = ApiServer::start(Config::new("test", Data::Memory)).await.unwrap();
     let client = server.admin();
     let converter = |request: &Value| {
@@ -115,9 +116,9 @@ async fn a_definition_lives_and_goes() {
     server.stop().await.unwrap();
 }
 
-/// Upgrades of projects remove old versions from their definitions.
+/// Upgrades of operators remove old versions from their CRDs.
 #[tokio::test]
-async fn a_watch_ends_when_its_version_is_no_longer_served_and_others_go_on() {
+async fn only_watches_of_removed_versions_end() {
     const LONGEST: std::time::Duration = std::time::Duration::from_secs(30);
     let server = ApiServer::start(Config::new("test", Data::Memory)).await.unwrap();
     let client = server.admin();
@@ -153,7 +154,7 @@ async fn a_watch_ends_when_its_version_is_no_longer_served_and_others_go_on() {
 }
 
 #[tokio::test]
-async fn webhooks_change_and_refuse() {
+async fn conversion_webhooks_convert_and_fail() {
     let server = ApiServer::start(Config::new("test", Data::Memory)).await.unwrap();
     let client = server.admin();
     let label = |_: &Value| {
@@ -244,7 +245,7 @@ async fn patches_keep_the_version_and_a_scale_needs_replicas() {
     server.stop().await.unwrap();
 }
 
-/// Asks in JSON; the code and the object of the answer.
+/// Sends a request with a JSON body; returns status code and response.
 async fn ask(client: &kube::Client, line: &str, media: &str, body: Value) -> (u16, Value) {
     let (method, path) = line.split_once(' ').unwrap();
     let request = http::Request::builder().method(method).uri(path).header("content-type", media);
@@ -255,7 +256,7 @@ async fn ask(client: &kube::Client, line: &str, media: &str, body: Value) -> (u1
 }
 
 #[tokio::test]
-async fn while_a_definition_goes_its_objects_can_be_let_go_and_none_comes() {
+async fn terminating_definitions_allow_updates_but_no_creates() {
     let server = ApiServer::start(Config::new("test", Data::Memory)).await.unwrap();
     let client = server.admin();
     let (json, merge, apply) = ("application/json", "application/merge-patch+json", "application/apply-patch+yaml");
@@ -266,11 +267,11 @@ async fn while_a_definition_goes_its_objects_can_be_let_go_and_none_comes() {
     let car = |name: &str, finalizers: &[&str]| json!({"apiVersion": "example.com/v1", "kind": "Car", "metadata": {"name": name, "finalizers": finalizers}});
     assert_eq!(ask(&client, &format!("POST {cars}"), json, car("held", &["example.com/held"])).await.0, 201);
     assert_eq!(ask(&client, &format!("DELETE {definitions}/cars.example.com"), json, json!({})).await.0, 200);
-    let told = |resources: &Value| resources["resources"][0]["verbs"].clone();
+    let verbs = |resources: &Value| resources["resources"][0]["verbs"].clone();
     let mut changed = server.registry().catalog.subscribe();
     loop {
         let (_, resources) = ask(&client, "GET /apis/example.com/v1", json, Value::Null).await;
-        if told(&resources) == json!(["delete", "deletecollection", "get", "list", "watch"]) {
+        if verbs(&resources) == json!(["delete", "deletecollection", "get", "list", "watch"]) {
             break;
         }
         changed.changed().await.unwrap();
@@ -287,9 +288,9 @@ async fn while_a_definition_goes_its_objects_can_be_let_go_and_none_comes() {
     server.stop().await.unwrap();
 }
 
-/// As Kubernetes does, the server removes the objects of a definition without admission.
+/// As in Kubernetes, the deletion of custom resources with their CRD skips admission.
 #[tokio::test]
-async fn a_policy_that_refuses_deletions_does_not_keep_a_definition() {
+async fn policies_cannot_block_deletion_of_a_definition() {
     let server = ApiServer::start(Config::new("test", Data::Memory)).await.unwrap();
     let client = server.admin();
     let json = "application/json";

@@ -1,4 +1,4 @@
-//! What a version of a custom resource adds to the generic machinery: pruning, defaults, validation, conversion.
+//! Strategy of custom resources: pruning, defaults, validation, conversion.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,23 +18,23 @@ use super::cel::Rules;
 use super::conversion::Converter;
 use super::{embedded, values};
 
-/// One version of one custom resource, compiled from its definition.
+/// Strategy of one version of a custom resource, compiled from its CRD.
 #[derive(Debug)]
 pub struct CustomStrategy {
     pub(super) kind: String,
     pub(super) schema: Arc<Value>,
     pub(super) typed: SchemaRef,
     pub(super) rules: Option<Rules>,
-    /// There may be resources of their own in it.
+    /// True if the schema contains embedded resources.
     embeds: bool,
     pub(super) has_status: bool,
     pub(super) spec_replicas: Option<String>,
     pub(super) selectable: Vec<String>,
     pub(super) deprecation: Option<String>,
     pub(super) converter: Arc<Converter>,
-    /// The definition is going: there shall be no new objects.
+    /// True if the CRD is being deleted: creates are rejected.
     pub(super) is_terminating: bool,
-    /// Revision of the definition this was compiled from.
+    /// Revision of the CRD from which this strategy was compiled.
     pub(super) since: Revision,
 }
 
@@ -56,7 +56,7 @@ impl CustomStrategy {
         }
     }
 
-    /// Schema, list types and rules; with `old`, what was already stored stays acceptable.
+    /// Validates schema, list types and rules. With `old`, unchanged invalid values are accepted.
     fn validate(&self, old: Option<&Value>, new: &Value) -> Vec<FieldError> {
         let mut errors = Vec::new();
         let kind = new.get("kind").and_then(Value::as_str).unwrap_or("");
@@ -90,7 +90,7 @@ impl CustomStrategy {
         errors
     }
 
-    /// Whether the schema, before its rules, holds nothing against an update.
+    /// True if an update is valid by the schema alone, so that its rules can be evaluated.
     fn fits_schema(&self, old: &Value, new: &Value) -> bool {
         let mut errors = values::validate(&self.schema, new, "");
         errors.retain(|error| !unchanged(&self.schema, old, new, &error.field));
@@ -98,7 +98,7 @@ impl CustomStrategy {
     }
 }
 
-/// Rules assume the types they were checked against.
+/// Rules assume valid types, so these errors prevent their evaluation.
 fn blocks_rules(error: &FieldError) -> bool {
     matches!(
         error.kind,
@@ -121,7 +121,7 @@ fn check_replicas(path: &str, object: &Value) -> Option<FieldError> {
     (replicas > max).then(|| FieldError::invalid(field, value, format!("should be less than or equal to {max}")))
 }
 
-/// True when the value at `field`, or anything it stands in, is as it was before. List items are matched by their keys.
+/// True if the value at `field`, or a value that contains it, is unchanged. List items are correlated by their keys.
 fn unchanged(schema: &Value, old: &Value, new: &Value, field: &str) -> bool {
     let (mut schema, mut old, mut new) = (schema, old, new);
     for step in steps(field) {
@@ -160,7 +160,7 @@ enum Step {
     Index(usize),
 }
 
-/// `spec.list[0].k` → spec, list, 0, k; `spec.any[a.b]` → spec, any, a.b.
+/// Splits a path: `spec.list[0].k` → spec, list, 0, k; `spec.any[a.b]` → spec, any, a.b.
 fn steps(field: &str) -> Vec<Step> {
     let mut steps = Vec::new();
     let mut rest = field;
@@ -182,13 +182,13 @@ fn steps(field: &str) -> Vec<Step> {
     steps
 }
 
-/// Everything but metadata, and status when it has a subresource of its own: what generation counts.
+/// The fields whose changes increment the generation: all except metadata, and status if it is a subresource.
 fn counted(object: &Value, has_status: bool) -> Vec<(&String, &Value)> {
     let members = object.as_object().into_iter().flatten();
     members.filter(|(key, _)| *key != "metadata" && !(has_status && *key == "status")).collect()
 }
 
-/// Of finalizers that are new and whose names others may choose, too (`generateWarningsFromObj`).
+/// Warnings for new finalizers whose names are not domain-qualified (`generateWarningsFromObj`).
 fn finalizer_warnings(old: Option<&Value>, new: &Value) -> Vec<String> {
     const STANDARD: [&str; 3] = ["orphan", "foregroundDeletion", "kubernetes"];
     let of = |object: &Value| -> BTreeSet<String> {
@@ -230,10 +230,10 @@ impl Strategy for CustomStrategy {
         defaulting::fill(&self.schema, object);
     }
 
-    /// Conversion has given it what it lacked in the version it is stored in.
+    /// Conversion has already set the defaults of the storage version.
     fn default_converted(&self, _object: &mut Value) {}
 
-    /// Nulls are dropped on decoding only: one that a webhook wrote is of the wrong type.
+    /// Nulls are dropped by decoding only: a null written by a webhook has the wrong type.
     fn default_admitted(&self, object: &mut Value) {
         prune(&self.typed, object);
         defaulting::fill(&self.schema, object);
@@ -282,7 +282,7 @@ impl Strategy for CustomStrategy {
         self.validate(Some(old), new)
     }
 
-    /// Rules that do not hold of what was stored before, and is as it was.
+    /// Adds warnings for rules that unchanged stored values violate.
     fn warnings(&self, _ctx: &RequestContext, old: Option<&Value>, new: &Value) -> Vec<String> {
         let mut warnings = finalizer_warnings(old, new);
         if let Some((rules, old)) = self.rules.as_ref().zip(old)
@@ -353,7 +353,7 @@ impl Strategy for CustomStrategy {
     }
 
     fn serves_stored(&self) -> bool {
-        // The schema may have changed since an object was written: reads prune and default again.
+        // The schema may have changed since an object was written, so reads prune and set defaults again.
         false
     }
 

@@ -1,5 +1,5 @@
-//! What a schema must keep to: types everywhere, no contradictions between the extensions, metadata left alone, and in
-//! junctions only validations of what is declared. `keywords` checks the rest, `defaults` what defaults are set to. Pure.
+//! Validation of structural schemas: types on all nodes, consistent extensions, unrestricted metadata, and junctions
+//! that only validate declared fields. `keywords` checks the rest, `defaults` the default values. Pure.
 
 use crowsnest_apimachinery::field::{FieldError, FieldErrorKind};
 use crowsnest_schema::patterns;
@@ -31,7 +31,7 @@ pub(super) fn non_empty(schema: &Value, key: &str) -> bool {
     }
 }
 
-/// Every schema directly below, with the path it is found at.
+/// The direct children of a schema with their paths.
 pub(super) fn children<'a>(schema: &'a Value, path: &str) -> Vec<(String, &'a Value, Place)> {
     let mut found = Vec::new();
     for key in ["allOf", "anyOf", "oneOf"] {
@@ -62,8 +62,8 @@ pub(super) enum Place {
     Junction,
 }
 
-/// Checks a version's `openAPIV3Schema`. `path` is its field path, `status` whether the version has a status subresource,
-/// `stored` whether it was accepted as it is before.
+/// Validates a version's `openAPIV3Schema`. `path` is its field path; `status` is true if the version has a status
+/// subresource, `stored` if the schema is unchanged.
 pub fn validate(schema: &Value, path: &str, status: bool, stored: bool) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if status {
@@ -82,7 +82,7 @@ pub fn validate(schema: &Value, path: &str, status: bool, stored: bool) -> Vec<F
         if found.is_empty() {
             found = defaults::check(schema, path);
         }
-        // Rules are looked at where the rest is sound.
+        // Rules are validated only in an otherwise valid schema.
         spent = found.is_empty().then(|| Spent::new(stored));
         errors.extend(found);
     }
@@ -96,7 +96,7 @@ pub fn validate(schema: &Value, path: &str, status: bool, stored: bool) -> Vec<F
     errors
 }
 
-/// Why a schema is none that Kubernetes reads. `keywords` tells most of it better.
+/// Error if Kubernetes cannot convert the schema. `keywords` reports most of these cases in more detail.
 fn unconvertible(schema: &Value) -> Option<String> {
     let unsupported = [
         ("id", "id"),
@@ -120,7 +120,7 @@ fn unconvertible(schema: &Value) -> Option<String> {
     children(schema, "").into_iter().find_map(|(_, child, _)| unconvertible(child))
 }
 
-/// What may stand at the root beside a status, by its name in Kubernetes and in JSON.
+/// Fields allowed at the root next to a status subresource, with their Go and JSON names.
 const WITH_STATUS: &[(&str, &str)] = &[
     ("Description", "description"),
     ("Type", "type"),
@@ -149,7 +149,7 @@ const WITH_STATUS: &[(&str, &str)] = &[
 fn root_with_status(schema: &Value, path: &str) -> Option<FieldError> {
     let kind = word(schema, "type");
     let stray = |key: &String| !WITH_STATUS.iter().any(|(_, name)| name == key);
-    // Kubernetes looks at the keywords in this order.
+    // Kubernetes checks these keywords before the type.
     let before_type = ["id", "$schema", "$ref"].iter().any(|key| non_empty(schema, key));
     if !kind.is_empty() && kind != "object" && !before_type {
         let detail =
@@ -225,12 +225,12 @@ fn invariants(schema: &Value, path: &str, place: Place, errors: &mut Vec<FieldEr
     }
 }
 
-/// `anyOf: [{type: integer}, {type: string}]`, which may say again what int-or-string says.
+/// True for `anyOf: [{type: integer}, {type: string}]`, which may accompany int-or-string.
 fn int_or_string_any_of(schema: &Value) -> bool {
     get(schema, "anyOf").is_some_and(|any| *any == json!([{"type": "integer"}, {"type": "string"}]))
 }
 
-/// The same as the first of all.
+/// True if the first branch of `allOf` has that form.
 fn int_or_string_all_of(schema: &Value) -> bool {
     get(schema, "allOf").and_then(|all| all.get(0)).is_some_and(int_or_string_any_of)
 }
@@ -259,7 +259,7 @@ fn metadata(schema: &Value, path: &str, root: bool, embedded: bool, errors: &mut
     }
 }
 
-/// What stands in anyOf, allOf, oneOf and not, and the pattern.
+/// Validates `anyOf`, `allOf`, `oneOf`, `not` and the pattern.
 fn junctions(schema: &Value, path: &str, skip_any: bool, skip_first: bool, errors: &mut Vec<FieldError>) {
     let branches = |key: &'static str| get(schema, key).and_then(Value::as_array).into_iter().flatten().enumerate();
     for (index, branch) in branches("anyOf").filter(|_| !skip_any) {
@@ -282,7 +282,7 @@ fn junctions(schema: &Value, path: &str, skip_any: bool, skip_first: bool, error
     }
 }
 
-/// In a junction only validations may stand.
+/// Validates a junction, which may contain only value validations.
 fn junction(schema: &Value, path: &str, skip_any: bool, errors: &mut Vec<FieldError>) {
     junctions(schema, path, skip_any, false, errors);
     for (path, child, place) in children(schema, path) {
@@ -317,7 +317,7 @@ fn junction(schema: &Value, path: &str, skip_any: bool, errors: &mut Vec<FieldEr
     }
 }
 
-/// What a junction validates must be declared outside of it. `declared` is what stands at the same place there.
+/// Checks that all fields in a junction are declared outside of it. `declared` is the schema at the same position.
 fn completeness(schema: &Value, declared: Option<&Value>, at: &str, path: &str, errors: &mut Vec<FieldError>) {
     for (path, branch, _) in children(schema, path).into_iter().filter(|(_, _, place)| *place == Place::Junction) {
         nested_completeness(branch, declared, at, &path, errors);

@@ -23,7 +23,7 @@ fn problems(crd: &Value) -> Vec<String> {
     validation::validate_create(crd).iter().map(ToString::to_string).collect()
 }
 
-/// Each fixture is a schema with what kubectl shows when it is applied, one message a line.
+/// Schemas, and the errors that kubectl shows for each, one per line.
 #[rstest]
 #[case::sound(json!({"type": "object", "properties": {"a": {"type": "string", "default": "x"}}}))]
 #[case::no_types(json!({"type": "object", "properties": {"a": {"properties": {}}, "b": {"type": "array"}}}))]
@@ -44,7 +44,7 @@ fn schemas(#[case] schema: Value) {
     insta::assert_snapshot!(name, problems(&crd(schema)).join("\n"));
 }
 
-/// A definition, and what kube-apiserver refuses of it.
+/// A CRD, and the errors with which kube-apiserver rejects it.
 #[derive(serde::Deserialize)]
 struct Case {
     name: String,
@@ -55,7 +55,7 @@ struct Case {
 }
 
 #[test]
-fn definitions_are_refused_as_kubernetes_refuses_them() {
+fn definition_errors_match_kubernetes() {
     let cases: Vec<Case> = serde_saphyr::from_str(include_str!("fixtures/definitions.yaml")).unwrap();
     let plain = |schema: Value| {
         json!({
@@ -199,9 +199,9 @@ proptest! {
     }
 }
 
-/// The definitions this project ships must be ones an API server takes.
+/// The CRDs that this project ships must be valid for an API server.
 #[test]
-fn the_shipped_definitions_are_sound() {
+fn shipped_definitions_are_valid() {
     for definition in crowsnest_api::crd::crds(None) {
         let mut definition = serde_json::to_value(definition).unwrap();
         definition::default(&mut definition);

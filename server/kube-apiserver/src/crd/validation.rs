@@ -1,4 +1,4 @@
-//! Validation of CustomResourceDefinitions, in kube-apiserver's order and wording.
+//! Validation of CustomResourceDefinitions, with kube-apiserver's order and wording.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use super::{internal, structural};
 const APPROVAL: &str = "api-approved.kubernetes.io";
 const APPROVAL_HELP: &str = "see https://github.com/kubernetes/enhancements/pull/1111";
 
-/// Everything wrong with a new definition (its status as `prepare_create` left it).
+/// Validates a new CRD after `prepare_create`.
 pub fn validate_create(definition: &Value) -> Vec<FieldError> {
     let view = Definition(definition);
     let wrong = dns1123_subdomain(view.name()).into_iter();
@@ -33,7 +33,7 @@ pub fn validate_create(definition: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// Everything wrong with a change.
+/// Validates an update.
 pub fn validate_update(old: &Value, new: &Value) -> Vec<FieldError> {
     let (before, after) = (Definition(old), Definition(new));
     let mut errors = spec(after, Some(before));
@@ -129,7 +129,7 @@ fn versions(view: Definition<'_>, old: Option<Definition<'_>>, errors: &mut Vec<
     if view.versions().filter(|v| flag(v.0, "/storage")).count() != 1 {
         errors.push(invalid_versions(view, "must have exactly one version marked as storage version"));
     }
-    // The first version also stands at the top of the internal type.
+    // The internal type also has the first version as a top-level field.
     if let Some(first) = view.versions().next()
         && let Some(problems) = joined(dns1035_label(first.name()))
     {
@@ -137,7 +137,8 @@ fn versions(view: Definition<'_>, old: Option<Definition<'_>>, errors: &mut Vec<
     }
 }
 
-/// The part all versions share: kube-apiserver then holds it once, and its errors carry the shared path.
+/// The first version if a field is equal in all versions. kube-apiserver then stores it at the top level, and its
+/// errors have that path.
 fn same_everywhere<'a>(view: Definition<'a>, key: &str) -> Option<Version<'a>> {
     let mut all = view.versions();
     let first = all.next()?;
@@ -160,7 +161,7 @@ fn shared_parts(view: Definition<'_>, old: Option<Definition<'_>>, errors: &mut 
     }
 }
 
-/// Whether the version's schema is as it was.
+/// True if the version's schema is unchanged.
 fn stored(version: Version<'_>, old: Option<Definition<'_>>) -> bool {
     let before = old.and_then(|old| old.version(version.name()));
     before.is_some_and(|before| before.schema() == version.schema())
@@ -172,7 +173,7 @@ fn schema(version: Version<'_>, path: &str, status: bool, stored: bool, errors: 
     }
 }
 
-/// `spec.names` (complete) or `status.acceptedNames` (as far as they are set).
+/// Validates `spec.names` (complete) or `status.acceptedNames` (only those that are set).
 fn names(definition: &Value, pointer: &str, complete: bool, errors: &mut Vec<FieldError>) {
     let Some(names) = definition.pointer(pointer) else {
         if complete {
@@ -222,7 +223,7 @@ fn names(definition: &Value, pointer: &str, complete: bool, errors: &mut Vec<Fie
     }
 }
 
-/// `old` is the definition before, whose bundle of authorities may have been none.
+/// Validates the conversion. `old` is the previous CRD, whose invalid `caBundle` is tolerated.
 fn conversion(view: Definition<'_>, old: Option<Definition<'_>>, errors: &mut Vec<FieldError>) {
     let Some(conversion) = view.0.pointer("/spec/conversion") else { return };
     let strategy = text(conversion, "/strategy");
@@ -309,7 +310,7 @@ fn status(view: Definition<'_>) -> Vec<FieldError> {
     errors
 }
 
-/// Groups of the Kubernetes community need the annotation that says who approved the API.
+/// Checks the approval annotation that protected community groups require.
 fn approval(view: Definition<'_>, old: Option<Definition<'_>>) -> Option<FieldError> {
     let group = view.group();
     let protected = ["k8s.io", "kubernetes.io"].iter().any(|g| group == *g || group.ends_with(&format!(".{g}")));

@@ -1,6 +1,7 @@
-//! Validation of a custom object against its schema, worded as kube-apiserver words it.
+//! Validation of a custom resource by its schema, with kube-apiserver's wording.
 //!
-//! The object was decoded, pruned and defaulted before. Names in messages are dotted paths (`spec.list[0].k in body …`).
+//! The object has already been decoded, pruned and defaulted. Messages contain dotted paths (`spec.list[0].k in body
+//! …`).
 
 use std::num::NonZeroUsize;
 use std::sync::{Arc, LazyLock};
@@ -12,13 +13,13 @@ use parking_lot::Mutex;
 use regex::Regex;
 use serde_json::Value;
 
-/// Deeper objects than this are not walked further; the decoder refuses them long before.
+/// Depth at which the walk ends; the decoder rejects such objects earlier.
 const MAX_DEPTH: usize = 200;
 
-/// Patterns that are kept compiled: all those of Karmada's own kinds, and the ones used last of others.
+/// Number of compiled patterns that are cached: enough for all kinds of Karmada and those used recently.
 const PATTERNS: NonZeroUsize = NonZeroUsize::new(256).expect("a constant above zero");
 
-/// A schema's pattern; `None` where it is none. To compile one costs a hundred times what matching does.
+/// The compiled pattern of a schema; `None` if it is invalid. Compiling takes a hundred times longer than matching.
 fn compiled(pattern: &str) -> Option<Arc<Regex>> {
     static COMPILED: LazyLock<Mutex<LruCache<String, Option<Arc<Regex>>>>> =
         LazyLock::new(|| Mutex::new(LruCache::new(PATTERNS)));
@@ -28,8 +29,7 @@ fn compiled(pattern: &str) -> Option<Arc<Regex>> {
         .clone()
 }
 
-/// Everything wrong with `value`. `field` is the field path of `value` itself (empty for a whole object); `name` is how it is
-/// called in messages.
+/// Validates `value`; `name` is its path in messages, empty for a complete object.
 pub fn validate(schema: &Value, value: &Value, name: &str) -> Vec<FieldError> {
     let mut found = Findings::default();
     walk(schema, value, name, 0, &mut found);
@@ -39,7 +39,7 @@ pub fn validate(schema: &Value, value: &Value, name: &str) -> Vec<FieldError> {
 #[derive(Default)]
 struct Findings {
     errors: Vec<FieldError>,
-    /// How many keywords matched: the branch of a junction that matched most explains its failure.
+    /// Number of satisfied keywords: the best matching branch of a junction explains its failure.
     matched: usize,
 }
 
@@ -57,7 +57,7 @@ fn is(schema: &Value, key: &str) -> bool {
     schema.get(key).and_then(Value::as_bool).unwrap_or(false)
 }
 
-/// The type as errors name it.
+/// Type name in error messages.
 fn type_name(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
@@ -131,7 +131,7 @@ fn check_string(schema: &Value, value: &Value, text: &str, name: &str, found: &m
     }
 }
 
-/// Only the first of these three is reported.
+/// Reports only the first of these three errors.
 fn check_length_and_pattern(schema: &Value, value: &Value, text: &str, name: &str, found: &mut Findings) {
     let length = text.chars().count() as u64;
     let known = found.errors.len();
@@ -149,7 +149,7 @@ fn check_length_and_pattern(schema: &Value, value: &Value, text: &str, name: &st
 }
 
 fn check_number(schema: &Value, value: &Value, name: &str, found: &mut Findings) {
-    // Go shows a number without the fraction that it does not have.
+    // Go prints an integral float without a fraction.
     let whole = value.as_f64().filter(|float| value.is_f64() && float.fract() == 0.0 && float.abs() < 1e15);
     let whole = whole.map(|float| Value::from(float as i64));
     let value = whole.as_ref().unwrap_or(value);
@@ -176,7 +176,7 @@ fn check_number(schema: &Value, value: &Value, name: &str, found: &mut Findings)
     integer(schema, value, name, found);
 }
 
-/// Whether a number that has to be whole is, and has room in its format.
+/// Checks that an integer is integral and within the range of its format.
 fn integer(schema: &Value, value: &Value, name: &str, found: &mut Findings) {
     if keyword(schema, "type").and_then(Value::as_str) != Some("integer") {
         return;
@@ -195,12 +195,12 @@ fn integer(schema: &Value, value: &Value, name: &str, found: &mut Findings) {
     });
 }
 
-/// Whether a number is one that 64 bits can count.
+/// True if a float is integral and fits into 64 bits.
 fn is_whole(number: f64) -> bool {
     number.fract() == 0.0 && number.abs() < 9.2e18
 }
 
-/// A bound as Go prints a float: `10`, `0.5`.
+/// A limit as Go prints a float: `10`, `0.5`.
 fn plain(number: &Value) -> String {
     match number.as_f64() {
         Some(float) if float.fract() == 0.0 && float.abs() < 1e15 => format!("{float:.0}"),
@@ -256,7 +256,7 @@ fn check_object(schema: &Value, value: &Value, name: &str, depth: usize, found: 
     }
 }
 
-/// A failure of a junction belongs to no field in particular.
+/// An error of a junction has no field.
 fn junction(name: &str, detail: &str) -> FieldError {
     FieldError::new(FieldErrorKind::Invalid, "<nil>", Some("\"\"".into()), format!("{name:?} {detail}"))
 }
@@ -269,7 +269,7 @@ fn check_junctions(schema: &Value, value: &Value, name: &str, depth: usize, foun
         inner
     };
     if let Some(all) = branches("anyOf") {
-        // `anyOf: [{type: integer}, {type: string}]` beside int-or-string only repeats it.
+        // With int-or-string, this `anyOf` is redundant.
         if !is(schema, "x-kubernetes-int-or-string") {
             let results: Vec<Findings> = all.iter().map(attempt).collect();
             if !results.iter().any(|r| r.errors.is_empty()) {
@@ -308,7 +308,7 @@ fn check_junctions(schema: &Value, value: &Value, name: &str, depth: usize, foun
     }
 }
 
-/// Adds the errors of the branch that came closest.
+/// Adds the errors of the best matching branch.
 fn best(results: Vec<Findings>, found: &mut Findings) {
     let mut best: Option<Findings> = None;
     for result in results {
@@ -319,7 +319,7 @@ fn best(results: Vec<Findings>, found: &mut Findings) {
     found.errors.extend(best.map(|b| b.errors).unwrap_or_default());
 }
 
-/// Duplicates in lists of type `set` and `map`. `field` is the path of `value`.
+/// Validates uniqueness in lists of type `set` and `map`. `field` is the path of `value`.
 pub fn list_uniqueness(schema: &Value, value: &Value, field: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
     uniqueness(schema, value, field, 0, &mut errors);
@@ -363,7 +363,7 @@ fn uniqueness(schema: &Value, value: &Value, field: &str, depth: usize, errors: 
     }
 }
 
-/// The key fields an item has.
+/// The key fields of an item.
 fn key_of(item: &Value, keys: &[&str]) -> Value {
     let present = keys.iter().filter_map(|key| item.get(key).map(|v| ((*key).to_owned(), v.clone())));
     Value::Object(present.collect())

@@ -1,4 +1,4 @@
-//! Validation of what a version of a definition has besides its schema, in kube-apiserver's order and wording. Pure.
+//! Validation of a CRD version's parts other than its schema, with kube-apiserver's order and wording. Pure.
 
 use std::collections::BTreeSet;
 

@@ -24,7 +24,7 @@ fn parse(version: &str) -> Option<(Level, u64, u64)> {
     Some((Level::Alpha, major, minor(tail.strip_prefix("alpha")?)?))
 }
 
-/// Greater means preferred.
+/// Compares by preference; the preferred version is greater.
 pub fn compare(a: &str, b: &str) -> Ordering {
     match (parse(a), parse(b)) {
         (Some(x), Some(y)) => x.cmp(&y),

@@ -1,4 +1,4 @@
-//! Discovery documents from the catalog. Pure. The aggregated form is the source; the legacy forms are views of it.
+//! Discovery documents, generated from the catalog. Pure. The legacy documents are derived from the aggregated form.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 
 use crate::http::delegate::RankedGroup;
 
-/// Built-in groups in the order kube-apiserver lists them.
+/// Built-in groups in kube-apiserver's order.
 const ORDER: &[&str] = &[
     "apiregistration.k8s.io",
     "apps",
@@ -57,15 +57,16 @@ pub(crate) fn version_order(version: &str) -> (Reverse<(u8, u32, u32)>, String) 
     (Reverse(parsed().unwrap_or((0, 0, 0))), version.to_owned())
 }
 
-/// What the APIServices of groups from definitions ask for.
+/// Priority of groups of CRDs.
 const CUSTOM_PRIORITY: i64 = 1000;
 
-/// `groupPriorityMinimum` of a group this server serves: built-in ones stand above all that others may be given.
+/// `groupPriorityMinimum` of a group that this server serves: those of built-in groups are above the range of
+/// APIServices.
 fn priority(group: &str) -> i64 {
     ORDER.iter().rev().zip(20_001..).find(|(name, _)| **name == group).map_or(CUSTOM_PRIORITY, |(_, priority)| priority)
 }
 
-/// Every group but core as `APIGroupDiscovery`, together with those served `elsewhere`: by priority, then name.
+/// `APIGroupDiscovery` of all groups except core, including those served `elsewhere`, ordered by priority and name.
 pub(super) fn groups(served: &Served, elsewhere: Vec<RankedGroup>) -> Vec<Value> {
     let names: BTreeSet<&str> = served.iter().map(|r| &*r.gvr.group).filter(|g| !g.is_empty()).collect();
     let own = names.into_iter().map(|name| RankedGroup { priority: priority(name), group: discovery(served, name) });
@@ -75,7 +76,7 @@ pub(super) fn groups(served: &Served, elsewhere: Vec<RankedGroup>) -> Vec<Value>
     all.into_iter().map(|ranked| ranked.group).collect()
 }
 
-/// The core group as a list of one.
+/// The core group as a list with one entry.
 pub(super) fn core(served: &Served) -> Vec<Value> {
     vec![discovery(served, "")]
 }
@@ -120,7 +121,7 @@ fn aggregated(resource: &ResourceRef) -> Value {
     entry
 }
 
-/// Group and version are left empty when they are the resource's own; custom resources name theirs.
+/// A kind reference. Group and version are empty if they equal those of the resource, except for custom resources.
 fn kind(resource: &ResourceRef, kind: &str, group: &str, version: &str) -> Value {
     let own = *group == *resource.gvr.group && *version == *resource.gvr.version;
     let custom = resource.strategy.schema().is_none_or(|s| s.name.is_none());
@@ -163,7 +164,7 @@ pub(super) fn group(groups: &[Value], name: &str) -> Option<Value> {
     Some(group)
 }
 
-/// `APIResourceList` of one group and version.
+/// `APIResourceList` of a group and version.
 pub(super) fn resources(served: &Served, group: &str, version: &str) -> Option<Value> {
     let mut entries = Vec::new();
     for resource in served.iter().filter(|r| *r.gvr.group == *group && *r.gvr.version == *version) {
@@ -198,7 +199,7 @@ fn legacy(resource: &ResourceRef) -> Value {
     entry
 }
 
-/// Lets clients tell whether the storage version changed.
+/// Storage version hash, by which clients detect a change of the storage version.
 fn storage_hash(resource: &ResourceRef) -> String {
     let text = format!("{}/{}/{}", resource.storage_group, resource.storage_version, resource.kind);
     STANDARD.encode(&Sha256::digest(text.as_bytes())[..8])

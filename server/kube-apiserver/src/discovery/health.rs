@@ -1,7 +1,7 @@
-//! `/healthz`, `/livez`, `/readyz`: named checks, each also on its own path, all of them with `?verbose`.
+//! `/healthz`, `/livez`, `/readyz`: named checks, each also at its own path, all of them with `?verbose`.
 //!
-//! Checks are called as kube-apiserver calls them. Those of its start that have no part here (priority and fairness, identity
-//! leases) are left out.
+//! The checks have kube-apiserver's names. Start hooks without a counterpart here (priority and fairness, identity
+//! leases) are omitted.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -12,7 +12,7 @@ use parking_lot::RwLock;
 
 use crate::http::{Response, respond};
 
-/// What a server does before it answers anybody.
+/// Start hooks that have completed before the server listens.
 const STARTED: [&str; 13] = [
     "poststarthook/start-apiserver-admission-initializer",
     "poststarthook/generic-apiserver-start-informers",
@@ -29,7 +29,7 @@ const STARTED: [&str; 13] = [
     "autoregister-completion",
 ];
 
-/// See the module.
+/// Health checks of a server.
 pub struct Health {
     store: Store,
     tasks: RwLock<Vec<Tasks>>,
@@ -41,13 +41,13 @@ impl Health {
         Self { store, tasks: RwLock::default(), draining: AtomicBool::new(false) }
     }
 
-    /// Makes the server unready when one of these tasks dies. A dead task is a failed check of its own; there is none for live
-    /// ones, which kube-apiserver does not know.
+    /// Makes the server unready if one of these tasks stops unexpectedly. Such a task is reported as a failed check;
+    /// running tasks are not listed, because kube-apiserver has no such checks.
     pub fn watch_tasks(&self, tasks: Tasks) {
         self.tasks.write().push(tasks);
     }
 
-    /// Makes the server unready, for a shutdown.
+    /// Makes the server unready during shutdown.
     pub fn drain(&self) {
         self.draining.store(true, Ordering::Relaxed);
     }
@@ -80,7 +80,7 @@ impl Health {
         paths
     }
 
-    /// What each check says now, as metrics.
+    /// Current results of all checks as metrics.
     pub(super) fn metrics(&self) -> String {
         let mut out = String::from(
             "# HELP kubernetes_healthcheck [STABLE] This metric records the result of a single healthcheck.\n# TYPE kubernetes_healthcheck gauge\n",
@@ -94,7 +94,7 @@ impl Health {
         out
     }
 
-    /// The answer when the path is one of health's.
+    /// The response if the path is a health endpoint.
     pub(super) fn serve(&self, path: &str, query: Option<&str>) -> Option<Response> {
         let query = Query::parse(query);
         let rest = path.strip_prefix('/')?;
@@ -119,7 +119,7 @@ impl Health {
     }
 }
 
-/// Whether all is well but for what is excluded, and what is said of each check.
+/// Overall result without the excluded checks, and the report.
 fn report(endpoint: &str, checks: &[(String, Result<(), String>)], excluded: &[String]) -> (bool, String) {
     let (mut healthy, mut lines) = (true, String::new());
     for (name, result) in checks {
@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reports_read_as_kube_apiservers() {
+    fn reports_match_kube_apiserver() {
         let checks = |etcd: Result<(), String>| vec![("ping".to_owned(), Ok(())), ("etcd".to_owned(), etcd)];
         let (well, broken) = (checks(Ok(())), checks(Err("disk full".into())));
         let cases: [(&[_], &[&str], bool, &str); 4] = [

@@ -1,6 +1,6 @@
-//! What the server serves, told to clients: API groups and resources (legacy and aggregated), version, health, paths.
+//! Discovery: API groups and resources (legacy and aggregated), version, health, root paths.
 //!
-//! Reads the catalog and the delegates' groups; read by `http/` for every path that is no resource.
+//! Reads the catalog and the delegates' groups; used by `http/` for all non-resource paths.
 
 mod documents;
 mod health;
@@ -20,14 +20,14 @@ use crate::http::{Api, Response, respond};
 
 pub use health::Health;
 
-/// The Kubernetes version this server's API is that of.
+/// The Kubernetes version whose API this server implements.
 pub const GIT_VERSION: &str = "v1.36.2";
 
-/// See the module.
+/// Discovery endpoints of a server.
 pub struct Discovery {
     registry: Arc<Registry>,
     pub health: Health,
-    /// Kubernetes version that clients are given.
+    /// Kubernetes version reported to clients.
     version: String,
 }
 
@@ -40,11 +40,11 @@ impl Discovery {
         &self.registry
     }
 
-    /// Answers every path that is no resource.
+    /// Serves all non-resource paths.
     pub fn serve(&self, api: &Api, request: &Request<Body>) -> Response {
         let path = request.uri().path();
         let trimmed = path.trim_end_matches('/');
-        // Of the paths that are no API's only the version's may end like a folder's.
+        // Outside of the API, only the version path may end with a slash.
         let folder = path.len() > 1 && path.ends_with('/');
         if folder && !["/api", "/openid/", "/version"].iter().any(|root| path.starts_with(root)) {
             return not_found();
@@ -111,7 +111,7 @@ impl Discovery {
         let served = self.registry.catalog.served();
         match documents::resources(&served, group, version) {
             Some(document) => plain(request, Offer::Resources, &document),
-            // Groups of definitions have no routes of their own.
+            // Groups of CRDs have no routes of their own.
             None if group.is_empty() || served.iter().any(|of| *of.gvr.group == *group && !of.is_custom()) => {
                 respond::error(&ApiError::unknown_resource())
             }
@@ -157,7 +157,7 @@ impl Discovery {
     }
 }
 
-/// A document that has one form only, in the encoding the client wants.
+/// Serves a document with a single representation in the requested encoding.
 fn plain(request: &Request<Body>, offer: Offer, document: &Value) -> Response {
     let accept = request.headers().get(ACCEPT).and_then(|v| v.to_str().ok());
     match negotiate::accept(accept, offer) {
@@ -166,7 +166,7 @@ fn plain(request: &Request<Body>, offer: Offer, document: &Value) -> Response {
     }
 }
 
-/// `APIGroupDiscoveryList` with an entity tag, so that clients can keep it.
+/// Serves an `APIGroupDiscoveryList` with an entity tag for client caches.
 fn aggregated(groups: Vec<Value>, beta: bool, request: &Request<Body>) -> Response {
     let version = if beta { "v2beta1" } else { "v2" };
     let list = json!({
@@ -184,7 +184,7 @@ fn aggregated(groups: Vec<Value>, beta: bool, request: &Request<Body>) -> Respon
     response
 }
 
-/// The document at `/version`, of a version such as `v1.36.2`.
+/// The `/version` document for a version such as `v1.36.2`.
 fn version(git_version: &str) -> Value {
     let mut numbers = git_version.trim_start_matches('v').split('.');
     let (major, minor) = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());
@@ -197,7 +197,7 @@ fn version(git_version: &str) -> Value {
     })
 }
 
-/// Go's word for this machine's architecture.
+/// Go's name of this machine's architecture.
 fn platform() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",
@@ -206,7 +206,7 @@ fn platform() -> &'static str {
     }
 }
 
-/// What tells of us as an issuer of tokens; it may be kept for an hour.
+/// Serves a document of the token issuer, cacheable for an hour.
 fn issuer(media: &'static str, document: &Value) -> Response {
     let mut response = respond::bytes(200, HeaderValue::from_static(media), document.to_string());
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("public, max-age=3600"));

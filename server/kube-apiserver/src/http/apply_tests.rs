@@ -1,6 +1,6 @@
-//! Steps as a kube-apiserver 1.36 answered them, in `recorded/`, which is not edited: objects whose managers write in different
-//! versions and schemas that change under them (`versions.json`), fields that another version does not know (`unknown.json`),
-//! lists and maps that lose all they had (`parts.json`), elements that come twice (`doubles.json`).
+//! Server-side apply compared with recorded responses of kube-apiserver 1.36 in `recorded/`, which must not be
+//! edited: managers with different versions and changing schemas (`versions.json`), fields unknown to another
+//! version (`unknown.json`), lists and maps that become empty (`parts.json`), duplicate elements (`doubles.json`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ struct Scenario {
     kind: String,
     plural: String,
     definition: Option<Value>,
-    /// `None` for no webhook.
+    /// `None` without a conversion webhook.
     conversion: Option<String>,
     steps: Vec<Step>,
 }
@@ -42,7 +42,7 @@ enum Step {
         spec: Value,
         answer: Answer,
     },
-    /// The object with another spec, and some managers' entries of another version.
+    /// Replaces the spec, and changes the version of some managedFields entries.
     Put {
         put: String,
         by: String,
@@ -51,7 +51,7 @@ enum Step {
         renamed: BTreeMap<String, String>,
         answer: Answer,
     },
-    /// Another schema, or fewer versions.
+    /// Changes the schema, or removes versions.
     Versions { versions: Value },
 }
 
@@ -74,7 +74,7 @@ struct Manager {
 }
 
 impl Answer {
-    /// Managers come in the order of their times, which are those of the day; faults in that of a map of Go.
+    /// Sorts managers, which are ordered by timestamp, and faults, which are in the order of a Go map.
     fn in_order(mut self) -> Self {
         let faults = |text: &str| Some(text.split_once(": [")?.1.strip_suffix(']')?.to_owned());
         if let Some(faults) = self.message.as_deref().and_then(faults) {
@@ -102,7 +102,7 @@ impl Answer {
     }
 }
 
-/// Renames fields, as the recorded webhook did.
+/// Conversion webhook that renames fields, like the recorded one.
 struct Renaming;
 
 #[async_trait]
@@ -170,7 +170,7 @@ impl Client {
     }
 }
 
-/// Waits until the versions are served with the schemas of a definition.
+/// Waits until the versions are served with the schemas of the CRD.
 async fn until_served(server: &ApiServer, group: &str, versions: &Value) {
     let mut changed = server.registry().catalog.subscribe();
     loop {
@@ -214,7 +214,7 @@ async fn redefine(server: &ApiServer, client: &Client, scenario: &Scenario, vers
 }
 
 #[tokio::test]
-async fn managers_own_what_they_do_on_kube_apiserver() {
+async fn field_ownership_matches_kube_apiserver() {
     let server = ApiServer::start(Config::new("test", Data::Memory)).await.unwrap();
     let admin = UserInfo { name: "admin".into(), groups: vec![MASTERS.to_owned()], ..UserInfo::default() };
     let client = Client(server.service(admin));

@@ -1,7 +1,6 @@
-//! A request and its record in the audit log: which one it is, and when it is over.
+//! Connects a request with its audit record.
 //!
-//! Requests of clients in this process have none. What its parts do is theirs to log; what users ask of them was written when
-//! they asked.
+//! Requests of in-process clients are not logged: they implement requests that were logged when users made them.
 
 use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::sync::Arc;
@@ -17,24 +16,24 @@ use serde_json::Value;
 
 use crate::http::{Api, Response, layers};
 
-/// Goes with a request, where there is an audit log.
+/// Request extension with the auditor, if there is an audit log.
 #[derive(Clone)]
 pub(crate) struct Audited {
     pub auditor: Auditor,
-    /// None when nothing is written of it.
+    /// `None` if the request is not logged.
     pub record: Option<Arc<Record>>,
 }
 
-/// What an answer's `Status` says, for the log.
+/// Response extension with the `Status` that was returned.
 #[derive(Clone)]
 pub(super) struct Told(pub Arc<Value>);
 
-/// The record of a request, where it has one.
+/// The audit record of a request, if there is one.
 pub(crate) fn record(extensions: &http::Extensions) -> Option<&Arc<Record>> {
     extensions.get::<Audited>().and_then(|audited| audited.record.as_ref())
 }
 
-/// Begins the record of a request. `user` is none when nobody could be authenticated.
+/// Starts the audit record of a request. `user` is `None` if authentication failed.
 pub(super) async fn begin(api: &Api, request: &mut http::Request<Body>, user: Option<&UserInfo>) {
     let auditor = &api.auditor;
     if auditor.log().is_none() {
@@ -63,8 +62,8 @@ pub(super) async fn begin(api: &Api, request: &mut http::Request<Body>, user: Op
     request.extensions_mut().insert(Audited { auditor: auditor.clone(), record });
 }
 
-/// Answers a request, and holds its record until the answer's last byte. Bodies of those that are passed on are not looked
-/// into: `own` tells.
+/// Runs a handler and holds the audit record until the last byte of the response. `own` is false for proxied
+/// requests, whose bodies are not copied.
 pub(super) async fn follow(
     record: Option<Arc<Record>>,
     own: bool,
@@ -78,8 +77,8 @@ pub(super) async fn follow(
             resume_unwind(panic)
         }
     };
-    let told = response.extensions().get::<Told>().cloned();
-    record.answered(response.status(), told.as_ref().map(|Told(status)| &**status)).await;
+    let status = response.extensions().get::<Told>().cloned();
+    record.answered(response.status(), status.as_ref().map(|Told(status)| &**status)).await;
     let heard = own.then(|| Heard::response(&record, response.status(), response.headers())).flatten();
     response.map(|body| Body::new(Held::new(body, record).heard(heard)))
 }

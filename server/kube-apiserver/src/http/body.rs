@@ -1,4 +1,4 @@
-//! Reading request bodies: the size limit, JSON or YAML, and the objects in them.
+//! Request bodies: size limit, JSON or YAML, decoding of objects.
 
 use bytes::Bytes;
 use crowsnest_apimachinery::negotiate::Encoding;
@@ -13,12 +13,13 @@ use serde_json::Value;
 
 use crate::http::protobuf;
 
-/// Reads a whole body; 413 beyond the limit.
+/// Reads a complete body; 413 above the limit.
 pub async fn read(body: axum::body::Body) -> ApiResult<Bytes> {
     Ok(body::collect(body, MAX_REQUEST_BODY).await?)
 }
 
-/// An object of a known kind from a request body; strict findings become warnings or a refusal.
+/// Decodes an object of a served kind. Strict findings become warnings or an error, depending on the field
+/// validation.
 pub fn object(
     resource: &ResourceRef,
     bytes: &[u8],
@@ -41,7 +42,7 @@ pub fn object(
         Encoding::Yaml => {
             let read = read_yaml(bytes).map_err(|why| decode::unrecognized(&expected, &why, bytes))?;
             let mut decoded = decode::decode_object(read.value, &expected)?;
-            // A warning cannot carry the line break of this finding, so only a refusal tells it.
+            // A warning cannot contain the line break of this finding, so only errors include it.
             if !read.strict.is_empty() && options.field_validation == FieldValidation::Strict {
                 decoded.strict.insert(0, format!("yaml: unmarshal errors:\n  {}", read.strict.join("\n  ")));
             }
@@ -49,7 +50,7 @@ pub fn object(
         }
         Encoding::Protobuf => decode::decode_object(protobuf::object(bytes)?, &expected)?,
     };
-    // Custom resources are pruned by their own schema, which also tells what it did not know.
+    // Custom resources are pruned by their own schema, which also finds unknown fields.
     if let Some(schema) = schema.as_deref().filter(|schema| schema.name.is_none()) {
         decoded.strict.extend(crowsnest_schema::check(schema, &decoded.object).unknown);
         resource.strategy.prune(&mut decoded.object);
@@ -59,7 +60,7 @@ pub fn object(
     Ok(decoded.object)
 }
 
-/// An apply patch: a map in YAML.
+/// Decodes an apply patch: a YAML mapping.
 pub fn apply_patch(bytes: &[u8]) -> ApiResult<Body> {
     let refuse = |why: String| ApiError::bad_request(format!("error decoding YAML: {why}"));
     let read = read_yaml(bytes).map_err(|why| refuse(format!("error converting YAML to JSON: {why}")))?;
@@ -79,7 +80,7 @@ pub fn yaml(bytes: &[u8]) -> ApiResult<Value> {
     read.map(|read| read.value).map_err(|why| ApiError::bad_request(format!("error converting YAML to JSON: {why}")))
 }
 
-/// Reads YAML. Of keys that come twice the last wins, and the first of them is a strict finding.
+/// Parses YAML. For duplicate keys, the last value is used and the first one is reported as a strict finding.
 fn read_yaml(bytes: &[u8]) -> Result<Body, String> {
     let text = std::str::from_utf8(bytes).map_err(|error| format!("yaml: {error}"))?;
     let error = match serde_saphyr::from_str(text) {
@@ -101,7 +102,7 @@ fn read_yaml(bytes: &[u8]) -> Result<Body, String> {
     Err(unclosed(text).unwrap_or_else(|| format!("yaml: {}", why.lines().next().unwrap_or_default())))
 }
 
-/// The commonest mistake in flow style, in the words of Go's parser.
+/// An unclosed bracket in flow style, the most frequent error, with the message of Go's parser.
 fn unclosed(text: &str) -> Option<String> {
     let mut open = Vec::new();
     for (number, line) in text.lines().enumerate() {
@@ -118,7 +119,7 @@ fn unclosed(text: &str) -> Option<String> {
     Some(format!("yaml: line {line}: did not find expected ',' or '{closing}'"))
 }
 
-/// JSON of no particular kind, such as patches and DeleteOptions.
+/// Parses JSON of no specific kind, such as patches and DeleteOptions.
 pub fn json(bytes: &[u8], encoding: Encoding) -> ApiResult<Value> {
     match encoding {
         Encoding::Json => decode::parse_json(bytes).map_err(ApiError::bad_request),
@@ -127,7 +128,8 @@ pub fn json(bytes: &[u8], encoding: Encoding) -> ApiResult<Value> {
     }
 }
 
-/// A body of a built-in kind that is not stored, such as a Scale or an Eviction; strict findings as with [`object`].
+/// Decodes a body of a built-in kind that is not stored, such as a Scale or an Eviction; strict findings as with
+/// [`object`].
 pub fn of_kind(
     expected: &Expected<'_>,
     bytes: &[u8],

@@ -1,4 +1,4 @@
-//! Clients inside the process: requests go straight to the service; only upgrades take an in-memory connection.
+//! In-process clients: requests are passed to the service directly; only upgrades use an in-memory connection.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -17,15 +17,15 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tower::{Service, ServiceExt};
 
-/// Bytes buffered each way of an in-memory connection.
+/// Buffer size of an in-memory connection in bytes, per direction.
 const PIPE: usize = 64 * 1024;
 
-/// A tower service that acts as one user.
+/// A tower service that sends requests as one user.
 #[derive(Clone)]
 pub struct InProcessService {
     router: Router,
     user: UserInfo,
-    /// Connections of upgraded requests; they end with the last clone of the service.
+    /// Connections of upgraded requests, which end with the last clone of the service.
     upgrades: Arc<Mutex<JoinSet<()>>>,
     cancelled: CancellationToken,
 }
@@ -35,7 +35,7 @@ impl InProcessService {
         Self { router, user, upgrades: Arc::default(), cancelled }
     }
 
-    /// A kube client over this service.
+    /// A kube client that uses this service.
     pub fn client(self) -> kube::Client {
         kube::Client::new(self, "default")
     }
@@ -58,7 +58,7 @@ impl InProcessService {
             ));
             upgrades.spawn(async move {
                 if let Err(error) = connection.with_upgrades().await {
-                    tracing::debug!(%error, "in-process connection");
+                    tracing::debug!(%error, "in-process connection failed");
                 }
             });
         }

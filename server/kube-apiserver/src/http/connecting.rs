@@ -1,10 +1,11 @@
-//! What a conversation was asked for with, as admission sees it: the options of `exec`, `attach`, `portforward` and `proxy`. Pure.
+//! Options of connect requests as admission receives them: those of `exec`, `attach`, `portforward` and `proxy`.
+//! Pure.
 
 use crowsnest_apimachinery::request::Query;
 use crowsnest_registry::resource::Subresource;
 use serde_json::{Map, Value};
 
-/// How a parameter is read.
+/// Type of a query parameter.
 enum As {
     Flag,
     Text,
@@ -12,7 +13,7 @@ enum As {
     Numbers,
 }
 
-/// The options of a conversation, read from the query, and from the path of a proxy.
+/// Reads the options from the query and, for a proxy, from the path.
 pub(super) fn options(subresource: &Subresource, query: &Query, rest: &str) -> Value {
     let parameters: &[(&str, As)] = match subresource.name {
         "exec" => &[
@@ -74,7 +75,7 @@ mod tests {
     #[case("portforward", "PodPortForwardOptions", "ports=80&ports=81", "", json!({"ports": [80, 81]}))]
     #[case("proxy", "ServiceProxyOptions", "path=%2Fno", "a/b", json!({"path": "/a/b"}))]
     #[case("proxy", "NodeProxyOptions", "", "", json!({}))]
-    fn as_asked(
+    fn options_are_read_from_the_query(
         #[case] name: &'static str,
         #[case] kind: &str,
         #[case] query: &str,

@@ -1,5 +1,5 @@
-//! Bodies of custom resources: kind and version must be given, unknown fields are found by the definition's schema, and wrong
-//! types are left to validation.
+//! Bodies of custom resources: kind and version are required, unknown fields are found by the CRD's schema, and
+//! wrong types are left to validation.
 
 use crowsnest_apimachinery::negotiate::Encoding;
 use crowsnest_apimachinery::request::options::WriteOptions;
@@ -11,7 +11,7 @@ use serde_json::Value;
 /// Bytes of a body that an error repeats.
 const SHOWN: usize = 30;
 
-/// An object of a custom kind from a request body.
+/// Decodes an object of a custom kind.
 pub(super) fn object(
     resource: &ResourceRef,
     bytes: &[u8],

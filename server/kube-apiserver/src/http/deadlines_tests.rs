@@ -1,4 +1,4 @@
-//! Requests whose bodies never end, on a running server.
+//! Requests with bodies that never end, on a running server.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::http::InFlight;
 use crate::{ApiServer, Config, Data};
 
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
-/// Less than a request waits for a place.
+/// Less than the time for which a request waits in the queue.
 const SOON: Duration = Duration::from_secs(10);
 
 async fn ask(server: &ApiServer, user: &str, path: &str, body: Body) -> u16 {
@@ -25,7 +25,7 @@ async fn ask(server: &ApiServer, user: &str, path: &str, body: Body) -> u16 {
 }
 
 #[tokio::test]
-async fn a_body_that_never_ends_keeps_nobody_out() {
+async fn stalled_bodies_do_not_block_other_requests() {
     let in_flight = InFlight { writes: 1, ..InFlight::default() };
     let server = ApiServer::start(Config { in_flight, ..Config::new("test", Data::Memory) }).await.unwrap();
     let endless = futures::stream::once(async { Ok::<_, Infallible>(Bytes::from_static(b"{")) });

@@ -1,4 +1,4 @@
-//! Servers behind this one, asked for API groups it does not serve itself. Implemented by `aggregation/`.
+//! Interface to servers of other API groups. Implemented by `aggregation/`.
 
 use async_trait::async_trait;
 use axum::body::Body;
@@ -15,19 +15,19 @@ pub struct RankedGroup {
     pub group: Value,
 }
 
-/// See the module. Requests arrive authenticated and authorised.
+/// Serves API groups that this server does not have. Requests are already authenticated and authorized.
 #[async_trait]
 pub trait Delegate: Send + Sync {
-    /// True when requests for this group and version belong to the delegate.
+    /// True if requests for this group and version are served by the delegate.
     fn claims(&self, group: &str, version: &str) -> bool;
 
-    /// Answers a request for a claimed group, upgrades included.
+    /// Serves a request for a claimed group, upgrades included.
     async fn serve(&self, user: &UserInfo, request: http::Request<Body>) -> http::Response<Body>;
 
     /// The claimed groups, for merged discovery.
     fn discovery(&self) -> Vec<RankedGroup>;
 
-    /// The OpenAPI documents of the claimed groups, as far as there are any.
+    /// The available OpenAPI documents of the claimed groups.
     fn openapi(&self) -> Vec<Published> {
         Vec::new()
     }

@@ -1,4 +1,5 @@
-//! Who may write which roles and bindings, on a running server; answers are those of kube-apiserver.
+//! Privilege escalation checks for roles and bindings on a running server; expected responses are those of
+//! kube-apiserver.
 
 use axum::body::Body;
 use crowsnest_apimachinery::user::{MASTERS, UserInfo};
@@ -46,8 +47,8 @@ fn binding(kind: &str, name: &str, users: &[&str]) -> Value {
     json!({"metadata": {"name": "b"}, "roleRef": {"apiGroup": GROUP, "kind": kind, "name": name}, "subjects": subjects})
 }
 
-/// `plain` may write all and grant `get configmaps`; `escalates` and `binds` have their verb for some names, `all` has everything
-/// without being a master.
+/// Starts a server. `plain` can write all roles and bindings and get config maps; `escalates` and `binds` have their
+/// verb for some names; `all` has all rights without being in `system:masters`.
 async fn started() -> ApiServer {
     let server = ApiServer::start(Config::new("test", Data::Memory)).await.unwrap();
     let kinds = ["roles", "clusterroles", "rolebindings", "clusterrolebindings"];
@@ -143,7 +144,7 @@ const LABEL: &str = r#"{"metadata": {"labels": {"rbac.authorization.k8s.io/aggre
     "cannot change roleRef"
 )]
 #[tokio::test]
-async fn patches_are_judged(
+async fn patches_are_checked(
     #[case] user: &str,
     #[case] line: &str,
     #[case] body: &str,
@@ -157,7 +158,7 @@ async fn patches_are_judged(
 }
 
 #[tokio::test]
-async fn whole_objects_are_judged() {
+async fn replacements_and_creates_are_checked() {
     let server = started().await;
     let of = |change: fn(&mut Value), mut role: Value| {
         change(&mut role);
@@ -167,7 +168,7 @@ async fn whole_objects_are_judged() {
     let named = || role("named", rules("get"));
     let nameless = |change| of(change, role("", rules("get")));
     let cases = [
-        // Even what changes nothing, as long as the body does not say which object it was.
+        // Checked even if nothing changes, because the body does not identify the stored object.
         ("plain", "PUT clusterroles/strong", strong(), 403, SECRETS),
         (
             "plain",
@@ -217,7 +218,7 @@ async fn whole_objects_are_judged() {
         ),
         ("plain", "PUT clusterroles/named", named(), 403, SECRETS),
         ("plain", "APPLY clusterroles/named?fieldManager=m", named(), 403, SECRETS),
-        // The path of a POST has no name to be allowed.
+        // A POST has no name in its path for a rule with resource names.
         ("escalates", "POST clusterroles", named(), 403, SECRETS),
         ("escalates", "PUT clusterroles/named?dryRun=All", named(), 201, ""),
         ("escalates", "APPLY clusterroles/named?dryRun=All&fieldManager=m", named(), 201, ""),

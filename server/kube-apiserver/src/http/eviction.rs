@@ -1,4 +1,4 @@
-//! Evictions: deletes of pods that disruption budgets may forbid.
+//! Evictions: pod deletions that disruption budgets can reject.
 
 use crowsnest_apimachinery::names::Gvr;
 use crowsnest_apimachinery::request::options::{DeleteOptions, WriteOptions};
@@ -15,10 +15,10 @@ use crate::http::handler::Call;
 use crate::http::subresource::success;
 use crate::http::{Response, respond};
 
-/// Pods a budget counts as leaving before evictions wait for its controller.
+/// Disrupted pods in a budget's status above which evictions wait for its controller.
 const MOST_DISRUPTED: usize = 2000;
 
-/// Deletes a pod unless a disruption budget forbids it.
+/// Deletes a pod unless a disruption budget rejects it.
 pub(super) async fn evict(call: &mut Call, ctx: &RequestContext, eviction: &Value) -> ApiResult<Response> {
     let registry = call.api.registry.clone();
     let name = call.info.name.clone();
@@ -48,7 +48,7 @@ pub(super) async fn evict(call: &mut Call, ctx: &RequestContext, eviction: &Valu
             });
             return Ok(respond::status(500, call.accepted.encoding, status));
         }
-        // A pod that is not ready does not count as healthy: it may go while enough others are.
+        // Pods that are not ready do not count as healthy and can be evicted while enough others are.
         let free = |budget: &Value| {
             !is_ready(&pod) && (budget["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow" || healthy(budget))
         };
@@ -68,13 +68,13 @@ fn is_ready(pod: &Value) -> bool {
     conditions.into_iter().flatten().any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
 }
 
-/// True when a budget wants healthy pods and has them.
+/// True if a budget requires healthy pods and has enough of them.
 fn healthy(budget: &Value) -> bool {
     let number = |key: &str| number_of(budget, key);
     number("desiredHealthy") > 0 && number("currentHealthy") >= number("desiredHealthy")
 }
 
-/// Takes one disruption from a budget, or refuses with 429.
+/// Uses one disruption of a budget, or rejects the eviction with 429.
 async fn spend(
     call: &mut Call,
     ctx: &RequestContext,
@@ -127,7 +127,7 @@ async fn spend(
     Ok(())
 }
 
-/// Why a budget allows no disruption.
+/// The reason why a budget allows no disruption.
 fn exhausted(budget: &Value) -> String {
     let name = budget.name();
     let mut conditions = budget["status"]["conditions"].as_array().into_iter().flatten();
@@ -153,7 +153,7 @@ fn number_of(budget: &Value, key: &str) -> i64 {
     budget["status"][key].as_i64().unwrap_or(0)
 }
 
-/// What a budget that has no disruption left says of itself.
+/// Condition of a budget without remaining disruptions.
 fn insufficient(generation: i64, now: &str) -> Value {
     let mut condition = json!({
         "type": "DisruptionAllowed", "status": "False", "reason": "InsufficientPods", "message": "", "lastTransitionTime": now,
@@ -164,7 +164,7 @@ fn insufficient(generation: i64, now: &str) -> Value {
     condition
 }
 
-/// Writes down in the pod itself why it goes: it may stay a while.
+/// Adds the `DisruptionTarget` condition to the pod, which may exist for some time.
 async fn tell(call: &mut Call, ctx: &RequestContext, pods: &ResourceRef, options: &mut DeleteOptions) -> ApiResult<()> {
     let name = call.info.name.clone();
     let (now, wanted) = (time(ctx.now), options.clone());
@@ -187,7 +187,7 @@ async fn tell(call: &mut Call, ctx: &RequestContext, pods: &ResourceRef, options
     Ok(())
 }
 
-/// Sets a condition in its place; since when it holds is the business of who changes it.
+/// Sets a condition, keeping its transition time if the status is unchanged.
 pub(super) fn set_condition(object: &mut Value, mut condition: Value) {
     let status = &mut object["status"];
     if !status["conditions"].is_array() {

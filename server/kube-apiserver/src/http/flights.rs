@@ -1,8 +1,8 @@
-//! How many requests run at once, in all and for one user; `layers::limit` takes a place for each request.
+//! Limits of concurrent requests, in total and per user; `layers::limit` acquires a permit for each request.
 //!
-//! What kube-apiserver does by priority and fairness is done more simply: nobody takes more than half of the places, whoever
-//! finds none waits in line for a while, and a line has an end. Administrators always get an answer, as they do there: the parts
-//! of this process are among them, and what waits for a webhook or an extension server in turn waits for them.
+//! A simpler alternative to kube-apiserver's priority and fairness: each user gets at most half of the permits,
+//! further requests wait in a bounded queue. Administrators are exempt, as in kube-apiserver: they include
+//! in-process clients, and requests that wait for a webhook or extension server depend on those.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,15 +12,15 @@ use crowsnest_apimachinery::user::UserInfo;
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Clients of a home server are better served by a short wait than by an error.
+/// Longest wait for a permit: most bursts end earlier, so that clients see no error.
 pub(super) const PATIENCE: Duration = Duration::from_secs(15);
 
-/// How many requests run at once; 0 of a sort: any number.
+/// Most concurrent requests; 0 means unlimited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InFlight {
-    /// Those that only read.
+    /// Read-only requests.
     pub reads: usize,
-    /// Those that change something.
+    /// Modifying requests.
     pub writes: usize,
 }
 
@@ -30,24 +30,24 @@ impl Default for InFlight {
     }
 }
 
-/// Places for one sort of requests.
+/// Permits for one kind of request.
 pub(super) struct Flights {
     places: Arc<Semaphore>,
-    /// Places that one user takes at most.
+    /// Most permits per user.
     share: usize,
     users: Mutex<HashMap<String, Line>>,
 }
 
-/// The requests of one user.
+/// Queue of one user.
 struct Line {
     places: Arc<Semaphore>,
-    /// Running and waiting.
+    /// Running and waiting requests.
     length: usize,
 }
 
-/// A place, until dropped.
+/// A permit, until dropped.
 pub(super) struct Flight {
-    /// An administrator may have none.
+    /// `None` for administrators if no permit was free.
     _place: Option<OwnedSemaphorePermit>,
     _own: Option<OwnedSemaphorePermit>,
     _line: Option<InLine>,
@@ -71,13 +71,13 @@ impl Drop for InLine {
 }
 
 impl Flights {
-    /// 0 places: any number.
+    /// Creates the permits; 0 means unlimited.
     pub(super) fn new(places: usize) -> Self {
         let places = if places == 0 { Semaphore::MAX_PERMITS } else { places.min(Semaphore::MAX_PERMITS) };
         Self { places: Arc::new(Semaphore::new(places)), share: places.div_ceil(2), users: Mutex::default() }
     }
 
-    /// Waits for a place. None when the user's line is full or patience ends.
+    /// Waits for a permit. `None` if the user's queue is full or `patience` expires.
     pub(super) async fn enter(self: &Arc<Self>, user: &UserInfo, patience: Duration) -> Option<Flight> {
         if user.is_master() {
             return Some(Flight { _place: Arc::clone(&self.places).try_acquire_owned().ok(), _own: None, _line: None });
@@ -90,7 +90,7 @@ impl Flights {
         Some(Flight { _place: Some(place), _own: Some(own), _line: Some(line) })
     }
 
-    /// As many wait as run at most.
+    /// Enters the user's queue, whose limit is twice the user's share of permits.
     fn join(self: &Arc<Self>, user: &str) -> Option<InLine> {
         let mut users = self.users.lock();
         if !users.contains_key(user) {
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_user_leaves_places_to_others_and_a_line_has_an_end() {
+    async fn users_are_limited_and_queues_bounded() {
         let flights = Arc::new(Flights::new(4));
         let (greedy, other, admin) = (user("greedy", &[]), user("other", &[]), user("admin", &[MASTERS]));
         let enter = |user| flights.enter(user, PATIENCE);

@@ -1,4 +1,4 @@
-//! From a request to the registry and back.
+//! Request handlers for resources: parse, call the registry, respond.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ use serde_json::{Value, json};
 
 use crate::http::{Api, Response, audited, body, layers, pages, respond, subresource, watching};
 
-/// A resource request, taken apart.
+/// A parsed resource request.
 pub(super) struct Call {
     pub api: Arc<Api>,
     pub info: Arc<RequestInfo>,
@@ -37,7 +37,7 @@ pub(super) struct Call {
     pub content_type: Option<String>,
     pub user_agent: String,
     pub warnings: Vec<String>,
-    /// What is written down of it.
+    /// Audit record of the request.
     pub record: Option<Arc<Record>>,
 }
 
@@ -58,7 +58,7 @@ impl Call {
         WriteOptions::parse(kind, &self.query, &self.user_agent, apply)
     }
 
-    /// Tells the audit log what was sent.
+    /// Adds the request object to the audit record.
     pub fn requested(&self, object: &Value) {
         if let Some(record) = &self.record {
             record.requested(object);
@@ -74,7 +74,7 @@ impl Call {
     }
 }
 
-/// The last service of the stack.
+/// The innermost service of the stack.
 pub(super) async fn dispatch(State(api): State<Arc<Api>>, request: Request) -> Response {
     let info = layers::info(&request);
     if let Some(unserved) = info.unserved {
@@ -84,7 +84,7 @@ pub(super) async fn dispatch(State(api): State<Arc<Api>>, request: Request) -> R
         };
         return respond::error(&error);
     }
-    // Discovery documents of a delegated version belong to the delegate too.
+    // Discovery documents of a delegated version are served by the delegate as well.
     let path = RequestPath::parse(request.uri().path()).ok();
     if let Some(delegate) = path.and_then(|path| path.group_version().and_then(|(g, v)| api.delegate_for(g, v))) {
         let user = layers::user(&request);
@@ -108,7 +108,7 @@ pub(super) async fn dispatch(State(api): State<Arc<Api>>, request: Request) -> R
         accepted: match negotiate::accept(accept, offer) {
             Ok(accepted) => accepted,
             Err(error) if info.is_long_running() && info.verb != "watch" => {
-                tracing::debug!(%error, "connect request with an Accept header of its own");
+                tracing::debug!(%error, "connect request with an unsupported Accept header");
                 Accepted::default()
             }
             Err(error) => return respond::error(&error),
@@ -129,7 +129,7 @@ pub(super) async fn dispatch(State(api): State<Arc<Api>>, request: Request) -> R
     response
 }
 
-/// True where kube-apiserver's storage converts to tables: what can be listed, its status and its scale.
+/// True if kube-apiserver's storage supports tables: for listable resources, their status and scale.
 fn has_table(resource: &ResourceRef, subresource: &str) -> bool {
     match subresource {
         "" => resource.verbs.contains(&"list"),
@@ -145,7 +145,8 @@ fn header(request: &Request, name: http::HeaderName) -> Option<String> {
 async fn serve(call: &mut Call, request: Request) -> ApiResult<Response> {
     let info = call.info.clone();
     let Some(resource) = call.api.registry.catalog.get(&Gvr::from(info.as_ref())) else {
-        // Groups of definitions come and go: outside the built-in ones an unknown path is no API at all.
+        // An unknown path is an unknown resource in built-in groups, and not found in groups of CRDs, which can be
+        // removed.
         let served = call.api.registry.catalog.served();
         let mut own = served.iter().filter(|r| *r.gvr.group == *info.group);
         return match own.any(|r| !r.is_custom()) {
@@ -155,7 +156,7 @@ async fn serve(call: &mut Call, request: Request) -> ApiResult<Response> {
     };
     call.warnings.extend(resource.strategy.deprecation().map(str::to_owned));
     let in_namespace = !info.namespace.is_empty() && info.resource != "namespaces";
-    // Who serves objects of definitions leaves what is of another scope to the next server, and there is none.
+    // Custom resource paths with the wrong scope are not handled, which results in a plain 404.
     let everywhere = ["list", "watch"].contains(&info.verb.as_str());
     if resource.is_custom() && resource.namespaced != in_namespace && !(resource.namespaced && everywhere) {
         return Ok(respond::text(404, "404 page not found\n"));
@@ -172,7 +173,7 @@ async fn serve(call: &mut Call, request: Request) -> ApiResult<Response> {
             return Err(ApiError::method_not_allowed());
         }
     }
-    // Resources are read with GET alone.
+    // Resources do not support HEAD.
     if call.method == Method::HEAD && info.subresource != "proxy" {
         return Err(ApiError::method_not_allowed());
     }
@@ -184,9 +185,9 @@ async fn serve(call: &mut Call, request: Request) -> ApiResult<Response> {
     if !info.subresource.is_empty() {
         return subresource::serve(call, &resource, request).await;
     }
-    // Custom resources are served with all verbs, even where fewer are told.
+    // Custom resources are served with all verbs, even if discovery lists fewer.
     let serves = |verb: &str| resource.is_custom() || resource.verbs.contains(&verb);
-    // What can only be created has no objects with paths.
+    // Resources that only support `create` have no object paths.
     if info.named && !["get", "update", "patch", "delete"].into_iter().any(serves) {
         return Err(ApiError::unknown_resource());
     }
@@ -214,7 +215,7 @@ async fn serve(call: &mut Call, request: Request) -> ApiResult<Response> {
     }
 }
 
-/// The namespace objects of this request live in: `namespaces` themselves live in none.
+/// The namespace of the requested objects; empty for Namespaces themselves.
 pub(super) fn namespace<'a>(info: &'a RequestInfo, resource: &ResourceRef) -> &'a str {
     if resource.namespaced { &info.namespace } else { "" }
 }
@@ -271,7 +272,7 @@ async fn create(call: &mut Call, resource: &ResourceRef, request: Request) -> Ap
     call.object(201, resource, &created)
 }
 
-/// Admission of what is made to be answered, not to be stored.
+/// Runs admission for objects that are evaluated but not stored.
 async fn admit(
     call: &mut Call,
     resource: &ResourceRef,
@@ -297,7 +298,7 @@ pub(super) async fn update(call: &mut Call, resource: &ResourceRef, request: Req
 pub(super) async fn patch(call: &mut Call, resource: &ResourceRef, request: Request) -> ApiResult<Response> {
     let options = call.write_options("PatchOptions")?;
     let patch = match read_patch(call, resource, request).await {
-        // A patch is read when there is something to patch; only apply has use for a missing object.
+        // As in kube-apiserver, a missing object is reported before an invalid patch; only apply creates objects.
         Err(error) if error.is(Reason::BadRequest) && !is_apply(call) => {
             call.api.registry.get(resource, namespace(&call.info, resource), &call.info.name).await?;
             return Err(error);
@@ -320,7 +321,7 @@ async fn write(call: &mut Call, resource: &ResourceRef, change: Change, options:
     call.object(if created { 201 } else { 200 }, resource, &object)
 }
 
-/// The PATCH body by its media type.
+/// Reads the patch by its media type.
 pub(super) async fn read_patch(call: &Call, resource: &ResourceRef, request: Request) -> ApiResult<Patch> {
     let media = negotiate::media_type(call.content_type.as_deref());
     let custom = resource.strategy.schema().is_none_or(|s| s.name.is_none());
@@ -369,7 +370,7 @@ async fn delete_options(call: &Call, request: Request) -> ApiResult<DeleteOption
     DeleteOptions::parse(given, &call.query)
 }
 
-/// Kinds whose DELETE answers with the object even when it is gone at once.
+/// True for kinds whose DELETE returns the object even if it is removed at once.
 fn returns_object(resource: &ResourceRef) -> bool {
     matches!(
         (&*resource.gvr.group, &*resource.gvr.resource),

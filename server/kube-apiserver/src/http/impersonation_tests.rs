@@ -1,4 +1,4 @@
-//! Who may speak as whom, asked of a running server.
+//! Impersonation rights on a running server.
 
 use axum::body::Body;
 use crowsnest_apimachinery::user::{MASTERS, UserInfo};
@@ -11,7 +11,7 @@ use crate::{ApiServer, Config, Data};
 
 const REVIEW: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
 
-/// The code and the object of an answer.
+/// Sends a POST request; returns status code and response object.
 async fn post(service: &InProcessService, path: &str, headers: &[(&str, &str)], body: Value) -> (u16, Value) {
     let request = headers.iter().fold(Request::post(path), |request, (name, value)| request.header(*name, *value));
     let request = request.header("content-type", "application/json").body(Body::from(body.to_string())).unwrap();
@@ -22,7 +22,7 @@ async fn post(service: &InProcessService, path: &str, headers: &[(&str, &str)], 
 }
 
 #[tokio::test]
-async fn each_part_of_somebody_else_needs_a_right_of_its_own() {
+async fn each_impersonated_attribute_needs_its_right() {
     let server = ApiServer::start(Config::new("test", Data::Memory)).await.unwrap();
     let user = |name: &str, groups: &[&str]| {
         let groups = groups.iter().map(|group| (*group).to_owned()).collect();
@@ -77,7 +77,7 @@ async fn each_part_of_somebody_else_needs_a_right_of_its_own() {
         let (code, status) = post(&ops, REVIEW, &headers, json!({})).await;
         assert_eq!((code, status["message"].as_str()), (403, Some(why.as_str())), "{headers:?}");
     }
-    // Without a user nobody is meant.
+    // The other headers require a user name.
     let (code, status) = post(&ops, REVIEW, &[uid], json!({})).await;
     let text = status["message"].as_str().unwrap_or_default();
     assert!(code == 400 && text.ends_with("without impersonating a user name"), "{code} {status}");

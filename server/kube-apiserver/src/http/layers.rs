@@ -1,4 +1,4 @@
-//! The middleware functions; `http::service` puts them in order.
+//! Middleware functions; `http::service` defines their order.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -26,12 +26,12 @@ use tracing::Instrument;
 use crate::http::pages::InPieces;
 use crate::http::{Api, Response, audited, flights, respond};
 
-/// Longest time of an ordinary request; clients may ask for less with `timeout`.
+/// Time limit of ordinary requests; clients can request a shorter one with `timeout`.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// Bytes from which an answer is compressed for clients that take gzip.
+/// Response size in bytes above which gzip compression is used for clients that accept it.
 const COMPRESS_FROM: u64 = 128 * 1024;
 
-/// Compresses what is large; never watches, whose events must not wait for a block to fill.
+/// Compresses large responses, but not watches, whose events would be delayed by buffering.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LargeAnswers;
 
@@ -42,15 +42,15 @@ impl Predicate for LargeAnswers {
     }
 }
 
-/// A panic in a handler: 500, and the server lives on.
+/// Response to a panic in a handler: 500; the server continues.
 pub(super) fn panicked(_: Box<dyn Any + Send + 'static>) -> Response {
     tracing::error!("a request handler panicked");
     respond::error(&ApiError::internal("the server has encountered an internal error"))
 }
 
-/// Parses the request's path and names the request.
+/// Parses the request's path and sets its audit ID.
 pub(super) async fn identify(mut request: Request, next: Next) -> Response {
-    // In-process requests have no connection and no host.
+    // In-process requests have neither connection nor host.
     let from_network = request.extensions().get::<PeerAddress>().is_some();
     if from_network && !has_valid_host(request.version(), request.headers()) {
         return respond::text(400, "400 Bad Request: the request must have exactly one Host header\n");
@@ -61,7 +61,7 @@ pub(super) async fn identify(mut request: Request, next: Next) -> Response {
     let audit_id = HeaderValue::try_from(audit_id).unwrap_or(HeaderValue::from_static("-"));
     request.extensions_mut().insert(Arc::new(info));
     request.extensions_mut().insert(Arc::new(query));
-    // An extension server's audit log names the request as we do.
+    // Extension servers log the request with the same audit ID.
     request.headers_mut().insert(AUDIT_ID, audit_id.clone());
     request.headers_mut().remove(HANDED);
     let mut response = next.run(request).await;
@@ -94,7 +94,7 @@ pub(super) async fn timeout(request: Request, next: Next) -> Response {
     }
 }
 
-/// Finds out who asks, and begins what is written down of it.
+/// Authenticates the request and starts its audit record.
 pub(super) async fn authenticate(State(api): State<Arc<Api>>, mut request: Request, next: Next) -> Response {
     let caller = api.authenticator.authenticate(request.headers(), request.extensions()).await;
     let misplaced = misplaced_bearer(request.headers()).map(str::to_owned);
@@ -140,7 +140,7 @@ pub(super) async fn impersonate(State(api): State<Arc<Api>>, mut request: Reques
     next.run(request).await
 }
 
-/// Bounds concurrent requests; those that last are exempt.
+/// Limits concurrent requests; long-running ones are exempt.
 pub(super) async fn limit(State(api): State<Arc<Api>>, request: Request, next: Next) -> Response {
     let info = info(&request);
     if info.is_long_running() || !info.is_resource {
@@ -154,12 +154,12 @@ pub(super) async fn limit(State(api): State<Arc<Api>>, request: Request, next: N
     }
 }
 
-/// Bytes of a body from which a request is handled on a thread of its own.
+/// Body size in bytes above which a request is handled on a blocking thread.
 const LARGE: u64 = 16 * 1024;
 
-/// Handles a request with a large body on a thread of its own: to read and to validate such objects takes time, which the threads
-/// that serve all others do not have. If the client left or the time is over, it ends where it
-/// next waits for something, such as the rest of the body; its place among the concurrent requests is free then.
+/// Handles a request with a large body on a blocking thread, because decoding and validation would delay other
+/// requests on the runtime's threads. After a disconnect or timeout, the handler ends at its next await point, such
+/// as reading the body, and releases its permit.
 async fn aside(request: Request, next: Next, flight: flights::Flight) -> Response {
     if http_body::Body::size_hint(request.body()).exact().is_some_and(|size| size <= LARGE) {
         return next.run(request).await;
@@ -194,23 +194,23 @@ pub(super) async fn authorize(State(api): State<Arc<Api>>, request: Request, nex
     }
     match authz::verdict(&user, &action, decision) {
         Ok(()) => next.run(request).await,
-        // It repeats what was asked for.
+        // The error repeats user input.
         Err(error) => respond::unsniffed(respond::error_in(encoding(&request), &error)),
     }
 }
 
-/// How a refusal is written: as the client would have the answer, else in JSON.
+/// Encoding of an error: as the client accepts it, otherwise JSON.
 fn encoding(request: &http::Request<Body>) -> Encoding {
     let header = request.headers().get(ACCEPT).and_then(|value| value.to_str().ok());
     negotiate::accept(header, Offer::Object).map(|accepted| accepted.encoding).unwrap_or_default()
 }
 
-/// Put in place by [`identify`].
+/// The parsed request, set by [`identify`].
 pub(super) fn info(request: &http::Request<Body>) -> Arc<RequestInfo> {
     request.extensions().get::<Arc<RequestInfo>>().cloned().unwrap_or_default()
 }
 
-/// Put in place by [`authenticate`] or [`impersonate`].
+/// The authenticated user, set by [`authenticate`] or [`impersonate`].
 pub(super) fn user(request: &http::Request<Body>) -> UserInfo {
     request.extensions().get::<UserInfo>().cloned().unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! Objects and their subresources on a running server, as a table of requests.
+//! Objects and subresources on a running server, as a table of requests.
 
 use axum::body::Body;
 use crowsnest_apimachinery::user::UserInfo;
@@ -24,7 +24,7 @@ async fn get(service: &InProcessService, path: &str) -> (u16, Value) {
 }
 
 #[tokio::test]
-async fn lists_go_on_after_compaction_as_things_are_then() {
+async fn paged_lists_continue_inconsistently_after_compaction() {
     let (server, service) = started().await;
     const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
     let (_, page) = get(&service, &format!("{ROLES}?limit=1")).await;
@@ -55,7 +55,7 @@ async fn lists_go_on_after_compaction_as_things_are_then() {
 }
 
 #[tokio::test]
-async fn requests_are_told() {
+async fn responses_match_the_table() {
     let (server, service) = started().await;
     let steps: Vec<Value> = serde_saphyr::from_str(include_str!("fixtures/lifecycle.yaml")).unwrap();
     for step in &steps {

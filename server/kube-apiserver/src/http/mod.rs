@@ -1,7 +1,7 @@
-//! The HTTP face of the server: paths, negotiation, bodies, answers, TLS.
+//! HTTP interface of the server: routing, negotiation, bodies, responses.
 //!
-//! [`service`] builds the whole stack in its one order; `server` mounts it on sockets and in-process clients.
-//! Handlers extract, call `registry/` (or `discovery/`, `authz/`), and map the result.
+//! [`service`] builds the middleware stack; `server` serves it on sockets and to in-process clients. Handlers parse
+//! the request, call `registry/` (or `discovery/`, `authz/`) and convert the result.
 
 #[cfg(test)]
 mod apply_tests;
@@ -56,7 +56,7 @@ use crate::http::flights::Flights;
 pub use crate::http::flights::InFlight;
 use crowsnest_registry::Registry;
 
-/// All that handlers work with.
+/// Shared state of the handlers.
 pub struct Api {
     pub registry: Arc<Registry>,
     pub authenticator: Arc<Authenticator>,
@@ -66,7 +66,7 @@ pub struct Api {
     delegates: RwLock<Vec<Arc<dyn Delegate>>>,
     reads: Arc<Flights>,
     writes: Arc<Flights>,
-    /// Cancelled when the server drains: watches end.
+    /// Cancelled when the server drains, which ends watches.
     pub draining: CancellationToken,
 }
 
@@ -92,7 +92,7 @@ impl Api {
         }
     }
 
-    /// Adds a server that answers for API groups this one does not serve itself.
+    /// Adds a server of other API groups.
     pub fn add_delegate(&self, delegate: Arc<dyn Delegate>) {
         self.delegates.write().push(delegate);
     }
@@ -106,8 +106,8 @@ impl Api {
     }
 }
 
-/// The middleware in its one order, outermost first: panic → request info and audit id → compress large answers →
-/// authenticate, audit → timeout → impersonate → in-flight limits → authorise → handler.
+/// The middleware stack, outermost first: panic → request info and audit ID → compression → authentication and audit
+/// → timeout → impersonation → in-flight limits → authorization → handler.
 pub fn service(api: Arc<Api>) -> Router {
     use axum::middleware::from_fn_with_state as layer;
     Router::new()
@@ -123,5 +123,5 @@ pub fn service(api: Arc<Api>) -> Router {
         .layer(tower_http::catch_panic::CatchPanicLayer::custom(layers::panicked))
 }
 
-/// An answer.
+/// An HTTP response.
 pub type Response = http::Response<Body>;

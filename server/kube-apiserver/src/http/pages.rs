@@ -1,5 +1,5 @@
-//! Lists of objects that are sent as they are stored, without parsing them. A large one is written while it is sent, as far as the
-//! client takes it: it costs the server one piece of memory, whatever its size.
+//! Lists of stored objects, sent without decoding. Large lists are encoded while they are sent, as fast as the
+//! client reads, so that a response needs one chunk of memory.
 
 use axum::body::Body;
 use bytes::Bytes;
@@ -13,18 +13,18 @@ use serde_json::Value;
 
 use crate::http::{Response, respond};
 
-/// Bytes from which a piece is sent.
+/// Chunk size in bytes.
 const PIECE: usize = 64 * 1024;
 
-/// On answers that are sent in pieces.
+/// Marks responses that are sent in chunks.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct InPieces;
 
-/// What is still to be written.
+/// Encoder of the remaining items.
 struct Pieces {
     records: std::vec::IntoIter<Record>,
     typed: bool,
-    /// Written and not sent.
+    /// Encoded and not yet sent.
     out: Vec<u8>,
     ended: bool,
 }
@@ -45,7 +45,7 @@ pub(super) fn page(resource: &ResourceRef, page: Page) -> ApiResult<Response> {
     if pieces.ended {
         return Ok(respond::bytes(200, respond::JSON, first));
     }
-    // The head of the answer has gone by the time a later piece cannot be written: the client sees that it breaks off.
+    // If a later chunk cannot be encoded, the headers have been sent and the client sees a truncated response.
     let pieces = std::iter::once(Ok(first)).chain(pieces);
     let mut response = respond::bytes(200, respond::JSON, Body::from_stream(stream::iter(pieces)));
     response.extensions_mut().insert(InPieces);
@@ -57,7 +57,7 @@ impl Pieces {
         record.body.write_json(&mut self.out, record.revision, self.typed)
     }
 
-    /// The next piece; the last one has the end of the list.
+    /// Encodes the next chunk; the last one includes the end of the list.
     fn fill(&mut self) -> Result<Bytes, Error> {
         while self.out.len() < PIECE {
             let Some(record) = self.records.next() else {
@@ -82,7 +82,7 @@ impl Iterator for Pieces {
         }
         let piece = self.fill();
         if let Err(error) = &piece {
-            tracing::error!(%error, "a list cannot be written to its end");
+            tracing::error!(%error, "cannot complete a list response");
             self.ended = true;
         }
         Some(piece)

@@ -1,4 +1,4 @@
-//! Lists and first events of many objects on a running server, with and without selectors.
+//! Lists and initial watch events of many objects on a running server, with and without selectors.
 
 use std::io::Read;
 
@@ -17,14 +17,14 @@ use crate::http::client::InProcessService;
 use crate::{ApiServer, Config, Data};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
-/// ConfigMaps of 4 KB: more than one piece, and more than one chunk of what a watch begins with.
+/// Number of ConfigMaps of 4 KB each: more than one chunk of a list and of a watch's initial events.
 const MANY: usize = 600;
 
 async fn ask(service: &InProcessService, method: &str, path: &str, body: &Value) -> Response {
     let request = Request::builder().method(method).uri(path).header("content-type", "application/json");
     let response = service.clone().oneshot(request.body(Body::from(body.to_string())).unwrap()).await.unwrap();
     let code = response.status();
-    // The namespace may be there already.
+    // The namespace may exist already.
     assert!(code.is_success() || code == 409, "{method} {path}: {code}");
     response
 }
@@ -38,7 +38,7 @@ fn name(nth: usize) -> String {
     format!("map-{nth:04}")
 }
 
-/// Every third is labelled.
+/// Starts a server with objects of which each third has a label.
 async fn filled() -> (ApiServer, InProcessService) {
     let server = ApiServer::start(Config::new("test", Data::Memory)).await.unwrap();
     let groups = vec![crowsnest_apimachinery::user::MASTERS.to_owned()];
@@ -46,7 +46,7 @@ async fn filled() -> (ApiServer, InProcessService) {
     ask(&service, "POST", "/api/v1/namespaces", &json!({"metadata": {"name": "default"}})).await;
     for nth in 0..MANY {
         let labels = if nth % 3 == 0 { json!({"odd": "yes"}) } else { json!({}) };
-        // Nothing that compresses to next to nothing.
+        // The text compresses poorly.
         let text: String = (0..450).map(|i| format!("{:x},", (nth + 1) * 7_919 * (i + 1))).collect();
         let map = json!({"metadata": {"name": name(nth), "labels": labels}, "data": {"text": text}});
         ask(&service, "POST", MAPS, &map).await;
@@ -55,7 +55,7 @@ async fn filled() -> (ApiServer, InProcessService) {
 }
 
 #[tokio::test]
-async fn a_large_list_comes_in_pieces_and_compressed_where_that_is_taken() {
+async fn large_lists_are_chunked_and_compressed_on_request() {
     let (server, service) = filled().await;
     let response = ask(&service, "GET", MAPS, &Value::Null).await;
     assert_eq!(response.body().size_hint().exact(), None);
@@ -79,13 +79,13 @@ async fn a_large_list_comes_in_pieces_and_compressed_where_that_is_taken() {
     GzDecoder::new(&packed[..]).read_to_end(&mut unpacked).unwrap();
     assert!(unpacked == whole, "what is unpacked is another list");
 
-    // A small one is whole.
+    // A small list is sent at once.
     let response = ask(&service, "GET", &format!("{MAPS}?limit=3"), &Value::Null).await;
     assert!(response.body().size_hint().exact().is_some());
     server.stop().await.unwrap();
 }
 
-/// As items of lists are, which do not tell their kind.
+/// The object as a list item, which has no kind.
 fn as_item(mut object: Value) -> Value {
     let members = object.as_object_mut().unwrap();
     members.remove("kind");
@@ -101,7 +101,7 @@ fn as_item(mut object: Value) -> Value {
 #[case::another_name("fieldSelector=metadata.name!%3Dmap-0000&labelSelector=odd", (3..MANY).step_by(3).collect())]
 #[case::a_namespace("fieldSelector=metadata.namespace%3Dkube-system", vec![])]
 #[tokio::test]
-async fn selectors_choose_alike_in_lists_pages_and_watches(#[case] query: &str, #[case] wanted: Vec<usize>) {
+async fn selectors_are_consistent_in_lists_pages_and_watches(#[case] query: &str, #[case] wanted: Vec<usize>) {
     let (server, service) = filled().await;
     let wanted: Vec<String> = wanted.into_iter().map(name).collect();
     let names = |list: &Value| -> Vec<String> {
@@ -125,7 +125,7 @@ async fn selectors_choose_alike_in_lists_pages_and_watches(#[case] query: &str, 
     }
     assert_eq!(paged, wanted);
 
-    // What a watch begins with ends at its bookmark.
+    // The initial events end with a bookmark.
     let path = format!(
         "{MAPS}?{query}&watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
     );

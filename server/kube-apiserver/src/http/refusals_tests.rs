@@ -1,4 +1,4 @@
-//! What clients are told about requests that do not fit, on a running server.
+//! Error responses to invalid requests, on a running server.
 
 use axum::body::Body;
 use crowsnest_apimachinery::user::UserInfo;
@@ -18,7 +18,7 @@ const JSON: &str = "application/json";
 const CORE: &str = "/api/v1/namespaces/default";
 const APPS: &str = "/apis/apps/v1/namespaces/default";
 
-/// The status code, the warnings and the object of an answer.
+/// Sends a request; returns status code, warnings and response object.
 async fn ask(service: &InProcessService, line: &str, media: &str, body: &str) -> (u16, Vec<String>, Value) {
     let (method, path) = line.split_once(' ').unwrap();
     let path = path.replace("CORE", CORE).replace("APPS", APPS);
@@ -50,7 +50,7 @@ async fn started() -> (ApiServer, InProcessService) {
 }
 
 #[tokio::test]
-async fn wrong_requests_are_told_why() {
+async fn invalid_requests_are_explained() {
     let (server, service) = started().await;
     const BUILTIN: &str = "in scheme \"k8s.io/kubernetes/pkg/api/legacyscheme/scheme.go:30\"";
     let cases: Vec<(&str, &str, &str, u16, String)> = vec![
@@ -159,7 +159,7 @@ async fn wrong_requests_are_told_why() {
             400,
             "json: cannot unmarshal string into Go struct field DeleteOptions.gracePeriodSeconds of type int64".into(),
         ),
-        // Subresources that are only posted
+        // Subresources that support only POST
         (
             "POST CORE/pods/p/eviction",
             JSON,
@@ -218,7 +218,7 @@ async fn wrong_requests_are_told_why() {
 }
 
 #[tokio::test]
-async fn odd_requests_do_what_they_say() {
+async fn unusual_requests_are_handled() {
     let (server, service) = started().await;
     for (line, media, body, code, warning, pointer, expected) in [
         ("PATCH CORE/configmaps/c", STRATEGIC, "null", 200, "", "/data", json!({"x": "1"})),
@@ -346,7 +346,7 @@ async fn odd_requests_do_what_they_say() {
 }
 
 #[tokio::test]
-async fn a_binding_may_name_the_pod_it_means() {
+async fn bindings_can_have_preconditions() {
     let (server, service) = started().await;
     let (_, _, pod) = ask(&service, "GET CORE/pods/p", JSON, "").await;
     let live = |key: &str| pod["metadata"][key].as_str().unwrap().to_owned();
@@ -367,7 +367,7 @@ async fn a_binding_may_name_the_pod_it_means() {
 }
 
 #[tokio::test]
-async fn answers_come_in_the_form_that_is_asked_for() {
+async fn responses_follow_the_accept_header() {
     let (server, _) = started().await;
     let admin = server.service(UserInfo {
         name: "admin".into(),

@@ -1,4 +1,4 @@
-//! Answers: objects, lists, tables and Statuses as bytes.
+//! Responses: objects, lists, tables and Statuses.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub const JSON: HeaderValue = HeaderValue::from_static("application/json");
 pub const YAML: HeaderValue = HeaderValue::from_static("application/yaml");
 const WARNING: HeaderName = HeaderName::from_static("warning");
 
-/// A plain answer.
+/// A response with a body.
 pub fn bytes(code: u16, content_type: HeaderValue, body: impl Into<Body>) -> Response {
     let mut response = http::Response::new(body.into());
     *response.status_mut() = http::StatusCode::from_u16(code).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
@@ -35,13 +35,13 @@ pub fn text(code: u16, body: impl Into<Body>) -> Response {
     if code >= 400 { unsniffed(response) } else { response }
 }
 
-/// An answer that browsers take for what it says it is.
+/// Prevents browsers from guessing the content type.
 pub fn unsniffed(mut response: Response) -> Response {
     response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response
 }
 
-/// A JSON (or YAML) value.
+/// A value in JSON or YAML.
 pub fn value(code: u16, encoding: Encoding, value: &Value) -> Response {
     match encoding {
         Encoding::Json | Encoding::Protobuf => match serde_json::to_vec(value) {
@@ -62,12 +62,12 @@ pub fn status(code: u16, encoding: Encoding, status: Value) -> Response {
     response
 }
 
-/// A failure as a Status.
+/// An error as a Status.
 pub fn error(error: &ApiError) -> Response {
     error_in(Encoding::Json, error)
 }
 
-/// The same in the encoding the client asked for.
+/// Like [`error`], in the accepted encoding.
 pub fn error_in(encoding: Encoding, error: &ApiError) -> Response {
     let mut response = status(error.code, encoding, error.to_status());
     if let Some(seconds) = error.details.as_ref().and_then(|d| d.retry_after_seconds) {
@@ -76,7 +76,7 @@ pub fn error_in(encoding: Encoding, error: &ApiError) -> Response {
     response
 }
 
-/// One object in the shape the client asked for.
+/// An object in the accepted representation.
 pub fn object(
     code: u16,
     accepted: Accepted,
@@ -102,17 +102,17 @@ pub fn object(
     Ok(value(code, accepted.encoding, &shaped))
 }
 
-/// How objects of a resource become rows now.
+/// Printer of table rows for a resource, with the current time.
 pub(super) fn rows(resource: &ResourceRef, include: IncludeObject) -> Rows<'_> {
     Rows { printer: &resource.printer, include, now: jiff::Timestamp::now(), internal }
 }
 
-/// Descriptions of columns that show a published field.
+/// Description of a column that shows a published field.
 pub(crate) fn docs(definition: &str, field: &str) -> Option<String> {
     crowsnest_schema::table::published(definition, field)
 }
 
-/// The kind as the server's internal Go type is called.
+/// Name of the kind's internal Go type.
 fn go_type(resource: &ResourceRef) -> String {
     if resource.is_custom() {
         return "unstructured.Unstructured".to_owned();
@@ -121,7 +121,7 @@ fn go_type(resource: &ResourceRef) -> String {
     format!("{package}.{}", resource.kind)
 }
 
-/// Items of built-in kinds carry no kind of their own.
+/// True if list items have no kind, which is the case for built-in kinds.
 pub(super) fn untyped(resource: &ResourceRef) -> bool {
     resource.strategy.schema().is_some_and(|schema| schema.name.is_some())
 }
@@ -134,7 +134,7 @@ pub(super) fn list_meta(revision: u64, continue_token: &str, remaining: Option<u
     }
 }
 
-/// A list in the shape the client asked for.
+/// A list in the accepted representation.
 pub fn list(accepted: Accepted, resource: &ResourceRef, list: List, include: &str) -> ApiResult<Response> {
     let meta = list_meta(list.revision, &list.continue_token, list.remaining);
     let mut shaped = match accepted.shape {
@@ -155,7 +155,7 @@ pub fn list(accepted: Accepted, resource: &ResourceRef, list: List, include: &st
     Ok(value(200, accepted.encoding, &shaped))
 }
 
-/// `<Kind>List` of objects.
+/// A `<Kind>List` of objects.
 pub fn collection(resource: &ResourceRef, mut objects: Vec<Value>, meta: &ListMeta) -> Value {
     if untyped(resource) {
         for object in objects.iter_mut().filter_map(Value::as_object_mut) {
@@ -165,7 +165,7 @@ pub fn collection(resource: &ResourceRef, mut objects: Vec<Value>, meta: &ListMe
     }
     let mut metadata = meta.to_json();
     if resource.is_custom() && meta.continue_token.is_empty() {
-        // Lists of custom resources always carry the token.
+        // Lists of custom resources always contain the continue token.
         metadata["continue"] = "".into();
     }
     json!({
@@ -173,13 +173,13 @@ pub fn collection(resource: &ResourceRef, mut objects: Vec<Value>, meta: &ListMe
     })
 }
 
-/// Characters of all warnings of an answer together, and of each when they are more than that.
+/// Limit of all warnings of a response in characters, and of each one if they exceed it.
 const MOST_WARNED: usize = 4 * 1024;
 const MOST_OF_EACH: usize = 256;
 
-/// Adds one `Warning` header per text, each text once. Too many are cut short, and the last of them left out.
+/// Adds a `Warning` header per distinct text. Above the limit, texts are truncated and the last ones omitted.
 pub fn warn(response: &mut Response, warnings: &[String]) {
-    // What a header cannot carry is not told.
+    // Texts with control characters are not valid in a header.
     let is_told = |text: &&String| !text.is_empty() && !text.chars().any(char::is_control);
     let mut seen = HashSet::new();
     let all: Vec<&String> = warnings.iter().filter(is_told).filter(|text| seen.insert(*text)).collect();

@@ -1,4 +1,4 @@
-//! Subresources: status and its like, scale, bindings, evictions, tokens, and conversations.
+//! Subresources: status and other views of the object, scale, bindings, evictions, tokens, and connect requests.
 
 use axum::extract::Request;
 use crowsnest_apimachinery::field::FieldError;
@@ -23,7 +23,7 @@ use crate::http::eviction::{evict, set_condition};
 use crate::http::handler::{self, Call, namespace};
 use crate::http::{Response, body, connecting, respond};
 
-/// Subresources that are views of the object itself.
+/// Subresources whose kind is that of the object.
 const VIEWS: [&str; 5] = ["status", "finalize", "approval", "ephemeralcontainers", "resize"];
 
 pub(super) async fn serve(call: &mut Call, resource: &ResourceRef, request: Request) -> ApiResult<Response> {
@@ -76,7 +76,7 @@ pub(super) async fn serve(call: &mut Call, resource: &ResourceRef, request: Requ
     }
 }
 
-/// A body of the subresource's own kind.
+/// Reads a body of the subresource's own kind.
 async fn posted(
     call: &mut Call,
     subresource: &Subresource,
@@ -88,7 +88,7 @@ async fn posted(
     let Subresource { group, version, kind, .. } = subresource;
     let schema = SchemaSet::builtin().kind(group, version, kind);
     let expected = Expected { group, version, kind, schema: schema.as_deref() };
-    // Older clients send the version of evictions that was before this one.
+    // Older clients send evictions of version `v1beta1`.
     let outdated = Expected { version: "v1beta1", ..expected };
     let mut object = match body::of_kind(&expected, &bytes, encoding, options, &mut call.warnings) {
         Err(_) if kind == "Eviction" && is_outdated(&bytes) => {
@@ -101,7 +101,7 @@ async fn posted(
     Ok(object)
 }
 
-/// True for a body in JSON that says it is an Eviction of `policy/v1beta1`.
+/// True for a JSON body with an Eviction of `policy/v1beta1`.
 fn is_outdated(bytes: &[u8]) -> bool {
     serde_json::from_slice::<Value>(bytes).is_ok_and(|object| object["apiVersion"] == "policy/v1beta1")
 }
@@ -137,7 +137,7 @@ async fn scale(call: &mut Call, resource: &ResourceRef, request: Request) -> Api
     scaled(call, resource, &object)
 }
 
-/// The answer that tells the scale of an object, in the form that was asked for.
+/// Response with the scale of an object, in the accepted representation.
 fn scaled(call: &Call, resource: &ResourceRef, object: &Value) -> ApiResult<Response> {
     let scale = scale_of(resource, object)?;
     if call.accepted.shape == Shape::Object {
@@ -154,7 +154,7 @@ pub(super) fn success(code: u16, call: &Call) -> Response {
     respond::status(code, call.accepted.encoding, status)
 }
 
-/// Assigns a pod to a node.
+/// Binds a pod to a node.
 pub(super) async fn bind(call: &mut Call, ctx: &RequestContext, binding: &Value) -> ApiResult<Response> {
     let pods = call.api.registry.resource(&Gvr::new("", "v1", "pods"))?;
     let name = if call.info.subresource == "binding" { call.info.name.clone() } else { binding.name().to_owned() };
@@ -194,7 +194,7 @@ pub(super) async fn bind(call: &mut Call, ctx: &RequestContext, binding: &Value)
         );
         Ok(())
     }));
-    // The write touches spec and status alike; it is the server's own.
+    // Written by the server itself, because it changes both spec and status.
     let ctx = RequestContext { subresource: "binding".into(), ..ctx.clone() };
     let options = WriteOptions { raw: json!({}), ..call.write_options("CreateOptions")? };
     let registry = call.api.registry.clone();
@@ -202,7 +202,7 @@ pub(super) async fn bind(call: &mut Call, ctx: &RequestContext, binding: &Value)
     Ok(success(201, call))
 }
 
-/// A precondition of a pod that does not hold, in the words of kube-apiserver's storage.
+/// Message of a failed precondition on a pod, with the wording of kube-apiserver's storage.
 fn unmet(pod: &Value, what: &str, wanted: &str, live: &str) -> String {
     let key = format!("/registry/pods/{}/{}", pod.namespace(), pod.name());
     format!(
@@ -210,7 +210,7 @@ fn unmet(pod: &Value, what: &str, wanted: &str, live: &str) -> String {
     )
 }
 
-/// What a binding points at must be a node.
+/// Validates the target of a binding, which must be a node.
 fn check_target(binding: &Value) -> Vec<FieldError> {
     let text = |key: &str| binding["target"][key].as_str().unwrap_or_default();
     let mut errors = Vec::new();
@@ -223,7 +223,7 @@ fn check_target(binding: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// `serviceaccounts/token`: a signed token for a service account.
+/// `serviceaccounts/token`: issues a token for a service account.
 async fn token(
     call: &mut Call,
     accounts: &ResourceRef,
@@ -245,7 +245,8 @@ async fn token(
     Ok(respond::value(201, call.accepted.encoding, &issued))
 }
 
-/// A request for a token as it is admitted: with all fields, and named like its account. A uid of its own stays to be compared.
+/// Completes a TokenRequest for admission: sets all fields and the account's name. A UID in the request is kept, to
+/// be compared later.
 fn complete(request: &mut Value, account: &Value, ctx: &RequestContext) {
     let metadata = request.metadata_mut();
     metadata.insert("name".into(), account.name().into());
@@ -257,10 +258,10 @@ fn complete(request: &mut Value, account: &Value, ctx: &RequestContext) {
     request["status"] = json!({"token": "", "expirationTimestamp": null});
 }
 
-/// A conversation that nobody in this server serves.
+/// Response to a connect request for which no handler is registered.
 async fn unreachable(call: &Call, resource: &ResourceRef) -> ApiResult<Response> {
     let (registry, info) = (&call.api.registry, &call.info);
-    // `scheme:name:port` of a proxy.
+    // `scheme:name:port` of a proxy request.
     let parts: Vec<&str> = info.name.split(':').collect();
     let name = if parts.len() == 3 { parts[1] } else { parts[0] };
     let object = registry.get(resource, namespace(info, resource), name).await?;
@@ -275,7 +276,7 @@ async fn unreachable(call: &Call, resource: &ResourceRef) -> ApiResult<Response>
     Ok(respond::bytes(204, respond::JSON, ""))
 }
 
-/// Sessions in a pod need the right to create them, also where a WebSocket requests them by GET
+/// Requires the right to create for sessions in a pod, also if a WebSocket requests them by GET
 /// (`AuthorizePodWebsocketUpgradeCreatePermission` of Kubernetes 1.35, KEP-4006).
 fn check_session(call: &Call, resource: &ResourceRef) -> ApiResult<()> {
     let info = &call.info;
@@ -304,7 +305,7 @@ async fn connect(
     let registry = call.api.registry.clone();
     let ctx = call.context(false);
     check_session(call, resource)?;
-    // Logs are read.
+    // Logs are read-only and have no admission.
     if subresource.name != "log" {
         let mut options = connecting::options(subresource, &call.query, &info.rest);
         let attributes = Attributes::new(&ctx, resource, Operation::Connect, &info.name, &Value::Null);
@@ -313,11 +314,12 @@ async fn connect(
     let Some(connect) = registry.connect(&resource.gvr.group, &resource.gvr.resource, &info.subresource) else {
         return unreachable(call, resource).await;
     };
-    // Missing parents are the server's business, everything else the backend's; proxy names may carry scheme and port.
+    // The registry checks that the parent exists; proxy names can contain scheme and port and are left to the
+    // handler.
     if info.subresource != "proxy" {
         registry.get(resource, namespace(&info, resource), &info.name).await?;
     }
-    // What is written down of a conversation is the answer's business, not that of its tasks.
+    // The audit record belongs to the response, not to the tasks of the connection.
     let ctx = RequestContext { record: None, ..ctx };
     Ok(connect
         .connect(ConnectRequest {

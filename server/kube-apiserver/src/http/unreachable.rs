@@ -1,18 +1,18 @@
-//! What a server without kubelets answers to conversations with pods and services: as kube-apiserver does before it would dial a
-//! node. Pure; `subresource` asks when nobody serves the conversation.
+//! Errors of connect requests in a server without kubelets: those of kube-apiserver before it dials a node. Pure;
+//! used by `subresource` if no handler is registered.
 
 use crowsnest_apimachinery::status::{ApiError, ApiResult, Reason};
 use crowsnest_registry::object::Object;
 use serde_json::Value;
 
-/// Objects the answer depends on.
+/// Objects on which the error depends.
 pub(super) struct Surroundings<'a> {
     pub object: &'a Value,
-    /// Whether the node of a pod is known.
+    /// The node of the pod, if it exists.
     pub node: Option<&'a Value>,
 }
 
-/// `Ok` for the log of a pod that runs nowhere yet: there is none.
+/// The error; `Ok` for the log of an unscheduled pod, which is empty.
 pub(super) fn answer(resource: &str, subresource: &str, container: &str, seen: &Surroundings<'_>) -> ApiResult<()> {
     let name = seen.object.name();
     match (resource, subresource) {
@@ -43,7 +43,7 @@ fn unreachable(node: &str) -> ApiError {
     ApiError::new(Reason::ServiceUnavailable, format!("this server has no connection to {node}"))
 }
 
-/// One container is meant when a pod has no other.
+/// Validates the container name, which can be omitted if the pod has one container.
 fn check_container(pod: &Value, wanted: &str) -> ApiResult<()> {
     let names = |list: &str| -> Vec<&str> {
         let containers = pod["spec"][list].as_array().into_iter().flatten();

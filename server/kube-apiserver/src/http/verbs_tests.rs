@@ -1,5 +1,5 @@
-//! Requests whose authorized operation could differ from the executed one, on a running server: deprecated path prefixes, field
-//! selectors, writes that create, sessions by GET.
+//! Requests whose authorized operation could differ from the executed one, on a running server: deprecated path
+//! prefixes, field selectors, updates that create, sessions by GET.
 
 use axum::body::Body;
 use crowsnest_apimachinery::user::{MASTERS, UserInfo};
@@ -16,7 +16,7 @@ const NOT_FOUND: &str = "the server could not find the requested resource";
 const NOT_ALLOWED: &str = "the server does not allow this method on the requested resource";
 const OTHER_NAME: &str = "fieldSelector metadata.name doesn't match requested name";
 
-/// Status code, and the message of a Status or the first event of a watch.
+/// Sends a request; returns the status code, and the message of a Status or the first event of a watch.
 async fn call(server: &ApiServer, user: &str, line: &str, body: &str) -> (u16, String) {
     let groups: &[&str] = if user == "admin" { &[MASTERS] } else { &[] };
     let service = server.service(UserInfo::new(user, groups.iter().copied()));
@@ -42,7 +42,7 @@ async fn call(server: &ApiServer, user: &str, line: &str, body: &str) -> (u16, S
     (code, text)
 }
 
-/// Users by their rules; `keeper` has rights to the Secret `mine` only.
+/// Rules by user; `keeper` has rights on the Secret `mine` only.
 fn rules() -> Vec<(&'static str, Value)> {
     let rule = |groups: &[&str], resources: &[&str], verbs: &[&str]| json!({"apiGroups": groups, "resources": resources, "verbs": verbs});
     let mut mine = rule(&[""], &["secrets"], &["get", "list", "watch"]);
@@ -93,7 +93,7 @@ async fn started() -> ApiServer {
 }
 
 #[tokio::test]
-async fn a_prefix_gives_no_method_another_verb() {
+async fn path_prefixes_do_not_change_the_verb() {
     let server = started().await;
     let deployment = "namespaces/shop/deployments/web";
     let scale = r#"{"spec":{"replicas":9}}"#;
@@ -130,7 +130,7 @@ async fn a_prefix_gives_no_method_another_verb() {
     server.stop().await.unwrap();
 }
 
-/// The name that was authorized is the one that is read, whatever the selector says.
+/// The authorized name is the one that is read, regardless of the selector.
 #[rstest]
 #[case("watch/namespaces/shop/secrets/mine", 200, "mine")]
 #[case("watch/namespaces/shop/secrets/mine?fieldSelector=metadata.name%3Dmine", 200, "mine")]
@@ -163,7 +163,7 @@ async fn the_authorized_name_is_read(#[case] tail: &str, #[case] expected: u16, 
 }
 
 #[tokio::test]
-async fn a_definition_is_watched_by_its_own_name() {
+async fn definitions_are_watched_by_name() {
     let server = started().await;
     let line =
         "GET /apis/apiextensions.k8s.io/v1/watch/customresourcedefinitions/zz?fieldSelector=metadata.name%21%3Dq";
@@ -172,7 +172,7 @@ async fn a_definition_is_watched_by_its_own_name() {
 }
 
 #[tokio::test]
-async fn what_creates_needs_the_right_to_create() {
+async fn updates_that_create_need_the_right_to_create() {
     let server = started().await;
     let object = |version: &str, kind: &str, name: &str| {
         json!({"apiVersion": version, "kind": kind, "metadata": {"name": name}}).to_string()
@@ -187,12 +187,12 @@ async fn what_creates_needs_the_right_to_create() {
     ] {
         let (code, message) = call(&server, "writer", &line, &body).await;
         assert!(code == 403 && message.contains(r#"User "writer" cannot create resource"#), "{line}: {code} {message}");
-        // Nothing was created, also not by the refusal's way: the next one creates.
+        // The rejected request created nothing, since this one creates the object.
         let (code, message) = call(&server, "maker", &line, &body).await;
         assert_eq!(code, 201, "{line}: {message}");
         if !line.contains("dryRun") {
             let (code, message) = call(&server, "writer", &line, &body).await;
-            // A Lease is not replaced without a resourceVersion.
+            // A Lease cannot be replaced without a resourceVersion.
             assert_eq!(
                 code,
                 if line.starts_with("PUT") && line.contains("leases") { 422 } else { 200 },

@@ -1,4 +1,4 @@
-//! Watch answers: a stream of event lines that ends by timeout, drain or error.
+//! Watch responses: a stream of event lines that ends by timeout, drain or error.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -22,13 +22,13 @@ use tokio_util::sync::WaitForCancellationFutureOwned;
 use crate::http::handler::{Call, namespace};
 use crate::http::{Response, respond};
 
-/// Watches without a timeout of their own end after one to two times this.
+/// Watches without a timeout end after a random time between this and twice as long.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(1800);
 
-/// Tables tell ages; after so long they are written anew.
+/// Time after which table rows, which contain ages, are encoded again.
 const AGES: Duration = Duration::from_secs(2);
 
-/// How events are written for clients that ask alike.
+/// Representation of events, shared by clients with equal parameters.
 struct Shaping {
     name: String,
     accepted: Accepted,
@@ -38,7 +38,7 @@ struct Shaping {
 
 struct Running {
     watch: Watch,
-    // Made once: what is waited for anew with each event would cost more than the event.
+    // Created once, since creating timers for each event would cost more than the event.
     deadline: Pin<Box<Sleep>>,
     draining: Pin<Box<WaitForCancellationFutureOwned>>,
     done: bool,
@@ -88,7 +88,7 @@ impl Running {
     }
 }
 
-/// Lines of several events in one piece; one alone is shared with other watches.
+/// Concatenates event lines; a single line is shared with other watches.
 fn joined(batch: Vec<Bytes>) -> Bytes {
     match <[Bytes; 1]>::try_from(batch) {
         Ok([line]) => line,
@@ -123,7 +123,7 @@ impl EventForm for Shaping {
         line.extend_from_slice(event.as_bytes());
         line.extend_from_slice(b"\",\"object\":");
         if let Err(error) = serde_json::to_writer(&mut line, &object) {
-            tracing::error!(%error, "an event cannot be written");
+            tracing::error!(%error, "cannot encode a watch event");
             return Bytes::new();
         }
         line.extend_from_slice(b"}\n");
@@ -135,7 +135,7 @@ impl Shaping {
     fn shape(&self, event: &str, object: Value, first: bool) -> Value {
         match self.accepted.shape {
             Shape::Table => {
-                // Tables repeat no column definitions after the first event.
+                // Only the first event of a table watch has column definitions.
                 let columns = first.then(|| self.resource.printer.columns(&respond::docs));
                 let meta = ListMeta::of(&object);
                 let objects = (event != "BOOKMARK").then_some(&object);

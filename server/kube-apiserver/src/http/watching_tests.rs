@@ -1,4 +1,4 @@
-//! What many watches of one resource cost, on a running server.
+//! Cost of many watches of one resource, on a running server.
 
 use axum::body::Body;
 use crowsnest_apimachinery::user::UserInfo;
@@ -29,7 +29,7 @@ async fn event(watch: &mut Body) -> Value {
     serde_json::from_slice(frame.data_ref().unwrap()).unwrap()
 }
 
-/// How clients watch, how many of them, and what each sees of a change of labels, of a delete: the event's type and kind.
+/// Query, `Accept` header, number of watches, and the event's type and kind for a change of labels and for a delete.
 const WATCHES: [(&str, &str, usize, &str, &str); 7] = [
     ("", "*/*", 1000, "MODIFIED ConfigMap", "DELETED ConfigMap"),
     ("", TABLE, 400, "MODIFIED Table", "DELETED Table"),
@@ -41,7 +41,7 @@ const WATCHES: [(&str, &str, usize, &str, &str); 7] = [
 ];
 
 #[tokio::test]
-async fn two_thousand_watches_cost_one_encoding_of_each_kind() {
+async fn events_are_encoded_once_per_representation() {
     let server = ApiServer::start(Config::new("test", Data::Memory)).await.unwrap();
     let groups = vec![crowsnest_apimachinery::user::MASTERS.to_owned()];
     let service = server.service(UserInfo { name: "admin".into(), groups, ..UserInfo::default() });
@@ -59,7 +59,8 @@ async fn two_thousand_watches_cost_one_encoding_of_each_kind() {
     let made = || server.registry().recent.lines_made();
     assert_eq!(made(), 0);
     let labelled = json!({"metadata": {"name": "c", "labels": {"to": "see"}}});
-    // Plain objects, three tables, partial ones; the selectors' lines are plain ones, of which one enters the view.
+    // One line for plain objects, three for tables and one for partial objects; watches with selectors share the
+    // plain ones, and the object enters one selection.
     for (method, body, lines) in [("PUT", labelled, 6), ("DELETE", Value::Null, 5)] {
         let before = made();
         drop(ask(&service, method, &format!("{MAPS}/c"), "*/*", &body).await);

@@ -1,4 +1,4 @@
-//! Definitions of served kinds in the two forms they are published in.
+//! OpenAPI definitions of served kinds, in v2 and v3.
 
 use crowsnest_registry::resource::ResourceRef;
 use crowsnest_schema::set::SchemaSet;
@@ -8,7 +8,7 @@ const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 const LIST_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta";
 const QUANTITY: &str = "io.k8s.apimachinery.pkg.api.resource.Quantity";
 const INT_OR_STRING: &str = "io.k8s.apimachinery.pkg.util.intstr.IntOrString";
-/// Every document describes these.
+/// Definitions that every document contains.
 const META: [&str; 5] = ["APIResourceList", "DeleteOptions", "Patch", "Status", "WatchEvent"];
 const DOCUMENTATION: [(&str, &str); 2] = [
     (
@@ -53,7 +53,7 @@ pub(super) fn reference(name: &str, form: Form) -> Value {
     json!({"$ref": format!("{}{name}", form.prefix())})
 }
 
-/// The definitions of the resources and all they refer to.
+/// The definitions of the resources and of all types that they reference.
 pub(super) fn collect(resources: &[&ResourceRef], form: Form) -> Map<String, Value> {
     let raw = SchemaSet::raw_definitions();
     let mut todo: Vec<String> =
@@ -113,7 +113,7 @@ fn one_of(definition: &Value, types: &[&str]) -> Value {
     out
 }
 
-/// A definition as committed, in the wanted form.
+/// Converts a stored definition to the given version.
 fn publish(node: &Value, form: Form) -> Value {
     let Some(fields) = node.as_object() else { return node.clone() };
     let mut out = Map::new();
@@ -131,7 +131,7 @@ fn publish(node: &Value, form: Form) -> Value {
         };
         out.insert(key.clone(), value);
     }
-    // OpenAPI v3 ignores what stands beside a reference.
+    // OpenAPI v3 ignores the siblings of a reference.
     if form == Form::V3
         && out.len() > 1
         && let Some(target) = out.remove("$ref")
@@ -141,7 +141,8 @@ fn publish(node: &Value, form: Form) -> Value {
     Value::Object(out)
 }
 
-/// Elements of lists and maps are values, not pointers, so v3 gives them Go's zero as default.
+/// Converts the element of a list or map. Elements are values, not pointers, so v3 gives them Go's zero value as
+/// default.
 fn element(node: &Value, form: Form) -> Value {
     let mut out = publish(node, form);
     if form == Form::V2 {
@@ -184,10 +185,10 @@ fn custom(resource: &ResourceRef, schema: &Value, form: Form) -> Value {
     out
 }
 
-/// The schema of a custom resource as clients get it.
+/// The published schema of a custom resource.
 fn published(schema: &Value, form: Form) -> Value {
     let bare = || json!({"type": "object"});
-    // Beside published fields, clients would refuse those that such a kind keeps.
+    // With published fields, v2 clients would reject unknown fields that the kind preserves.
     if form == Form::V2 && schema.get("x-kubernetes-preserve-unknown-fields") == Some(&json!(true)) {
         return bare();
     }
@@ -203,7 +204,7 @@ fn published(schema: &Value, form: Form) -> Value {
     out
 }
 
-/// What is meant by a schema's extensions: fields of resources that stand in others, and the two types of `int-or-string`.
+/// Adds what a schema's extensions imply: fields of embedded resources, and the two types of `int-or-string`.
 fn implied(node: &mut Value, form: Form) {
     const CONVENTIONS: &str = "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md";
     let Some(fields) = node.as_object_mut() else { return };
@@ -217,7 +218,7 @@ fn implied(node: &mut Value, form: Form) {
     if form == Form::V3 && flag(fields, "x-kubernetes-int-or-string") && !fields.contains_key("allOf") {
         fields.entry("anyOf").or_insert_with(|| json!([{"type": "integer"}, {"type": "string"}]));
     }
-    // Clients would refuse unknown fields beside known ones.
+    // Next to declared fields, clients would reject unknown ones.
     let open = form == Form::V2 && flag(fields, "x-kubernetes-preserve-unknown-fields");
     if open || !flag(fields, "x-kubernetes-embedded-resource") {
         return;
@@ -239,7 +240,7 @@ fn implied(node: &mut Value, form: Form) {
     }
 }
 
-/// What OpenAPI v2 cannot say is left out; below it nothing is promised.
+/// Drops what OpenAPI v2 does not support, including the schemas below.
 fn version_two(node: &Value) -> Value {
     const UNKNOWN: [&str; 7] = ["oneOf", "anyOf", "allOf", "not", "nullable", "default", "x-kubernetes-validations"];
     let Some(fields) = node.as_object() else { return node.clone() };
@@ -295,7 +296,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kinds_that_keep_everything_publish_no_fields_in_version_two() {
+    fn preserved_unknown_fields_hide_declared_ones_in_v2() {
         let schema = json!({"type": "object", "description": "d", "x-kubernetes-preserve-unknown-fields": true,
             "properties": {"spec": {"type": "object"}}});
         assert_eq!(published(&schema, Form::V2), json!({"type": "object"}));

@@ -1,6 +1,6 @@
-//! `/openapi/v2` and `/openapi/v3`, generated from the same schemas that patch and apply use.
+//! `/openapi/v2` and `/openapi/v3`, generated from the schemas that patch and apply use.
 //!
-//! Documents are made when asked for and kept while the resources they describe stay as they are; the index needs only hashes.
+//! Documents are generated on request and cached until their resources change; the index needs only hashes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
@@ -26,20 +26,20 @@ mod protobuf;
 
 use crowsnest_schema::openapi::{Published, digest, hex};
 
-/// Documents kept, of all servers in the process; the largest is some megabytes.
+/// Number of cached documents, for all servers in the process; the largest have some megabytes.
 const KEPT: NonZeroUsize = NonZeroUsize::new(24).expect("a constant above zero");
 const JSON: &str = "application/json";
-/// Names of gnostic's form: what is asked for, and what is answered because `@` is no part of a media type.
+/// Media types of gnostic's protobuf form: requested and returned, because `@` is not valid in a media type.
 const PROTOBUF: [&str; 2] = [
     "application/com.github.proto-openapi.spec.v2@v1.0+protobuf",
     "application/com.github.proto-openapi.spec.v2.v1.0+protobuf",
 ];
 
-/// (path, hash) → document.
+/// Cached documents by path and hash.
 static DOCUMENTS: LazyLock<Mutex<LruCache<(String, String), Bytes>>> =
     LazyLock::new(|| Mutex::new(LruCache::new(KEPT)));
 
-/// Answers `/openapi/<parts>` for what is served here and `elsewhere`; `None` is 404.
+/// Serves `/openapi/<parts>` for the resources of this server and those `elsewhere`; `None` means 404.
 pub fn serve(
     served: &Served,
     elsewhere: &[Published],
@@ -77,13 +77,13 @@ pub fn serve(
     }
 }
 
-/// `api/v1`, `apis/apps/v1`.
+/// Path of a group version: `api/v1`, `apis/apps/v1`.
 fn served_at(resource: &ResourceRef) -> String {
     let api = if resource.gvr.group.is_empty() { "api" } else { "apis" };
     format!("{api}/{}", resource.gvr.api_version())
 }
 
-/// What changes when a document would.
+/// Hash that changes with a document.
 fn hash(resources: &[&ResourceRef]) -> String {
     let mut hasher = Sha256::new();
     for resource in resources {
@@ -138,7 +138,7 @@ fn document(
     if let Ok(tag) = HeaderValue::from_str(&tag) {
         headers.insert(ETAG, tag);
     }
-    // The index names documents by their hash, so they may be kept for ever.
+    // The index references documents by hash, so they can be cached indefinitely.
     let caching = if requested.is_some() { "public, immutable" } else { "no-cache, private" };
     headers.insert(CACHE_CONTROL, HeaderValue::from_static(caching));
     let now = jiff::Timestamp::now().to_zoned(jiff::tz::TimeZone::UTC);
@@ -150,7 +150,7 @@ fn document(
     response
 }
 
-/// Where a document is that was asked for by a hash it no longer has.
+/// Redirects a request with an outdated hash to the current document.
 fn moved(path: &str, hash: &str, kind: &'static str, tag: &str) -> Response {
     let mut response = http::Response::new(Body::empty());
     *response.status_mut() = http::StatusCode::MOVED_PERMANENTLY;
@@ -170,7 +170,7 @@ fn info() -> Value {
     json!({"title": "Kubernetes", "version": crate::discovery::GIT_VERSION})
 }
 
-/// The whole server as one OpenAPI v2 document.
+/// The OpenAPI v2 document of the whole server.
 fn v2(resources: &[&ResourceRef], elsewhere: &[Published]) -> Value {
     let mut definitions = definitions::collect(resources, definitions::Form::V2);
     let mut paths = paths::all(resources, paths::Form::V2);
@@ -187,7 +187,7 @@ fn v2(resources: &[&ResourceRef], elsewhere: &[Published]) -> Value {
     })
 }
 
-/// One group and version as an OpenAPI v3 document.
+/// The OpenAPI v3 document of a group version.
 fn v3(resources: &[&ResourceRef]) -> Value {
     json!({
         "openapi": "3.0.0",
@@ -214,7 +214,7 @@ fn v3_index(resources: &[&ResourceRef], elsewhere: &[Published]) -> Value {
     json!({"paths": paths})
 }
 
-/// The published description of a field of a built-in definition. Keeps those of the definitions asked for lately.
+/// Description of a field in a built-in definition. Caches the descriptions of recently used definitions.
 pub fn description(definition: &str, field: &str) -> Option<String> {
     type Fields = Arc<BTreeMap<String, String>>;
     static FOUND: LazyLock<Mutex<LruCache<String, Fields>>> = LazyLock::new(|| Mutex::new(LruCache::new(KEPT)));

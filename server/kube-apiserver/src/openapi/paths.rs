@@ -1,4 +1,5 @@
-//! The paths of served resources with their operations, as far as clients read them: actions, kinds, parameters, media types.
+//! OpenAPI paths of served resources with the parts of operations that clients use: actions, kinds, parameters,
+//! media types.
 
 use serde_json::{Map, Value, json};
 
@@ -10,7 +11,7 @@ const STATUS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Status";
 const PATCH: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Patch";
 const DELETE_OPTIONS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions";
 
-/// All paths of the resources.
+/// The paths of all resources.
 pub(super) fn all(resources: &[&ResourceRef], form: Form) -> Map<String, Value> {
     let mut paths = Map::new();
     for resource in resources {
@@ -46,7 +47,7 @@ struct Path<'a> {
 }
 
 impl Path<'_> {
-    /// The wanted verbs, as far as they are served.
+    /// The operations for the given verbs that the resource serves.
     fn of(&self, verbs: &[&str], namespaced: bool, named: bool) -> Value {
         let served = self.subresource.map_or(&self.resource.verbs, |s| &s.verbs);
         let mut methods = Map::new();
@@ -210,7 +211,7 @@ impl Path<'_> {
         }
     }
 
-    /// `readAppsV1NamespacedDeploymentStatus`.
+    /// Operation ID such as `readAppsV1NamespacedDeploymentStatus`.
     fn operation_id(&self, action: &str) -> String {
         let capital = |text: &str| {
             let mut chars = text.chars();

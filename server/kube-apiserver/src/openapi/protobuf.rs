@@ -1,10 +1,10 @@
-//! The OpenAPI v2 document in gnostic's protobuf form, the only one kubectl asks for when it falls back from v3.
+//! The OpenAPI v2 document in gnostic's protobuf form, which kubectl requires when it falls back from v3.
 //!
-//! Holds what clients read: definitions in full; of paths, which kinds take PATCH with which parameters.
+//! Contains what clients read: complete definitions, and the kinds and parameters of PATCH operations.
 
 use serde_json::{Map, Value};
 
-/// A message being written.
+/// Encoder of a message.
 #[derive(Default)]
 struct Message(Vec<u8>);
 
@@ -45,7 +45,7 @@ fn text<'a>(node: &'a Map<String, Value>, key: &str) -> &'a str {
     node.get(key).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The document of `openapi::v2`.
+/// Encodes the document of `openapi::v2`.
 pub(super) fn document(document: &Value) -> Vec<u8> {
     let mut out = Message::default();
     let none = Map::new();
@@ -93,7 +93,7 @@ fn operation(node: &Map<String, Value>) -> Message {
         item.message(1, holder);
         out.message(8, item);
     }
-    // An operation without responses does not parse.
+    // Clients cannot parse an operation without responses.
     out.message(9, Message::default());
     extensions(node, 13, &mut out);
     out
@@ -102,7 +102,7 @@ fn operation(node: &Map<String, Value>) -> Message {
 fn extensions(node: &Map<String, Value>, number: u64, out: &mut Message) {
     for (name, value) in node.iter().filter(|(name, _)| name.starts_with("x-")) {
         let (mut extension, mut any) = (Message::default(), Message::default());
-        // JSON is YAML.
+        // JSON is valid YAML.
         any.text(2, &format!("{value}\n"));
         extension.text(1, name);
         extension.message(2, any);

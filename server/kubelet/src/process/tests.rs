@@ -1,4 +1,4 @@
-//! Processes and probes of containers, on objects in memory.
+//! Processes and probes of containers, on in-memory objects.
 
 use async_trait::async_trait;
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use crate::stream::Collect;
 
 const START: &str = "2026-01-01T00:00:00Z";
 
-/// One pod, a minute after its start.
+/// A runtime with one pod that was started a minute ago.
 struct OnePod(Mutex<Value>);
 
 #[async_trait]
@@ -27,7 +27,7 @@ impl PodRuntime for OnePod {
     }
 }
 
-/// A kubelet with one container, and what wakes when something is observed of it.
+/// Creates a kubelet with one container, and a notification of changed observations.
 fn kubelet(container: Value) -> (Arc<Kubelet>, Arc<OnePod>, Arc<tokio::sync::Notify>) {
     let mut container = container;
     container["name"] = json!("main");
@@ -81,7 +81,7 @@ async fn log(kubelet: &Arc<Kubelet>) -> String {
 #[case(json!({"image": "busybox", "args": ["echo", "end"]}), Some(0), 0, "end\n")]
 #[case(json!({"image": "app", "command": ["sh", "-c", "curl example.com; exit 3"]}), None, 0, "sh: curl: not found\n")]
 #[tokio::test]
-async fn a_command_ends_as_it_does(
+async fn exit_codes_and_times_of_commands(
     #[case] container: Value,
     #[case] code: Option<i32>,
     #[case] second: i64,
@@ -111,7 +111,7 @@ async fn volumes_outlive_a_container() {
 }
 
 #[tokio::test]
-async fn probes_see_the_files_of_their_container() {
+async fn probes_use_the_files_of_the_container() {
     let probe = json!({"httpGet": {"path": "/index.html", "port": 80}, "periodSeconds": 1, "failureThreshold": 1});
     let (kubelet, _, changed) =
         kubelet(json!({"image": "httpd:2.4", "ports": [{"containerPort": 80}], "readinessProbe": probe}));
@@ -137,7 +137,7 @@ async fn probes_see_the_files_of_their_container() {
 }
 
 #[tokio::test]
-async fn a_failed_liveness_probe_ends_its_container() {
+async fn failed_liveness_probe_kills_the_container() {
     let probe = json!({"exec": {"command": ["cat", "/data/alive"]}, "periodSeconds": 1, "failureThreshold": 2});
     let (kubelet, _, changed) = kubelet(json!({"image": "app", "livenessProbe": probe}));
     let seen = until(&kubelet, &changed, 0, |seen| seen.exit.is_some()).await;

@@ -1,5 +1,5 @@
-//! `tar`: create to and extract from files or pipes, as `kubectl cp` drives it. ustar, with GNU and pax long names on the way in
-//! and pax on the way out.
+//! `tar`: creates and extracts archives from files or pipes, as used by `kubectl cp`. Reads ustar with long names of
+//! GNU and pax, writes ustar with pax long names.
 
 use bytes::Bytes;
 use jiff::Timestamp;
@@ -9,10 +9,10 @@ use crate::filesystem::{CAPACITY, Entry, FsError, Node};
 use crate::stream::Input;
 
 const BLOCK: usize = 512;
-/// A single file taken from an archive: no larger one could be kept.
+/// Maximum size of a file in an archive: no larger file could be stored.
 const MAX_FILE: u64 = CAPACITY as u64;
 
-/// What the command line asks.
+/// Parsed command line.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Request {
     mode: Option<char>,
@@ -38,7 +38,7 @@ fn request(args: &[String]) -> Option<Request> {
                     "directory" => request.directory = Some(value.to_owned()),
                     "file" => request.archive = value.to_owned(),
                     "strip-components" => request.strip = value.parse().ok()?,
-                    // Owners and permissions mean nothing to these files.
+                    // Owners and permissions are not simulated.
                     _ => {}
                 }
                 first = false;
@@ -68,7 +68,7 @@ fn request(args: &[String]) -> Option<Request> {
     Some(request)
 }
 
-/// Why an archive could not be made or read.
+/// Errors of creating or reading an archive.
 #[derive(Debug, thiserror::Error)]
 enum TarError {
     #[error("{0}: {1}")]
@@ -155,7 +155,7 @@ async fn create(shell: &Shell, request: &Request, io: &Stdio) -> Result<i32, Tar
     Ok(code)
 }
 
-/// Header, content and padding of one member.
+/// Encodes header, content and padding of one archive member.
 fn member(name: &str, entry: &Entry) -> Vec<u8> {
     let (kind, content, link) = match &entry.node {
         Node::File(bytes) => (b'0', &bytes[..], ""),
@@ -177,7 +177,7 @@ fn member(name: &str, entry: &Entry) -> Vec<u8> {
     out
 }
 
-/// `length key=value\n`, where length counts itself.
+/// Encodes a pax record, `length key=value\n`. The length includes its own digits.
 fn pax(key: &str, value: &str) -> Vec<u8> {
     let rest = key.len() + value.len() + 3;
     let mut length = rest + 1;
@@ -220,7 +220,7 @@ fn string(field: &[u8]) -> String {
     String::from_utf8_lossy(&field[..end]).into_owned()
 }
 
-/// Octal text, or GNU's binary form when the first bit is set.
+/// Parses a number in octal, or in GNU's binary format if the first bit is set.
 fn number(field: &[u8]) -> Result<u64, TarError> {
     if field.first().is_some_and(|b| b & 0x80 != 0) {
         return field[1..]
@@ -235,7 +235,7 @@ fn number(field: &[u8]) -> Result<u64, TarError> {
     }
 }
 
-/// Names that extension headers give the next member.
+/// Names from extension headers, which apply to the next member.
 #[derive(Default)]
 struct Extended {
     path: Option<String>,
@@ -305,7 +305,7 @@ async fn read(shell: &Shell, request: &Request, base: &str, input: &mut Input, i
             }
         }
     }
-    // A writer further up must not fail for blocks after the end.
+    // Drain the input, so that the upstream writer does not fail on blocks after the end marker.
     while input.chunk().await.is_some() {}
     Ok(0)
 }
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn pax_lengths_count_themselves() {
+    fn pax_record_lengths_include_their_digits() {
         for value in ["", "a", &"b".repeat(90), &"c".repeat(989)] {
             let record = String::from_utf8(pax("path", value)).unwrap();
             assert_eq!(record.split(' ').next().unwrap().parse::<usize>().unwrap(), record.len());

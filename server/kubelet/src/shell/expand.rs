@@ -1,4 +1,4 @@
-//! Words → arguments: variables, substitutions, splitting at blanks, patterns.
+//! Word expansion: variables, substitutions, field splitting, and pathname patterns.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::parse::{Otherwise, Part, Word};
 use super::{Flow, Shell, Stdio};
 use crate::filesystem::{FileSystem, resolve};
 
-/// A field being built: its text, and for each character whether it may act as a pattern.
+/// A field under construction: its text, and a pattern in which quoted characters are escaped.
 #[derive(Default)]
 struct Field {
     text: String,
@@ -17,7 +17,7 @@ struct Field {
 }
 
 impl Shell {
-    /// All arguments that `words` become.
+    /// Expands words to arguments.
     pub(super) async fn arguments(&mut self, words: &[Word], io: &Stdio) -> Result<Vec<String>, Flow> {
         let mut arguments = Vec::new();
         for word in words {
@@ -33,7 +33,7 @@ impl Shell {
         Ok(arguments)
     }
 
-    /// The one string a word becomes where nothing is split: assignments, redirects, arithmetic.
+    /// Expands a word to one string without field splitting, for assignments, redirects and arithmetic.
     pub(super) fn text<'a>(&'a mut self, word: &'a Word, io: &'a Stdio) -> BoxFuture<'a, Result<String, Flow>> {
         Box::pin(async move {
             let mut text = String::new();
@@ -51,7 +51,7 @@ impl Shell {
             if let Part::Variable { name, otherwise: None, quoted: true } = part
                 && name == "@"
             {
-                // "$@" keeps every parameter apart.
+                // `"$@"` expands to one field per parameter.
                 for (index, parameter) in self.parameters.clone().into_iter().enumerate() {
                     if index > 0 {
                         fields.push(std::mem::take(&mut field));
@@ -84,7 +84,7 @@ impl Shell {
         Ok(fields)
     }
 
-    /// A part's text and whether it is safe from splitting.
+    /// Expands a part to its text. The flag is true if the text must not be split.
     async fn part(&mut self, part: &Part, io: &Stdio) -> Result<(String, bool), Flow> {
         match part {
             Part::Text { text, quoted } => Ok((text.clone(), *quoted)),
@@ -167,7 +167,7 @@ impl Field {
     }
 }
 
-/// Shell pattern match: `*`, `?`, `[a-z]`, `[!…]`, backslash.
+/// Matches a shell pattern: `*`, `?`, `[a-z]`, `[!…]`, backslash.
 pub fn matches(pattern: &str, text: &str) -> bool {
     fn go(p: &[char], t: &[char]) -> bool {
         match p {
@@ -193,12 +193,12 @@ pub fn matches(pattern: &str, text: &str) -> bool {
             [c, rest @ ..] => t.first() == Some(c) && go(rest, &t[1..]),
         }
     }
-    // A pattern with many stars is exponential; nobody needs more than a few.
+    // Matching time is exponential in the number of stars, so patterns with more than four never match.
     let (p, t): (Vec<char>, Vec<char>) = (pattern.chars().collect(), text.chars().collect());
     p.iter().filter(|c| **c == '*').count() <= 4 && go(&p, &t)
 }
 
-/// Paths that a pattern matches, sorted, in the form the pattern has (absolute or relative).
+/// Returns the existing paths that match a pattern, sorted. They are absolute or relative like the pattern.
 fn glob(fs: &FileSystem, cwd: &str, pattern: &str) -> Vec<String> {
     let absolute = pattern.starts_with('/');
     let mut found = vec![if absolute { "/".to_owned() } else { String::new() }];
@@ -220,7 +220,8 @@ fn glob(fs: &FileSystem, cwd: &str, pattern: &str) -> Vec<String> {
     found
 }
 
-/// Integer arithmetic as in `$((…))`: `+ - * / %`, comparisons, parentheses, variables. `None`: not an expression.
+/// Evaluates integer arithmetic as in `$((…))`: `+ - * / %`, comparisons, parentheses, variables. Returns `None` for
+/// invalid expressions.
 pub(super) fn arithmetic(text: &str, env: &BTreeMap<String, String>) -> Option<i64> {
     struct Reader<'a> {
         rest: &'a str,
@@ -316,7 +317,7 @@ mod tests {
     #[case("1/0", None)]
     #[case("1 +", None)]
     #[case("", None)]
-    fn sums(#[case] text: &str, #[case] expected: Option<i64>) {
+    fn arithmetic_expressions(#[case] text: &str, #[case] expected: Option<i64>) {
         let env = BTreeMap::from([("i".to_owned(), "5".to_owned())]);
         assert_eq!(arithmetic(text, &env), expected);
     }

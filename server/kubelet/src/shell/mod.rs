@@ -1,8 +1,8 @@
-//! The small shell inside simulated containers.
+//! The shell of simulated containers.
 //!
-//! One future runs a whole script: pipes are bounded channels between stages polled together, so dropping the future
-//! stops everything at once. [`parse`] gives the tree, [`expand`] the words, [`commands`] the programs of the image.
-//! Used by exec and attach, and by `logs` to produce what a container's own script prints.
+//! A script runs as a single future: the stages of a pipeline are polled together and connected by bounded channels,
+//! so dropping the future stops everything. [`parse`] has the parser, [`expand`] word expansion, and [`commands`]
+//! the programs of the image. Used by exec and attach, and for logs to produce the output of a container's script.
 
 mod archive;
 mod commands;
@@ -28,18 +28,18 @@ use super::stream::{Collect, Discard, Input, Output, Sink, pipe};
 pub use self::commands::is_program;
 pub use self::terminal::interactive;
 
-/// Time as a process sees it: real for exec, replayed for logs.
+/// The clock of a process: the current time for exec, replayed time for logs.
 #[async_trait]
 pub trait Clock: Send + Sync {
     fn now(&self) -> Timestamp;
     async fn sleep(&self, duration: Duration);
-    /// Called before every command, so that replayed time moves in loops that never sleep.
+    /// Called before every command, so that replayed time advances in loops without sleeps.
     async fn step(&self) {
         tokio::task::consume_budget().await;
     }
 }
 
-/// What a process knows about its container.
+/// Identity of the container, as visible to its processes.
 #[derive(Debug, Clone, Default)]
 pub struct Identity {
     pub hostname: String,
@@ -48,7 +48,7 @@ pub struct Identity {
     /// The container's own command, process 1 in `ps`.
     pub command: Vec<String>,
     pub started: Timestamp,
-    /// First value of `$RANDOM`'s sequence, so that a run can be repeated.
+    /// Seed of `$RANDOM`, for repeatable runs.
     pub seed: u64,
 }
 
@@ -56,11 +56,11 @@ pub struct Identity {
 #[derive(Debug, Default)]
 struct Shared {
     random: AtomicU64,
-    /// A program or a construct that the simulation does not know was met.
+    /// Set when a script uses a program or syntax that the simulation does not support.
     met_unknown: AtomicBool,
 }
 
-/// A shell, or a subshell of one.
+/// A shell or subshell.
 #[derive(Clone)]
 pub struct Shell {
     pub env: BTreeMap<String, String>,
@@ -68,9 +68,9 @@ pub struct Shell {
     pub fs: Arc<FileSystem>,
     pub identity: Arc<Identity>,
     pub clock: Arc<dyn Clock>,
-    /// What process 1 prints: `/proc/1/fd/1` and `2` lead here.
+    /// Output of process 1, for `/proc/1/fd/1` and `/proc/1/fd/2`.
     pub log: Output,
-    /// `$0` and the prefix of its messages.
+    /// `$0`, and the prefix of error messages.
     pub name: String,
     parameters: Vec<String>,
     status: i32,
@@ -88,7 +88,7 @@ pub struct Stdio {
     pub stderr: Output,
 }
 
-/// Why a script stops running commands in order.
+/// Control flow that leaves a sequence of commands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Flow {
     Exit(i32),
@@ -96,9 +96,9 @@ pub(super) enum Flow {
     Continue,
 }
 
-/// Shells inside shells.
+/// Maximum nesting of shells.
 const MAX_DEPTH: usize = 24;
-/// Exit code of a writer whose reader is gone (SIGPIPE).
+/// Exit code of a process whose output was closed (SIGPIPE).
 const BROKEN_PIPE: i32 = 141;
 
 impl Stdio {
@@ -106,10 +106,10 @@ impl Stdio {
         Self { stdin: Arc::new(tokio::sync::Mutex::new(stdin)), stdout, stderr }
     }
 
-    /// Writes a line to stderr. Nobody listening is no reason to fail: the exit code tells the same.
+    /// Writes a line to stderr. A closed stderr is not an error: the exit code already reports the failure.
     async fn error(&self, message: &str) {
         if let Err(error) = self.stderr.send(Bytes::from(format!("{message}\n"))).await {
-            tracing::trace!(%error, message, "nobody reads stderr");
+            tracing::trace!(%error, message, "stderr is closed");
         }
     }
 }
@@ -126,7 +126,7 @@ impl Unknown {
 /// Outcome of starting a program directly, as a container runtime does.
 pub enum Started {
     Code(i32),
-    /// No such program in the image.
+    /// The image does not contain the program.
     NotFound,
 }
 
@@ -155,8 +155,8 @@ impl Shell {
         }
     }
 
-    /// Reports whether the exit codes so far are the simulation's ignorance rather than the script's: it named a program that
-    /// is not in the simulated image, or a construct that this shell cannot parse.
+    /// Returns a flag that is set when a script uses a program that the simulated images do not contain, or syntax
+    /// that this shell cannot parse. Its exit code is meaningless then.
     pub fn unknown(&self) -> Unknown {
         Unknown(self.shared.clone())
     }
@@ -165,7 +165,7 @@ impl Shell {
         self.shared.met_unknown.store(true, Ordering::Relaxed);
     }
 
-    /// The next value of `$RANDOM`: 0 to 32767.
+    /// Returns the next value of `$RANDOM`: 0 to 32767.
     pub(super) fn random(&self) -> u64 {
         const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
         // SplitMix64
@@ -175,7 +175,7 @@ impl Shell {
         (mixed ^ (mixed >> 31)) >> 49
     }
 
-    /// Runs a program with its arguments, without a shell around it.
+    /// Runs a program with its arguments, without a shell.
     pub async fn start(mut self, arguments: &[String], io: Stdio) -> Started {
         let Some(program) = arguments.first() else { return Started::NotFound };
         if !is_program(program) {
@@ -188,7 +188,7 @@ impl Shell {
         })
     }
 
-    /// Runs a script and gives its exit code.
+    /// Runs a script and returns its exit code.
     pub(super) async fn script(&mut self, script: &str, io: &Stdio) -> i32 {
         match self.try_script(script, io).await {
             Ok(code) | Err(Flow::Exit(code)) => code,
@@ -196,7 +196,7 @@ impl Shell {
         }
     }
 
-    /// Runs a script; `exit` in it comes out as [`Flow::Exit`].
+    /// Runs a script. `exit` in it is returned as [`Flow::Exit`].
     pub(super) async fn try_script(&mut self, script: &str, io: &Stdio) -> Result<i32, Flow> {
         match parse::parse(script) {
             Ok(command) => self.run(&command, io).await,
@@ -228,7 +228,7 @@ impl Shell {
         })
     }
 
-    /// Opens a command's redirects, runs it, and closes the files.
+    /// Opens the redirects of a command, runs it, and closes the files.
     async fn dispatch(&mut self, command: &Command, io: &Stdio) -> Result<i32, Flow> {
         let redirects = command.redirects();
         if redirects.is_empty() {
@@ -263,7 +263,7 @@ impl Shell {
                 Ok(if *negate { i32::from(code == 0) } else { code })
             }
             Command::AndOr(first, rest) => {
-                // A failure that decides something does not end a script under `set -e`.
+                // A failure in a condition does not end the script under `set -e`.
                 let errexit = std::mem::take(&mut self.errexit);
                 let mut code = self.run(first, io).await;
                 for (and, next) in rest {
@@ -324,7 +324,7 @@ impl Shell {
         }
     }
 
-    /// One turn of a loop; `None` after `break`.
+    /// Runs one iteration of a loop. Returns `None` after `break`.
     async fn iteration(&mut self, body: &Command, io: &Stdio) -> Result<Option<i32>, Flow> {
         self.clock.step().await;
         match self.run(body, io).await {
@@ -356,7 +356,7 @@ impl Shell {
                 stdio.stdout = output;
                 stdin = Arc::new(tokio::sync::Mutex::new(input));
             }
-            // Each stage owns its ends: a stage that is done closes its pipes.
+            // Each stage owns its pipe ends, which are closed when it finishes.
             running.push(async move { shell.run(stage, &stdio).await.map_err_exit().unwrap_or(1) });
         }
         drop(stdin);
@@ -367,7 +367,7 @@ impl Shell {
         self.clock.step().await;
         let arguments = self.arguments(words, io).await?;
         if arguments.is_empty() {
-            // An assignment without a substitution succeeds.
+            // An assignment without a command substitution succeeds.
             self.status = 0;
         }
         let mut values = Vec::with_capacity(assignments.len());
@@ -382,7 +382,7 @@ impl Shell {
         if arguments.is_empty() {
             return Ok(self.status);
         }
-        // Variables before a command are the command's alone.
+        // Assignments before a command apply only to that command.
         let saved: Vec<_> = values.iter().map(|(name, _)| (name.clone(), self.env.get(name).cloned())).collect();
         self.env.extend(values);
         let result = self.program(&arguments, io).await;
@@ -395,7 +395,7 @@ impl Shell {
         result
     }
 
-    /// What `$(…)` prints, without trailing newlines.
+    /// Returns the output of `$(…)` without trailing newlines.
     pub(super) async fn substitute(&mut self, script: &Command, io: &Stdio) -> Result<String, Flow> {
         let collected = Arc::new(Collect::default());
         let stdio = Stdio { stdout: collected.clone(), ..io.clone() };
@@ -476,7 +476,7 @@ impl Shell {
     }
 }
 
-/// An exit of a subshell is only its status.
+/// Converts the result of a subshell: an exit becomes its status.
 trait ExitStatus {
     fn map_err_exit(self) -> Result<i32, Flow>;
 }
@@ -491,7 +491,7 @@ impl ExitStatus for Result<i32, Flow> {
     }
 }
 
-/// Appends to a file, in steps, so that many small writes do not copy the file each time.
+/// Appends to a file in large steps, since each append copies the file.
 struct FileSink {
     fs: Arc<FileSystem>,
     clock: Arc<dyn Clock>,
@@ -499,7 +499,7 @@ struct FileSink {
     pending: Mutex<BytesMut>,
 }
 
-/// Bytes a file lags behind its writer at most.
+/// Maximum number of bytes buffered by a [`FileSink`].
 const FILE_STEP: usize = 4 << 20;
 
 impl FileSink {

@@ -1,6 +1,6 @@
-//! Shell text → [`Command`] tree: the part of POSIX sh that scripts in pod specs and `kubectl exec … sh -c` use.
+//! The shell parser: the subset of POSIX sh that scripts in pod specs and `kubectl exec … sh -c` use.
 //!
-//! Not there: background jobs, functions, `case`, here-documents; they are syntax errors, not surprises.
+//! Background jobs, functions, `case` and here-documents are not supported and reported as syntax errors.
 
 mod words;
 
@@ -32,7 +32,7 @@ pub enum Command {
         stages: Vec<Command>,
         negate: bool,
     },
-    /// The first, then each next one if the status so far allows: `&&` true, `||` false.
+    /// The first command, then each of the others, depending on the status so far: `&&` (true) or `||` (false).
     AndOr(Box<Command>, Vec<(bool, Command)>),
     Sequence(Vec<Command>),
     Subshell(Box<Command>, Vec<Redirect>),
@@ -57,7 +57,7 @@ pub enum Command {
 }
 
 impl Command {
-    /// The redirects around the whole command.
+    /// Returns the redirects of the command as a whole.
     pub fn redirects(&self) -> &[Redirect] {
         match self {
             Command::Simple { redirects, .. }
@@ -71,7 +71,7 @@ impl Command {
     }
 }
 
-/// Why a script cannot be parsed.
+/// Errors of parsing a script.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SyntaxError {
     #[error("syntax error: unexpected end of file")]
@@ -96,7 +96,7 @@ pub fn parse(script: &str) -> Parsed<Command> {
     }
 }
 
-/// Nesting a script may have.
+/// Maximum nesting of a script.
 const MAX_DEPTH: usize = 64;
 const RESERVED: &[&str] =
     &["if", "then", "elif", "else", "fi", "while", "until", "for", "do", "done", "case", "{", "}", "!"];
@@ -149,7 +149,7 @@ impl Parser {
         }
     }
 
-    /// A reserved word at this place, if one stands here alone.
+    /// Returns the reserved word at the current position, if it is a complete word.
     fn reserved(&self) -> Option<&'static str> {
         RESERVED.iter().copied().find(|word| {
             self.looking_at(word) && self.peek_at(word.len()).is_none_or(|c| c.is_whitespace() || ";|&()<>".contains(c))
@@ -174,11 +174,11 @@ impl Parser {
         }
     }
 
-    /// Commands up to one of the reserved words `ends`, a closing parenthesis or the end of the text.
+    /// Parses commands up to one of the reserved words `ends`, a closing parenthesis or the end of the text.
     fn sequence(&mut self, ends: &[&str]) -> Parsed<Command> {
         self.depth += 1;
         if self.depth > MAX_DEPTH {
-            return Err(SyntaxError::Unsupported("nesting this deep"));
+            return Err(SyntaxError::Unsupported("this nesting depth"));
         }
         let mut commands = Vec::new();
         loop {
@@ -319,7 +319,7 @@ impl Parser {
         }
     }
 
-    /// Usually one redirect; `&>file` is two.
+    /// Parses one redirect; `&>file` yields two.
     fn redirect(&mut self) -> Parsed<Option<Vec<Redirect>>> {
         let both = self.eat("&>");
         let start = self.at;
@@ -426,7 +426,7 @@ mod tests {
     #[case("sleep 1 &")]
     #[case("cat <<EOF")]
     #[case("a )")]
-    fn bad_scripts_are_refused(#[case] script: &str) {
+    fn invalid_scripts_are_rejected(#[case] script: &str) {
         assert!(parse(script).is_err(), "{script}");
     }
 

@@ -1,4 +1,4 @@
-//! A terminal in front of the shell: echo, line editing, `^C`, `^D`, history, and the prompt.
+//! Terminal emulation for interactive sessions: echo, line editing, `^C`, `^D`, history, and the prompt.
 
 use std::io;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use super::{Flow, Shell, Stdio};
 use crate::remotecommand::{Session, TerminalSize};
 use crate::stream::{Discard, Input, Output, Sink};
 
-/// Size of the client's terminal, as last told.
+/// Last reported size of the client's terminal.
 #[derive(Debug, Default)]
 pub struct Size(Mutex<Option<TerminalSize>>);
 
@@ -22,19 +22,19 @@ impl Size {
     }
 }
 
-/// Lines typed ahead that wait for the program.
+/// Maximum number of typed lines waiting for the program.
 const TYPED_AHEAD: usize = 64;
-/// Longest line the editor keeps.
+/// Maximum line length of the editor, in bytes.
 const MAX_LINE: usize = 4096;
 
-/// What the keyboard side tells the shell.
+/// The input side of the terminal.
 struct Keyboard {
     lines: mpsc::Sender<Bytes>,
     interrupt: Arc<Notify>,
     screen: Output,
 }
 
-/// Runs `arguments` on a terminal when the session has one, plainly otherwise. `None`: no such program.
+/// Runs `arguments`, on a terminal if the session has one. Returns `None` if the program does not exist.
 pub async fn interactive(mut shell: Shell, arguments: &[String], session: Session) -> Option<i32> {
     let Session { stdin, stdout, stderr, resize, tty } = session;
     let stdout = stdout.unwrap_or_else(|| Arc::new(Discard));
@@ -62,7 +62,7 @@ pub async fn interactive(mut shell: Shell, arguments: &[String], session: Sessio
                 super::Started::Code(code) => Some(code),
                 super::Started::NotFound => None,
             },
-            // What SIGINT leaves behind.
+            // Exit code after SIGINT.
             () = interrupt.notified() => Some(130),
         }
     };
@@ -80,7 +80,7 @@ pub async fn interactive(mut shell: Shell, arguments: &[String], session: Sessio
     }
 }
 
-/// A shell without a script talks to its user.
+/// Returns true if the command is a shell without a script, which shows a prompt.
 fn starts_prompt(arguments: &[String]) -> bool {
     let Some((program, options)) = arguments.split_first() else { return false };
     matches!(program.rsplit('/').next(), Some("sh" | "bash" | "ash"))
@@ -126,7 +126,7 @@ impl Shell {
 }
 
 impl Keyboard {
-    /// Reads keys until the client closes its input; the line discipline of a terminal.
+    /// The line discipline: processes keys until the client closes its input.
     async fn run(self, mut keys: Input) {
         let mut line: Vec<u8> = Vec::new();
         let mut history: Vec<Vec<u8>> = Vec::new();
@@ -165,14 +165,14 @@ impl Keyboard {
                         recalled = history.len();
                         line.push(b'\n');
                         let full = Bytes::from(std::mem::take(&mut line));
-                        // What was typed is on the screen before the program can answer.
+                        // Echo the line before the program can write output.
                         if self.screen.send(Bytes::from(std::mem::take(&mut echo))).await.is_err() {
                             return;
                         }
                         if let Some(lines) = &lines
                             && lines.try_send(full).is_err()
                         {
-                            // The bell: nobody reads what is typed.
+                            // Ring the bell when the line buffer is full.
                             echo.push(7);
                         }
                     }
@@ -213,7 +213,7 @@ impl Keyboard {
                 return;
             }
         }
-        // The input ended, but the program may still be talking.
+        // The input has ended, but the program may still write output.
         drop(lines);
         std::future::pending().await
     }
@@ -225,7 +225,7 @@ fn erase(echo: &mut Vec<u8>, columns: usize) {
     }
 }
 
-/// The output side: newline becomes carriage return and newline.
+/// The output side of the terminal: translates newline to carriage return and newline.
 struct Screen(Output);
 
 #[async_trait]

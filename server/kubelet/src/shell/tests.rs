@@ -1,4 +1,4 @@
-//! What scripts print and leave behind.
+//! Output, exit codes and side effects of scripts.
 
 use super::*;
 
@@ -24,7 +24,7 @@ fn shell() -> Shell {
     Shell::new(Arc::new(fs), Arc::new(identity), Arc::new(Still), env.into())
 }
 
-/// stdout, stderr and exit code.
+/// Runs a script and returns stdout, stderr and exit code.
 async fn run(script: &str, stdin: &str) -> (String, String, i32) {
     let (out, err) = (Arc::new(Collect::default()), Arc::new(Collect::default()));
     let io = Stdio::new(Input::from_bytes(stdin.as_bytes()), out.clone(), err.clone());
@@ -84,7 +84,7 @@ async fn scripts(#[case] script: &str, #[case] expected: &str, #[case] code: i32
 }
 
 #[tokio::test]
-async fn an_archive_keeps_names_modes_and_times() {
+async fn archives_preserve_names_modes_and_times() {
     let long = "x".repeat(150);
     let script = format!(
         "mkdir -p /src/{long}; echo one > /src/{long}/f; chmod 750 /src/{long}/f; cd /src; \
@@ -100,7 +100,7 @@ async fn an_archive_keeps_names_modes_and_times() {
 #[case("curl http://x || exit 3", true)]
 #[case("server & wait", true)]
 #[tokio::test]
-async fn what_is_not_known_is_reported(#[case] script: &str, #[case] expected: bool) {
+async fn unsupported_programs_and_syntax_are_reported(#[case] script: &str, #[case] expected: bool) {
     let mut shell = shell();
     let unknown = shell.unknown();
     let discard: Output = Arc::new(Discard);
@@ -109,7 +109,7 @@ async fn what_is_not_known_is_reported(#[case] script: &str, #[case] expected: b
 }
 
 #[tokio::test]
-async fn runaway_recursion_ends() {
+async fn recursion_of_scripts_is_limited() {
     let (_, err, code) = run("echo 'sh /tmp/r' > /tmp/r; sh /tmp/r", "").await;
     assert_eq!(code, 2, "{err}");
 }
@@ -118,7 +118,7 @@ proptest::proptest! {
     #[test]
     fn no_script_panics(script in r#"[a-z$(){}|;<>"' \n!0-9=:/-]{0,40}"#) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-        // `yes`-like loops cannot be written with these characters; a timeout would hide one.
+        // Infinite loops cannot be written with these characters. There is no timeout, since it would hide one.
         runtime.block_on(async { run(&script, "").await });
     }
 }

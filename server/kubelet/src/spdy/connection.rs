@@ -1,12 +1,13 @@
-//! Streams and windows of one connection.
+//! Streams and flow control of one connection.
 //!
-//! [`Connection::new`] gives the streams that the peer opens and a [`Driver`], a future that reads the connection; who
-//! owns the connection polls both, so nothing is spawned here. Data waits in a bounded queue per stream: when a stream's
-//! reader falls behind, the driver stops reading the connection until it catches up.
+//! [`Connection::new`] returns the connection, which yields the streams opened by the peer, and a [`Driver`], the
+//! future that reads from the socket. The owner of the connection polls both; no task is spawned. Data is buffered
+//! in a bounded queue per stream: when the reader of a stream falls behind, the driver stops reading from the socket
+//! until it catches up.
 //!
-//! Windows: we always announce ours. A peer's window binds us from the first WINDOW_UPDATE or initial window it sends,
-//! because the SPDY library of kubectl and the kubelet neither sends nor heeds window updates; waiting for them would
-//! stop every transfer at 64 KiB.
+//! Flow control: window updates are always sent. The window of the peer is observed only after its first
+//! WINDOW_UPDATE or initial window setting, because the SPDY library of kubectl and the kubelet neither sends nor
+//! observes window updates: waiting for them would block every transfer at 64 KiB.
 
 use std::collections::HashMap;
 use std::io;
@@ -23,17 +24,17 @@ use super::frame::{INITIAL_WINDOW_SIZE, Reader};
 use super::{Compressor, Frame, Headers, RstStatus, SpdyError};
 use crate::stream::{Sink, Source};
 
-/// Window of a stream and of the connection before any update, by the specification.
+/// Initial window of streams and of the connection, as specified.
 const DEFAULT_WINDOW: i64 = 64 << 10;
-/// Pieces (of up to 32 KiB) that wait for a stream's reader.
+/// Maximum number of chunks (of up to 32 KiB) buffered for a stream's reader.
 const INBOUND_PIECES: usize = 16;
-/// Streams one peer may have open at a time: port-forward opens two per forwarded connection.
+/// Maximum number of open streams per peer. Port-forward opens two per forwarded connection.
 const MAX_STREAMS: usize = 1024;
-/// Streams the peer opened that nobody accepted yet.
+/// Maximum number of opened streams that wait to be accepted.
 const BACKLOG: usize = 64;
-/// Consumed bytes after which the peer is given new credit.
+/// Number of consumed bytes after which a window update is sent.
 const CREDIT_STEP: u32 = 32 << 10;
-/// Largest data frame sent.
+/// Maximum payload of a sent data frame.
 const MAX_DATA: usize = 32 << 10;
 
 /// The accepting side of a connection.
@@ -42,7 +43,7 @@ pub struct Connection {
     shared: Arc<Shared>,
 }
 
-/// Reads the connection; ends when the peer closes it.
+/// Reads from the socket until the peer closes the connection.
 pub struct Driver<T> {
     reader: Reader<ReadHalf<T>>,
     opened: mpsc::Sender<Stream>,
@@ -54,7 +55,7 @@ struct Shared {
     writer: tokio::sync::Mutex<Writer>,
     streams: Mutex<HashMap<u32, Open>>,
     window: Window,
-    /// The peer has shown that it does flow control.
+    /// Set once the peer has used flow control.
     controlled: AtomicBool,
     initial_window: AtomicI64,
 }
@@ -64,14 +65,14 @@ struct Writer {
     compressor: Compressor,
 }
 
-/// A stream in the table: until both sides finished or one reset it.
+/// An open stream: neither reset nor finished by both sides.
 struct Open {
     inbound: Option<mpsc::Sender<Bytes>>,
     window: Arc<Window>,
     finished: bool,
 }
 
-/// Bytes we may still send.
+/// The send window: number of bytes that may be sent.
 struct Window {
     credit: AtomicI64,
     grown: Notify,
@@ -93,7 +94,7 @@ impl Window {
         self.grown.notify_waiters();
     }
 
-    /// Waits for credit. False when the stream was reset.
+    /// Waits until the window is open. Returns false if the stream was reset.
     async fn open(&self) -> bool {
         loop {
             let grown = self.grown.notified();
@@ -110,7 +111,7 @@ impl Window {
     }
 }
 
-/// A stream that the peer opened; already replied to.
+/// A stream opened by the peer, for which SYN_REPLY was already sent.
 pub struct Stream {
     pub id: u32,
     pub headers: Headers,
@@ -119,7 +120,7 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// First value of a header, by its lower-case name.
+    /// Returns the first value of a header by its lower-case name.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name)?.first().map(String::as_str)
     }
@@ -129,7 +130,7 @@ impl Stream {
     }
 }
 
-/// What the peer sends on one stream.
+/// The receiving half of a stream.
 pub struct Receiver {
     id: u32,
     data: mpsc::Receiver<Bytes>,
@@ -137,7 +138,7 @@ pub struct Receiver {
     shared: Arc<Shared>,
 }
 
-/// Our half of one stream.
+/// The sending half of a stream.
 #[derive(Clone)]
 pub struct Sender {
     id: u32,
@@ -164,12 +165,12 @@ impl Connection {
         Ok((Self { accept, shared }, driver))
     }
 
-    /// The next stream the peer opens; `None` when the connection is gone.
+    /// Returns the next stream opened by the peer, `None` once the connection is closed.
     pub async fn accept(&mut self) -> Option<Stream> {
         self.accept.recv().await
     }
 
-    /// Says goodbye and closes our half of the connection.
+    /// Sends GOAWAY and closes the sending half of the connection.
     pub async fn close(&self) -> Result<(), SpdyError> {
         let last_good = self.shared.streams.lock().keys().copied().max().unwrap_or(0);
         self.shared.write(&Frame::GoAway { last_good, status: 0 }).await?;
@@ -191,7 +192,7 @@ impl Shared {
         }
     }
 
-    /// Notes that one side finished; the stream leaves the table when both did.
+    /// Records that one side has finished. The stream is removed when both have.
     fn finish(&self, stream: u32, ours: bool) {
         let mut streams = self.streams.lock();
         let Some(open) = streams.get_mut(&stream) else { return };
@@ -216,10 +217,10 @@ impl Shared {
 }
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Driver<T> {
-    /// Reads until the peer closes the connection or breaks the protocol.
+    /// Reads until the peer closes the connection or violates the protocol.
     pub async fn run(mut self) -> Result<(), SpdyError> {
         let end = self.read().await;
-        // Readers see the end, writers fail.
+        // Readers see the end of their stream, and writers fail.
         for (_, open) in self.shared.streams.lock().drain() {
             open.window.close();
         }
@@ -233,12 +234,12 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Driver<T> {
                 Frame::SynStream { stream, headers, fin, .. } => self.syn_stream(stream, headers, fin).await?,
                 Frame::Data { stream, data, fin } => self.data(stream, data, fin).await?,
                 Frame::RstStream { stream, .. } => self.shared.reset(stream),
-                // The peer's pings are odd; an even one is the echo of ours, and we send none.
+                // Pings of the client are odd. Even IDs answer pings of the server, which sends none.
                 Frame::Ping(id) if id % 2 == 1 => self.shared.write(&Frame::Ping(id)).await?,
                 Frame::WindowUpdate { stream, delta } => self.shared.grow(stream, i64::from(delta)),
                 Frame::Settings(settings) => self.settings(&settings),
                 Frame::Headers { stream, fin: true, .. } => self.shared.finish(stream, false),
-                // The peer opens no more streams; those that are open go on.
+                // The peer opens no new streams; existing streams continue.
                 Frame::GoAway { .. } => {}
                 Frame::Headers { .. } | Frame::Ping(_) | Frame::SynReply { .. } | Frame::Unknown => {}
             }
@@ -263,7 +264,7 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Driver<T> {
         let receiver = Receiver { id: stream, data, consumed: 0, shared: self.shared.clone() };
         let sender = Sender { id: stream, window, shared: self.shared.clone() };
         if self.opened.send(Stream { id: stream, headers, receiver, sender }).await.is_err() {
-            // Nobody accepts any more: the connection is being closed.
+            // The accepting side was dropped because the connection is closing.
             self.shared.reset(stream);
             self.shared.write(&Frame::RstStream { stream, status: RstStatus::REFUSED_STREAM }).await?;
         }
@@ -274,7 +275,7 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Driver<T> {
         let inbound = self.shared.streams.lock().get(&stream).and_then(|open| open.inbound.clone());
         if let Some(inbound) = inbound {
             let length = data.len() as u32;
-            // A reader that is gone wants no more; its bytes are credited and dropped.
+            // If the stream's reader was dropped, its data is discarded and credited to the connection.
             if !data.is_empty() && inbound.send(data).await.is_err() {
                 self.shared.write(&Frame::WindowUpdate { stream: 0, delta: length }).await?;
             }
@@ -306,7 +307,7 @@ impl Source for Receiver {
             let delta = std::mem::take(&mut self.consumed);
             for stream in [0, self.id] {
                 if let Err(error) = self.shared.write(&Frame::WindowUpdate { stream, delta }).await {
-                    // What arrived is still good; the driver reports the lost connection.
+                    // The received data is valid; the driver reports the connection error.
                     tracing::debug!(%error, "cannot send window update");
                 }
             }
@@ -360,7 +361,7 @@ impl Sink for Sender {
 }
 
 impl Sender {
-    /// Ends the stream both ways at once.
+    /// Resets the stream, which closes both directions.
     pub async fn reset(&self, status: RstStatus) -> Result<(), SpdyError> {
         self.shared.reset(self.id);
         self.shared.write(&Frame::RstStream { stream: self.id, status }).await

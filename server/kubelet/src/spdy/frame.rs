@@ -1,4 +1,4 @@
-//! The wire format of SPDY/3 frames.
+//! Encoding and decoding of SPDY/3 frames.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt};
@@ -6,13 +6,13 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use super::{Compressor, Decompressor, Headers, SpdyError};
 
 const VERSION: u16 = 3;
-/// `FLAG_FIN`: the sender half of the stream is closed.
+/// `FLAG_FIN`: closes the sender's half of the stream.
 pub const FLAG_FIN: u8 = 1;
 /// `SETTINGS_INITIAL_WINDOW_SIZE`.
 pub const INITIAL_WINDOW_SIZE: u32 = 7;
-/// Control frames carry only headers and settings; data frames may be longer and are read in pieces.
+/// Maximum size of a control frame. Data frames may be longer and are read in chunks.
 const MAX_CONTROL: usize = 64 << 10;
-/// Piece of a data frame handed on at once.
+/// Maximum chunk of a received data frame.
 const MAX_PIECE: usize = 32 << 10;
 
 /// Status codes of RST_STREAM.
@@ -25,7 +25,7 @@ impl RstStatus {
     pub const CANCEL: Self = Self(5);
 }
 
-/// One frame; a long data frame is read as several.
+/// A frame. Long data frames are read as several.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Frame {
     SynStream {
@@ -63,15 +63,15 @@ pub enum Frame {
         data: Bytes,
         fin: bool,
     },
-    /// A control frame of a type that SPDY/3.1 does not define; to be ignored.
+    /// A control frame of a type that SPDY/3.1 does not define, to be ignored.
     Unknown,
 }
 
-/// Reads frames of one direction.
+/// Reads the frames of one direction.
 pub struct Reader<R> {
     io: R,
     decompressor: Decompressor,
-    /// What is left of a data frame: stream, bytes, FIN.
+    /// Remainder of a data frame: stream, number of bytes, FIN.
     rest: Option<(u32, usize, bool)>,
 }
 
@@ -80,7 +80,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         Self { io, decompressor: Decompressor::default(), rest: None }
     }
 
-    /// The next frame; `None` when the peer closed the connection between frames. Not cancel safe.
+    /// Reads the next frame. Returns `None` if the peer closed the connection between frames. Not cancel safe.
     pub async fn next(&mut self) -> Result<Option<Frame>, SpdyError> {
         if let Some((stream, left, fin)) = self.rest.take() {
             return self.piece(stream, left, fin).await.map(Some);
@@ -125,7 +125,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         Ok(match kind {
             1 => {
                 let stream = body.try_get_u32().map_err(short)? & 0x7fff_ffff;
-                // Associated stream, priority and credential slot mean nothing here.
+                // Associated stream, priority and credential slot are ignored.
                 body.try_get_u32().and_then(|_| body.try_get_u16()).map_err(short)?;
                 let headers = self.decompressor.headers(body)?;
                 Frame::SynStream { stream, headers, fin, unidirectional: flags & 2 != 0 }
@@ -167,7 +167,8 @@ impl<R: AsyncRead + Unpin> Reader<R> {
 }
 
 impl Frame {
-    /// The bytes of the frame. `compressor` is the connection's, used in the order frames are sent.
+    /// Encodes the frame. `compressor` belongs to the connection and must be used in the order in which frames are
+    /// sent.
     pub fn encode(&self, compressor: &mut Compressor) -> Result<BytesMut, SpdyError> {
         let mut out = BytesMut::new();
         match self {
@@ -233,7 +234,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn frames_survive_the_wire() {
+    async fn frames_round_trip() {
         let headers: Headers = [("streamtype".to_owned(), vec!["stdin".to_owned()])].into();
         let frames = [
             Frame::SynStream { stream: 1, headers: headers.clone(), fin: false, unidirectional: true },
@@ -260,7 +261,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_long_data_frame_comes_in_pieces_and_ends_once() {
+    async fn long_data_frames_are_read_in_chunks_with_one_fin() {
         let data = Bytes::from(vec![7u8; MAX_PIECE * 2 + 5]);
         let wire = Frame::Data { stream: 1, data, fin: true }.encode(&mut Compressor::new().unwrap()).unwrap();
         let mut reader = Reader::new(&wire[..]);
@@ -306,7 +307,7 @@ mod tests {
         ]
     }
 
-    /// All frames of some bytes, up to the first that is none.
+    /// Reads frames until the first incomplete or invalid one.
     fn read(bytes: &[u8]) -> Vec<Frame> {
         let mut reader = Reader::new(bytes);
         let mut frames = Vec::new();
@@ -319,19 +320,19 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_frames_survive_the_wire(frames in prop::collection::vec(any_frame(), 0..12)) {
+        fn arbitrary_frames_round_trip(frames in prop::collection::vec(any_frame(), 0..12)) {
             let mut compressor = Compressor::new().unwrap();
             let wire: Vec<u8> = frames.iter().flat_map(|frame| frame.encode(&mut compressor).unwrap()).collect();
             prop_assert_eq!(read(&wire), frames);
         }
 
         #[test]
-        fn no_bytes_break_the_reader(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn reader_does_not_panic_on_arbitrary_input(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             read(&bytes);
         }
 
         #[test]
-        fn frames_that_are_damaged_end_the_reading(
+        fn reader_does_not_panic_on_corrupt_frames(
             frames in prop::collection::vec(any_frame(), 1..6), at in any::<prop::sample::Index>(), flip in 1..=255_u8, cut in any::<prop::sample::Index>(),
         ) {
             let mut compressor = Compressor::new().unwrap();

@@ -1,4 +1,5 @@
-//! Name/value header blocks: zlib with the dictionary that SPDY/3 publishes, one context per direction.
+//! Name/value header blocks, compressed by zlib with the SPDY/3 dictionary. Each direction has one compression
+//! context.
 
 use std::collections::BTreeMap;
 
@@ -7,13 +8,13 @@ use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, 
 
 use super::SpdyError;
 
-/// Headers of one stream: lower-case name to values.
+/// Headers of a stream: lower-case names with their values.
 pub type Headers = BTreeMap<String, Vec<String>>;
 
-/// A header block inflates to at most this; more is a protocol error (a stream of ours carries a few hundred bytes).
+/// Maximum decompressed size of a header block. Kubernetes' streams need a few hundred bytes.
 const MAX_BLOCK: usize = 64 << 10;
 
-/// Words of the dictionary that carry a 32-bit length before them.
+/// Dictionary words that are preceded by a 32-bit length.
 const DICTIONARY_WORDS: &[&str] = &[
     "options",
     "head",
@@ -102,7 +103,7 @@ fn dictionary() -> Vec<u8> {
     bytes
 }
 
-/// Deflates header blocks of one direction; its state runs through all of them.
+/// Compresses the header blocks of one direction. Its state spans all blocks.
 pub struct Compressor(Compress);
 
 impl Compressor {
@@ -127,7 +128,7 @@ impl Compressor {
         loop {
             let done = (self.0.total_in() - start) as usize;
             self.0.compress_vec(&plain[done..], &mut block, FlushCompress::Sync)?;
-            // Room left over means the flush is complete.
+            // The flush is complete if the output buffer is not full.
             if block.len() < block.capacity() {
                 return Ok(block);
             }
@@ -136,7 +137,7 @@ impl Compressor {
     }
 }
 
-/// Inflates header blocks of one direction.
+/// Decompresses the header blocks of one direction.
 pub struct Decompressor(Decompress);
 
 impl Default for Decompressor {
@@ -203,13 +204,13 @@ mod tests {
     }
 
     #[test]
-    fn dictionary_is_the_published_one() {
+    fn dictionary_has_the_published_checksum() {
         let mut zlib = Compress::new(Compression::default(), true);
         assert_eq!(zlib.set_dictionary(&dictionary()).unwrap(), 0xe3c6_a7c2);
     }
 
     #[test]
-    fn blocks_survive_in_order_through_one_context() {
+    fn consecutive_blocks_round_trip() {
         let big = "x".repeat(30_000);
         let blocks = [
             headers(&[("streamtype", &["error"]), ("port", &["80"]), ("requestid", &["0"])]),
@@ -224,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn bombs_and_garbage_are_refused() {
+    fn oversized_and_invalid_blocks_are_rejected() {
         let bomb = headers(&[("big", &["x".repeat(MAX_BLOCK * 4).as_str()])]);
         let block = Compressor::new().unwrap().block(&bomb).unwrap();
         assert!(Decompressor::default().headers(&block).is_err());

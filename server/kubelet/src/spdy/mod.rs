@@ -1,7 +1,8 @@
-//! SPDY/3.1, server side: many streams over one connection, as `kubectl exec` and `kubectl port-forward` speak it.
+//! SPDY/3.1, server side: multiplexed streams over one connection, as used by `kubectl exec` and `kubectl
+//! port-forward`.
 //!
-//! Written from the protocol's published drafts (SPDY 3 and the 3.1 addition of connection flow control). [`frame`] is
-//! the wire format, [`headers`] the compressed header blocks, [`connection`] the state of streams and windows. Used by
+//! Implemented from the published drafts (SPDY 3 and the 3.1 addition of connection flow control). [`frame`] has the
+//! wire format, [`headers`] the compressed header blocks, and [`connection`] streams and flow control. Used by
 //! `remotecommand` and `portforward`.
 
 mod connection;
@@ -12,7 +13,7 @@ pub use connection::{Connection, Driver, Receiver, Sender, Stream};
 pub use frame::{Frame, Reader as FrameReader, RstStatus};
 pub use headers::{Compressor, Decompressor, Headers};
 
-/// What can end a SPDY connection.
+/// Errors that end a SPDY connection.
 #[derive(Debug, thiserror::Error)]
 pub enum SpdyError {
     #[error("connection lost: {0}")]

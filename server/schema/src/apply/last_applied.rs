@@ -1,4 +1,4 @@
-//! The bridge from client-side apply: kubectl's last-applied annotation.
+//! Migration from client-side apply by kubectl's last-applied annotation.
 
 use serde_json::Value;
 
@@ -12,7 +12,7 @@ fn annotation(object: &Value) -> Option<&str> {
     object.get("metadata")?.get("annotations")?.get(ANNOTATION)?.as_str().filter(|text| !text.is_empty())
 }
 
-/// Fields of the last client-side apply that still have the value it gave them.
+/// Fields of the last client-side apply whose values are unchanged.
 pub fn unchanged(schema: Option<&Schema>, live: &Value) -> Option<FieldSet> {
     let applied: Value = serde_json::from_str(annotation(live)?).ok()?;
     let mut set = typed::field_set(schema, &applied);
@@ -21,7 +21,7 @@ pub fn unchanged(schema: Option<&Schema>, live: &Value) -> Option<FieldSet> {
     Some(set)
 }
 
-/// Keeps an existing annotation equal to what was applied, so that going back to client-side apply works.
+/// Updates an existing annotation with the applied configuration, so that a return to client-side apply works.
 pub fn refresh(object: &mut Value, config: &Value) {
     if annotation(object).is_none() {
         return;

@@ -1,18 +1,18 @@
-//! `metadata.managedFields`: decoded entries, and their order and form when written.
+//! `metadata.managedFields`: decoding, ordering and encoding of entries.
 
 use serde_json::{Value, json};
 
 use super::path::FieldSet;
 
-/// Update managers beyond this many are merged into one bucket per version.
+/// Maximum number of update managers; older ones are merged into one entry per version.
 const MAX_UPDATE_MANAGERS: usize = 10;
 const BUCKET: &str = "ancient-changes";
 
-/// One entry.
+/// An entry of managedFields.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
     pub manager: String,
-    /// `Apply` or `Update`.
+    /// True for `Apply`, false for `Update`.
     pub apply: bool,
     pub api_version: String,
     pub subresource: String,
@@ -22,7 +22,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Entries of one identity are one manager; appliers are one whatever their version.
+    /// True if both entries belong to the same manager. For apply, the version is ignored.
     pub fn same_manager(&self, other: &Entry) -> bool {
         self.manager == other.manager
             && self.apply == other.apply
@@ -30,7 +30,7 @@ impl Entry {
             && (self.apply || self.api_version == other.api_version)
     }
 
-    /// As a conflict names it.
+    /// Text of the manager in conflicts.
     pub fn describe(&self) -> String {
         let mut text = format!("{:?}", self.manager);
         if !self.subresource.is_empty() {
@@ -86,7 +86,7 @@ fn raw(object: &Value) -> Option<&Vec<Value>> {
     object.get("metadata")?.get("managedFields")?.as_array()
 }
 
-/// The entries of an object; `None` when they cannot be read.
+/// Decodes the entries of an object; `None` if they are malformed.
 pub fn decode(object: &Value) -> Option<Vec<Entry>> {
     let Some(list) = raw(object) else { return Some(Vec::new()) };
     if is_reset(object) {
@@ -95,7 +95,7 @@ pub fn decode(object: &Value) -> Option<Vec<Entry>> {
     list.iter().map(Entry::decode).collect()
 }
 
-/// `managedFields: []` or `[{}]` asks to forget all managers.
+/// True for `managedFields: []` or `[{}]`, which resets all managers.
 pub fn is_reset(object: &Value) -> bool {
     raw(object).is_some_and(|list| {
         list.is_empty()
@@ -106,7 +106,7 @@ pub fn is_reset(object: &Value) -> bool {
     })
 }
 
-/// The entries a write starts from: those of the new object when it brings any, else the live ones.
+/// Entries before a write: those of the new object if it contains any, otherwise the live ones.
 pub fn starting_point(old: Option<&Value>, new: &Value, subresource: &str) -> Vec<Entry> {
     let live = || old.and_then(decode).unwrap_or_default();
     if !subresource.is_empty() {
@@ -121,7 +121,7 @@ pub fn starting_point(old: Option<&Value>, new: &Value, subresource: &str) -> Ve
     }
 }
 
-/// Writes the entries in their order: appliers first, then by time, name, version, subresource.
+/// Encodes the entries in order: apply first, then by time, name, version and subresource.
 pub fn encode(object: &mut Value, mut entries: Vec<Entry>) {
     cap(&mut entries);
     fn order(entry: &Entry) -> impl Ord + '_ {
@@ -154,7 +154,7 @@ fn cap(entries: &mut Vec<Entry>) {
                 updates -= 1;
             }
             None => {
-                // A first bucket takes the entry's place, so one more has to be merged.
+                // The first merged entry replaces one, so another one must be merged.
                 entries.push(Entry { manager: BUCKET.into(), subresource: String::new(), ..entry });
             }
         }

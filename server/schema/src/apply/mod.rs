@@ -1,8 +1,8 @@
 //! Server-side apply and managedFields.
 //!
-//! Pure. The registry calls [`track_create`] for every create, [`track_update`] for every update and patch, [`Apply::run`] for
-//! apply patches. All stand between decoding with defaults and admission, before the strategy's `prepare_*`, as in kube-apiserver. What
-//! managers own is compared in the version each wrote in (`versions`).
+//! Pure. The registry calls [`track_create`] for creates, [`track_update`] for updates and patches, and
+//! [`Apply::run`] for apply patches: after decoding and defaults, before admission and the strategy's `prepare_*`,
+//! as in kube-apiserver. Owned fields are compared in the version in which their manager wrote them (`versions`).
 
 use std::sync::LazyLock;
 
@@ -23,10 +23,10 @@ use managed::Entry;
 pub use path::{FieldSet, PathElement};
 pub use versions::{Conversion, Stop, Version, VersionSchemas, Versions};
 
-/// Owner of everything an object holds that was never tracked when the first apply comes.
+/// Manager of untracked fields that exist at the first apply.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 
-/// Who writes, as an entry of `metadata.managedFields` names it.
+/// The manager of a write, as an entry of `metadata.managedFields` identifies it.
 #[derive(Debug, Clone, Copy)]
 pub struct Manager<'a> {
     /// `fieldManager`, or the first part of the User-Agent.
@@ -36,7 +36,7 @@ pub struct Manager<'a> {
     /// Version of the request: `apps/v1`.
     pub api_version: &'a str,
     pub now: jiff::Timestamp,
-    /// `Strategy::reset_fields` of the subresource written to: fields this write cannot own.
+    /// `Strategy::reset_fields` of the subresource: fields that this write cannot own.
     pub reset_fields: &'a [&'a [&'a str]],
 }
 
@@ -52,7 +52,7 @@ impl Manager<'_> {
         }
     }
 
-    /// Writes through `scale` carry no time.
+    /// Entries of writes through `scale` have no time.
     fn time(&self) -> Option<String> {
         (self.subresource != "scale").then(|| self.now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
     }
@@ -64,7 +64,7 @@ impl Manager<'_> {
     }
 }
 
-/// Identity and bookkeeping nobody owns.
+/// Fields that have no owner: identity and system metadata.
 static NOBODYS: LazyLock<FieldSet> = LazyLock::new(|| {
     let mut set = FieldSet::default();
     for name in ["apiVersion", "kind", "metadata"] {
@@ -94,7 +94,7 @@ fn without_managers(object: &Value) -> Value {
     out
 }
 
-/// The object that a create is compared with: what Go makes of nothing.
+/// The empty object with which a created one is compared, as Go decodes it.
 fn nothing(schema: Option<&Schema>) -> Value {
     let mut object = json!({"metadata": {}});
     if let Some(schema) = schema {
@@ -103,17 +103,17 @@ fn nothing(schema: Option<&Schema>) -> Value {
     object
 }
 
-/// Writes `metadata.managedFields` of an object about to be created. `schema` of `None` owns by structure.
+/// Sets `metadata.managedFields` of an object to be created. Without a schema, ownership follows the structure.
 pub fn track_create(schema: Option<&Schema>, new: &mut Value, manager: &Manager<'_>) {
     let mut entries = managed::starting_point(None, new, manager.subresource);
-    // An object that brings entries of its own is new in every version: whoever wrote in another has lost all of it.
+    // Existing entries in other versions are dropped, because the object is new in every version.
     entries.retain(|entry| entry.api_version == manager.api_version);
     let (taken, removed) = changes(schema, &nothing(schema), new, manager);
     take_over(&mut entries, taken, removed, manager);
     managed::encode(new, entries);
 }
 
-/// The managedFields of an object about to be updated or patched, for [`Tracked::write`].
+/// The managedFields of an object to be updated or patched, for [`Tracked::write`].
 pub fn track_update(
     versions: &Versions<'_>,
     schema: Option<&Schema>,
@@ -123,7 +123,7 @@ pub fn track_update(
 ) -> Result<Tracked, Stop> {
     let entries = managed::starting_point(Some(old), new, manager.subresource);
     if entries.is_empty() {
-        // Never tracked (or asked to forget): stays so until the first apply.
+        // An untracked or reset object stays untracked until the first apply.
         return Ok(Tracked(entries));
     }
     if entries.iter().all(|entry| entry.api_version == manager.api_version) {
@@ -135,7 +135,7 @@ pub fn track_update(
     Ok(Tracked(update(versions, schema, (&old, &new), entries, manager)?))
 }
 
-/// Entries that are decided, and not written yet.
+/// Computed entries that are not yet written.
 #[derive(Debug, Default)]
 pub struct Tracked(Vec<Entry>);
 
@@ -145,7 +145,8 @@ impl Tracked {
     }
 }
 
-/// The entries as the schemas of their versions have them now. Of versions that are gone none are left.
+/// Converts the entries to the current schemas of their versions. Entries of versions that are no longer served are
+/// dropped.
 fn reconciled(
     versions: &Versions<'_>,
     schema: Option<&Schema>,
@@ -156,7 +157,7 @@ fn reconciled(
     let mut kept = Vec::with_capacity(entries.len());
     for mut entry in entries {
         if let Some(schema) = versions.schema(&entry.api_version, manager.api_version, schema)? {
-            // For its refusal: of fields in a version that the object cannot be told in, nothing is known.
+            // Fails if the object cannot be converted to the entry's version.
             versions.convert(live, (manager.api_version, &entry.api_version), "")?;
             entry.fields = versions::reconcile(schema.get(), &entry.fields);
             kept.push(entry);
@@ -165,8 +166,8 @@ fn reconciled(
     Ok(kept)
 }
 
-/// True when an update did nothing but tell the time: what it set was set back, by admission or by defaults. Such an update
-/// is none, or an object that is applied again and again would have as many versions.
+/// True if an update changes nothing except timestamps in managedFields, for example because admission or defaults
+/// reverted it. Such an update is not written; otherwise repeated applies would create new resourceVersions.
 pub fn only_times_differ(old: &Value, new: &Value) -> bool {
     is_same_without(METADATA, old, new, |before, after| is_same_without(MANAGED_FIELDS, before, after, same_managers))
 }
@@ -174,7 +175,7 @@ pub fn only_times_differ(old: &Value, new: &Value) -> bool {
 const METADATA: &str = "metadata";
 const MANAGED_FIELDS: &str = "managedFields";
 
-/// Whether two objects are equal in everything but one member, and `same` says so of that.
+/// True if two objects are equal except for one member, for which `same` decides.
 fn is_same_without(name: &str, old: &Value, new: &Value, same: impl FnOnce(&Value, &Value) -> bool) -> bool {
     let (Value::Object(before), Value::Object(after)) = (old, new) else { return old == new };
     let rest = |fields: &serde_json::Map<String, Value>| fields.len() - usize::from(fields.contains_key(name));
@@ -183,7 +184,7 @@ fn is_same_without(name: &str, old: &Value, new: &Value, same: impl FnOnce(&Valu
         && same(before.get(name).unwrap_or(&Value::Null), after.get(name).unwrap_or(&Value::Null))
 }
 
-/// Entries are ordered by time, so they may have changed places.
+/// Compares entries regardless of their order, which depends on timestamps.
 fn same_managers(old: &Value, new: &Value) -> bool {
     fn entries(list: &Value) -> Vec<&Value> {
         list.as_array().into_iter().flatten().collect()
@@ -196,7 +197,7 @@ fn same_managers(old: &Value, new: &Value) -> bool {
             .all(|entry| after.iter().position(|other| same(entry, other)).map(|at| after.swap_remove(at)).is_some())
 }
 
-/// The new owner takes what changed; everyone loses what went.
+/// Adds changed fields to the manager and removes removed fields from all managers.
 fn update(
     versions: &Versions<'_>,
     schema: Option<&Schema>,
@@ -219,7 +220,7 @@ fn lose<'e>(entries: impl Iterator<Item = &'e mut Entry>, taken: &FieldSet, remo
     }
 }
 
-/// Of the entries of the manager's version.
+/// Updates the entries in the manager's version.
 fn take_over(entries: &mut Vec<Entry>, mut taken: FieldSet, removed: FieldSet, manager: &Manager<'_>) {
     lose(entries.iter_mut().filter(|entry| entry.api_version == manager.api_version), &taken, &removed);
     taken.difference(&NOBODYS);
@@ -237,7 +238,7 @@ fn take_over(entries: &mut Vec<Entry>, mut taken: FieldSet, removed: FieldSet, m
     entries.retain(|entry| !entry.fields.is_empty());
 }
 
-/// What changes for those who wrote in other versions: (version, added or modified, removed).
+/// Changes in the versions of other managers: version, added or modified fields, removed fields.
 fn other_changes(
     versions: &Versions<'_>,
     schema: Option<&Schema>,
@@ -260,7 +261,7 @@ fn other_changes(
     Ok(found)
 }
 
-/// (added or modified, removed).
+/// Added or modified fields, and removed fields.
 fn changes(schema: Option<&Schema>, live: &Value, new: &Value, manager: &Manager<'_>) -> (FieldSet, FieldSet) {
     let comparison = typed::compare_but(schema, Some(live), Some(new), &[METADATA, MANAGED_FIELDS]);
     let (mut taken, mut removed) = (comparison.modified, comparison.removed);
@@ -271,7 +272,7 @@ fn changes(schema: Option<&Schema>, live: &Value, new: &Value, manager: &Manager
     (taken, removed)
 }
 
-/// An applied configuration and the object that it is merged into.
+/// An applied configuration with the object into which it is merged.
 #[derive(Debug, Clone, Copy)]
 pub struct Apply<'a> {
     pub versions: &'a Versions<'a>,
@@ -281,11 +282,11 @@ pub struct Apply<'a> {
     pub live: Option<&'a Value>,
     pub config: &'a Value,
     pub manager: &'a Manager<'a>,
-    /// Take fields from other managers instead of reporting conflicts with them.
+    /// Take over conflicting fields instead of returning an error.
     pub force: bool,
 }
 
-/// Managers that stand in the way, with their fields.
+/// Conflicting managers with their fields.
 struct Conflicts(Vec<(Entry, FieldSet)>);
 
 pub fn check_config(schema: Option<&Schema>, config: &Value) -> ApiResult<()> {
@@ -303,14 +304,14 @@ pub fn check_config(schema: Option<&Schema>, config: &Value) -> ApiResult<()> {
 }
 
 impl Apply<'_> {
-    /// Returns the whole object with its managedFields; equal to the live one when nothing changed. Conflicts are 409 with one
-    /// cause per field.
+    /// Returns the merged object with managedFields; it equals the live object if nothing has changed. Conflicts
+    /// result in a 409 error with one cause per field.
     pub fn run(&self) -> Result<Value, Stop> {
         let Apply { schema, live, config, manager, .. } = *self;
         check_config(schema, config)?;
         let merged = match self.merge()? {
             Err(Conflicts(conflicts)) if manager.name == "kubectl" && manager.subresource.is_empty() => {
-                // kubectl may overwrite what its own client-side apply wrote.
+                // kubectl may overwrite fields of its own client-side apply.
                 let allowed = live.and_then(|live| last_applied::unchanged(schema, live)).unwrap_or_default();
                 let left: Vec<(Entry, FieldSet)> = conflicts
                     .into_iter()
@@ -354,7 +355,7 @@ impl Apply<'_> {
             Some(last) => prune(versions, schema, merged, (&entries, &own, last))?,
             None => merged,
         };
-        // As it was applied: a false that Go leaves out is a change of another manager's true.
+        // Uses the configuration as applied: an explicit `false`, which Go omits, changes another manager's `true`.
         let mut changed = other_changes(versions, schema, (&before, &merged), &entries, manager)?;
         let (taken, removed) = changes(schema, &before, &merged, manager);
         changed.push((manager.api_version.to_owned(), taken, removed));
@@ -364,7 +365,7 @@ impl Apply<'_> {
             Some(schema) if schema.name.is_some() => {
                 normalise(schema, &mut after);
             }
-            // Nulls of custom resources are for their schema to judge.
+            // Nulls in custom resources are validated by their schema.
             _ => crate::decode::settle_metadata(&mut after),
         }
 
@@ -392,7 +393,8 @@ impl Apply<'_> {
     }
 }
 
-/// Removes what this manager applied last time, in the version it did so, not this time, and nobody else owns in theirs.
+/// Removes fields that this manager applied last time but not this time, and that no other manager owns. Fields are
+/// compared in the version of their manager.
 fn prune(
     versions: &Versions<'_>,
     schema: Option<&Schema>,
@@ -407,7 +409,8 @@ fn prune(
     let set_of = |schema: Option<&Schema>, value: &Value| named(schema, &typed::field_set(schema, value));
     let last_fields = named(last_schema.get(), &last.fields);
 
-    // Everything of last time goes, then what any manager owns comes back, first what was owned in the same version …
+    // First, all fields of the last apply are removed and those owned by any manager added back, starting with the
+    // same version;
     let mut version = last.api_version.as_str();
     let mut pruned = typed::remove(last_schema.get(), &at_last, &last_fields);
     let mut whole = at_last.clone().into_owned();
@@ -433,7 +436,7 @@ fn prune(
         pruned = typed::remove(node, &whole, &unowned);
     }
 
-    // … and what was below a removed item without having been applied by this manager.
+    // then fields below a removed item that this manager did not apply are added back.
     let to_last = "failed to prune fields: failed add back dangling items: failed to convert pruned object to last applied version: ";
     let pruned = versions.convert(&pruned, (version, &last.api_version), to_last)?;
     let mut gone = set_of(last_schema.get(), &at_last);

@@ -1,4 +1,4 @@
-//! Sets of field paths, and their `fieldsV1` form.
+//! Sets of field paths, and their `fieldsV1` encoding.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -8,12 +8,12 @@ use serde_json::{Map, Value, json};
 
 use crate::Schema;
 
-/// One step of a path.
+/// An element of a path.
 #[derive(Debug, Clone, PartialEq)]
 pub enum PathElement {
-    /// A field of a struct or a key of a map.
+    /// A field of a struct, or a key of a map.
     Field(Box<str>),
-    /// An element of a list of maps, by its keys in order of their names.
+    /// An element of a list of maps, by its key fields ordered by name.
     Key(Vec<(Box<str>, Value)>),
     /// An element of a set.
     Value(Value),
@@ -85,7 +85,7 @@ impl Ord for PathElement {
     }
 }
 
-/// A total order of JSON values: numbers before strings before the rest, by value.
+/// Total order of JSON values: numbers before strings before other values.
 fn order(a: &Value, b: &Value) -> Ordering {
     match (a, b) {
         (Value::String(a), Value::String(b)) => a.cmp(b),
@@ -99,7 +99,7 @@ fn order(a: &Value, b: &Value) -> Ordering {
     }
 }
 
-/// `[name="c"]`, `.spec`, `[="x"]`, `[0]`.
+/// Formats as `[name="c"]`, `.spec`, `[="x"]`, `[0]`.
 impl fmt::Display for PathElement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -114,7 +114,7 @@ impl fmt::Display for PathElement {
     }
 }
 
-/// A set of paths: a tree whose `member` nodes are in the set.
+/// A set of paths as a tree; nodes with `member` are in the set.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FieldSet {
     pub member: bool,
@@ -122,7 +122,7 @@ pub struct FieldSet {
 }
 
 impl FieldSet {
-    /// From `fieldsV1`; `None` when it is malformed.
+    /// Decodes `fieldsV1`; `None` if it is malformed.
     pub fn parse(fields: &Value) -> Option<FieldSet> {
         let mut set = FieldSet::default();
         for (key, value) in fields.as_object()? {
@@ -139,7 +139,7 @@ impl FieldSet {
         Some(set)
     }
 
-    /// The `fieldsV1` form.
+    /// Encodes as `fieldsV1`.
     pub fn encode(&self) -> Value {
         let mut fields = Map::new();
         for (element, child) in &self.children {
@@ -152,7 +152,7 @@ impl FieldSet {
         Value::Object(fields)
     }
 
-    /// True when no path but the root is in it.
+    /// True if the set is empty or contains only the root.
     pub fn is_empty(&self) -> bool {
         self.children.is_empty()
     }
@@ -161,7 +161,7 @@ impl FieldSet {
         self.children.entry(element).or_default()
     }
 
-    /// Adds a path of plain field names.
+    /// Adds a path of field names.
     pub fn insert_fields(&mut self, path: &[&str]) {
         let node = path.iter().fold(self, |node, name| node.child(PathElement::Field((*name).into())));
         node.member = true;
@@ -174,7 +174,7 @@ impl FieldSet {
         }
     }
 
-    /// Removes the members of `other`, keeping what is below them.
+    /// Removes the members of `other`, but not their descendants.
     pub fn difference(&mut self, other: &FieldSet) {
         self.member &= !other.member;
         self.children.retain(|element, child| {
@@ -185,7 +185,7 @@ impl FieldSet {
         });
     }
 
-    /// Removes the members of `other` and everything below them.
+    /// Removes the members of `other` and their descendants.
     pub fn recursive_difference(&mut self, other: &FieldSet) {
         self.children.retain(|element, child| match other.children.get(element) {
             Some(other) if other.member => false,
@@ -210,7 +210,7 @@ impl FieldSet {
         out
     }
 
-    /// Makes members of the declared fields that lead to members.
+    /// Adds all declared fields on the paths to members.
     pub fn with_named_fields(&self, schema: Option<&Schema>) -> FieldSet {
         let mut out = FieldSet { member: self.member, ..FieldSet::default() };
         for (element, child) in &self.children {
@@ -227,7 +227,7 @@ impl FieldSet {
         out
     }
 
-    /// Every member as text: `.spec.containers[name="c"].image`.
+    /// All members as text: `.spec.containers[name="c"].image`.
     pub fn paths(&self) -> Vec<String> {
         let mut out = Vec::new();
         self.collect(&mut String::new(), &mut out);

@@ -10,7 +10,7 @@ fn manager(name: &str) -> Manager<'_> {
     Manager { name, subresource: "", api_version: "v1", now: jiff::Timestamp::UNIX_EPOCH, reset_fields: &[] }
 }
 
-/// As objects of one version are written.
+/// Applies to an object with a single version.
 fn apply(
     schema: Option<&Schema>,
     live: Option<&Value>,
@@ -82,7 +82,7 @@ fn conflicts_name_manager_and_field() {
 }
 
 #[test]
-fn what_go_leaves_out_is_a_change_nonetheless() {
+fn explicit_zero_values_are_changes() {
     let schema = schema("apps", "Deployment");
     let with =
         |spec: Value| json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}, "spec": spec});
@@ -94,7 +94,7 @@ fn what_go_leaves_out_is_a_change_nonetheless() {
     assert_eq!(live.pointer("/spec/paused"), None);
     let managers: Vec<&Value> = live["metadata"]["managedFields"].as_array().unwrap().iter().collect();
     assert_eq!(managers.len(), 1, "{managers:?}");
-    // Null is a list without elements, and takes nothing away.
+    // A null list is empty and removes nothing.
     let container = json!({"template": {"spec": {"containers": [{"name": "c", "image": "i"}]}}});
     let live = apply(Some(&schema), Some(&live), &with(container), &manager("one"), false).unwrap();
     let none = with(json!({"template": {"spec": {"containers": null}}}));
@@ -103,7 +103,7 @@ fn what_go_leaves_out_is_a_change_nonetheless() {
 }
 
 #[test]
-fn what_does_not_fit_the_schema_is_told_as_the_merger_does() {
+fn schema_errors_match_the_typed_merge() {
     for (spec, expected) in [
         (json!({"replicas": "two"}), ".spec.replicas: expected numeric (int or float), got string"),
         (json!({"paused": "yes"}), ".spec.paused: expected boolean, got &{yes}"),
@@ -133,7 +133,7 @@ fn what_does_not_fit_the_schema_is_told_as_the_merger_does() {
 }
 
 #[test]
-fn a_create_owns_elements_by_their_keys() {
+fn creates_own_list_elements_by_key() {
     let schema = schema("apps", "Deployment");
     let body = deployment(json!({"name": "c", "image": "i"}), None);
     let mut new = crate::decode::decode_value(body, &schema).object;
@@ -146,7 +146,7 @@ fn a_create_owns_elements_by_their_keys() {
 }
 
 #[test]
-fn what_is_set_back_was_no_update() {
+fn reverted_updates_are_not_written() {
     let entry = |manager: &str, time: &str| json!({"manager": manager, "operation": "Update", "time": time, "fieldsV1": {"f:data": {}}});
     let object = |data: &str, entries: &[Value]| json!({"metadata": {"name": "a", "managedFields": entries}, "data": {"k": data}});
     let old = object("1", &[entry("a", "2026-01-01T00:00:00Z"), entry("b", "2026-01-01T00:00:01Z")]);
@@ -167,8 +167,8 @@ fn data() -> impl Strategy<Value = Vec<(String, String)>> {
     prop::collection::vec(("[a-d]", "[0-2]"), 1..5)
 }
 
-/// A Deployment of containers out of three, each with some environment. None is empty: what Go leaves out is new each time it is
-/// applied, and in the way of whoever applied it, too.
+/// A Deployment with some of three containers, each with some environment variables. Lists are not empty: Go omits
+/// empty ones, so they would differ on each apply and conflict.
 fn any_deployment() -> impl Strategy<Value = Value> {
     let env = prop::collection::btree_map("[P-R]", "[0-1]", 0..3);
     let container = (prop::option::of("[x-z]"), env);
@@ -195,13 +195,13 @@ fn any_deployment() -> impl Strategy<Value = Value> {
     )
 }
 
-/// (who, whether by apply, forced, what)
+/// Manager, whether by apply, whether forced, object.
 fn any_writes() -> impl Strategy<Value = Vec<(&'static str, bool, bool, Value)>> {
     let who = prop::sample::select(vec!["one", "two", "three"]);
     prop::collection::vec((who, prop::bool::weighted(0.7), any::<bool>(), any_deployment()), 1..8)
 }
 
-/// The object without what is empty: a typed object prints such fields though nobody wrote them.
+/// The object without empty fields, which a typed object contains although no manager wrote them.
 fn filled(value: &Value) -> Value {
     let is_empty = |value: &Value| match value {
         Value::Null => true,
@@ -219,8 +219,8 @@ fn filled(value: &Value) -> Value {
     }
 }
 
-/// Values of the object with nobody who owns them.
-fn ownerless(schema: &Schema, object: &Value) -> Vec<String> {
+/// Fields of the object without an owner.
+fn fields_without_owner(schema: &Schema, object: &Value) -> Vec<String> {
     let mut owned: Vec<String> =
         super::managed::decode(object).unwrap().iter().flat_map(|entry| entry.fields.paths()).collect();
     owned.sort();
@@ -233,28 +233,28 @@ fn ownerless(schema: &Schema, object: &Value) -> Vec<String> {
 
 proptest! {
     #[test]
-    fn whatever_is_written_has_an_owner_and_applying_again_changes_nothing(writes in any_writes()) {
+    fn written_fields_have_owners_and_apply_is_idempotent(writes in any_writes()) {
         let schema = schema("apps", "Deployment");
         let mut live: Option<Value> = None;
         for (who, applies, force, object) in writes {
-            // Where nothing is anybody's any more, nothing is tracked until the next apply.
+            // An object without any owner stays untracked until the next apply.
             let tracked = applies || live.as_ref().is_none_or(|live| live["metadata"]["managedFields"].is_array());
             if applies {
-                // What conflicts is not written.
+                // A conflicting apply writes nothing.
                 let Ok(next) = apply(Some(&schema), live.as_ref(), &object, &manager(who), force) else { continue };
                 let again = apply(Some(&schema), Some(&next), &object, &manager(who), false).unwrap();
                 prop_assert_eq!(&again, &next);
                 live = Some(next);
             } else {
-                // An update has been read by then: what Go leaves out is not there.
+                // An update has been decoded: fields that Go omits are absent.
                 let mut next = object;
                 crate::normalise(&schema, &mut next);
                 track_update(Some(&schema), live.as_ref(), &mut next, &manager(who));
                 live = Some(next);
             }
             if let Some(live) = live.as_ref().filter(|_| tracked) {
-                let lost = ownerless(&schema, live);
-                prop_assert_eq!(lost, Vec::<String>::new(), "nobody's in {}", live);
+                let lost = fields_without_owner(&schema, live);
+                prop_assert_eq!(lost, Vec::<String>::new(), "fields without owner in {}", live);
             }
         }
     }

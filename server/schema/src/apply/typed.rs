@@ -1,7 +1,7 @@
-//! Values seen through a schema: which fields they set, how two differ, merging and removing.
+//! Operations on values with a schema: field sets, comparison, merge and removal.
 //!
-//! The rules are those of structured-merge-diff: structs and maps are granular unless atomic, lists are atomic unless they are
-//! sets or maps by key; what no schema describes is granular for maps and atomic for lists.
+//! The rules are those of structured-merge-diff: structs and maps are granular unless atomic, lists are atomic
+//! unless they are sets or maps. Without a schema, maps are granular and lists are atomic.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use super::path::{FieldSet, PathElement};
 use crate::{ListType, Schema, Type};
 
-/// How a value divides into fields.
+/// Structure of a value, with its parts.
 enum Shape<'a> {
     Leaf,
     Map(&'a Map<String, Value>),
@@ -20,7 +20,7 @@ enum Shape<'a> {
 fn granular_map(schema: Option<&Schema>) -> bool {
     match schema {
         None => true,
-        // Untyped parts of built-in kinds (RawExtension, JSON) are one value; of custom resources they are not.
+        // Untyped parts are atomic in built-in kinds (RawExtension, JSON), but not in custom resources.
         Some(schema) => !schema.atomic && (schema.ty != Type::Any || schema.name.is_none()),
     }
 }
@@ -37,7 +37,7 @@ fn shape<'a>(schema: Option<&Schema>, value: &'a Value) -> Shape<'a> {
     }
 }
 
-/// The shape alone.
+/// Structure of a value, without its parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Leaf,
@@ -61,7 +61,7 @@ fn item_schema(schema: Option<&Schema>) -> Option<&Schema> {
     schema.and_then(|schema| schema.items.as_deref())
 }
 
-/// The path element of a list item; `Err` names what it lacks.
+/// The path element of a list item; the error names the missing key.
 fn element_of(schema: Option<&Schema>, item: &Value, index: usize) -> Result<PathElement, String> {
     let Some(schema) = schema else { return Ok(PathElement::Index(index)) };
     match &schema.list_type {
@@ -83,7 +83,7 @@ fn element_of(schema: Option<&Schema>, item: &Value, index: usize) -> Result<Pat
             for key in keys {
                 let default =
                     || schema.items.as_ref().and_then(|node| node.field(key)).and_then(|field| field.default.clone());
-                // A key that is left out tells elements apart as much as one that is there.
+                // Omitted keys are part of the identity.
                 if let Some(value) = fields.get(&**key).cloned().or_else(default) {
                     found.insert(key.clone(), value);
                 }
@@ -100,13 +100,13 @@ fn element_of(schema: Option<&Schema>, item: &Value, index: usize) -> Result<Pat
     }
 }
 
-/// The list with each item's element; of items with equal keys all are kept, as live objects may hold such.
+/// The items of a list with their path elements. Duplicates are kept, because live objects may contain them.
 fn indexed<'a>(schema: Option<&Schema>, items: &'a [Value]) -> Vec<(PathElement, &'a Value)> {
     let element = |(index, item)| (element_of(schema, item, index).unwrap_or(PathElement::Index(index)), item);
     items.iter().enumerate().map(element).collect()
 }
 
-/// Items by their elements: more than one of an element that comes again.
+/// Items by path element; duplicates share one entry.
 fn grouped<'i, 'a>(indexed: &'i [(PathElement, &'a Value)]) -> BTreeMap<&'i PathElement, Vec<&'a Value>> {
     let mut groups: BTreeMap<&PathElement, Vec<&Value>> = BTreeMap::new();
     for (element, item) in indexed {
@@ -115,7 +115,7 @@ fn grouped<'i, 'a>(indexed: &'i [(PathElement, &'a Value)]) -> BTreeMap<&'i Path
     groups
 }
 
-/// What a manager that applies `value` owns.
+/// The fields that a manager owns after applying `value`.
 pub fn field_set(schema: Option<&Schema>, value: &Value) -> FieldSet {
     let mut set = FieldSet::default();
     match shape(schema, value) {
@@ -133,7 +133,8 @@ pub fn field_set(schema: Option<&Schema>, value: &Value) -> FieldSet {
         }
         Shape::List(items) => {
             for (element, items) in grouped(&indexed(schema, items)) {
-                // Of an element that comes again only that it is there: nothing says which of them a field is of.
+                // For duplicates, only the element itself is owned, because fields cannot be attributed to one of
+                // them.
                 let mut child = match items.as_slice() {
                     [item] => field_set(item_schema(schema), item),
                     _ => FieldSet::default(),
@@ -146,7 +147,7 @@ pub fn field_set(schema: Option<&Schema>, value: &Value) -> FieldSet {
     set
 }
 
-/// Fields that differ between two values.
+/// Differences between two values.
 #[derive(Debug, Default)]
 pub struct Comparison {
     pub added: FieldSet,
@@ -175,18 +176,18 @@ fn empty(value: Option<&Value>) -> bool {
     }
 }
 
-/// Compares `old` with `new`.
+/// Compares two values.
 pub fn compare(schema: Option<&Schema>, old: Option<&Value>, new: Option<&Value>) -> Comparison {
     compare_but(schema, old, new, &[])
 }
 
-/// The same without the field at a path of names.
+/// Like [`compare`], except for the field at a path.
 pub fn compare_but(schema: Option<&Schema>, old: Option<&Value>, new: Option<&Value>, but: &[&str]) -> Comparison {
     let mut out = Comparison::default();
     if old.is_none() && new.is_none() {
         return out;
     }
-    // Null stands for a map or list without elements when the other side is one.
+    // Null equals an empty map or list if the other side is one.
     let known = |value: Option<&'_ Value>| value.filter(|value| !value.is_null()).map(|value| kind(schema, value));
     let shapes = (known(old), known(new));
     let both_empty = empty(old) && empty(new);
@@ -224,7 +225,7 @@ pub fn compare_but(schema: Option<&Schema>, old: Option<&Value>, new: Option<&Va
     out
 }
 
-/// Compares the items of one element. Such as come again are one value.
+/// Compares the items of one path element. Duplicates are compared as a whole.
 fn compare_items(schema: Option<&Schema>, old: &[&Value], new: &[&Value]) -> Comparison {
     let node = item_schema(schema);
     let mut out = Comparison::default();
@@ -243,7 +244,7 @@ fn compare_items(schema: Option<&Schema>, old: &[&Value], new: &[&Value]) -> Com
     out
 }
 
-/// `config` merged over `live`.
+/// Merges `config` into `live`.
 pub fn merge(schema: Option<&Schema>, live: &Value, config: &Value) -> Value {
     match (shape(schema, live), shape(schema, config)) {
         (Shape::Map(left), Shape::Map(right)) => {
@@ -258,14 +259,15 @@ pub fn merge(schema: Option<&Schema>, live: &Value, config: &Value) -> Value {
             Value::Object(out)
         }
         (Shape::List(left), Shape::List(right)) => Value::Array(merge_lists(schema, left, right)),
-        // Null is a map or a list without elements, which takes nothing away.
+        // A null map or list is empty and removes nothing.
         (Shape::Map(left), _) if config.is_null() && !left.is_empty() => live.clone(),
         (Shape::List(left), _) if config.is_null() && !left.is_empty() => live.clone(),
         _ => config.clone(),
     }
 }
 
-/// Items of `config` come in their order; live items it does not name stay where they are relative to their neighbours.
+/// Merges lists: items of `config` are in its order; other live items keep their position relative to their
+/// neighbours.
 fn merge_lists(schema: Option<&Schema>, live: &[Value], config: &[Value]) -> Vec<Value> {
     let (left, right) = (indexed(schema, live), indexed(schema, config));
     let (live, wanted) = (grouped(&left), grouped(&right));
@@ -273,10 +275,10 @@ fn merge_lists(schema: Option<&Schema>, live: &[Value], config: &[Value]) -> Vec
     let in_right = |element: &PathElement| wanted.contains_key(element);
     let joined = |element: &PathElement, item: &Value| match live.get(element).map(Vec::as_slice) {
         Some([live]) => merge(item_schema(schema), live, item),
-        // Of live items that are one by their keys, nothing is kept.
+        // Duplicate live items are replaced.
         _ => item.clone(),
     };
-    // Items of both sides, in the order the configuration wants them.
+    // Common items in the order of the configuration.
     let mut shared = right.iter().map(|(e, _)| e).filter(|e| in_left(e));
     let mut next_shared = shared.next();
     let mut taken: BTreeSet<&PathElement> = BTreeSet::new();
@@ -318,8 +320,8 @@ fn merge_lists(schema: Option<&Schema>, live: &[Value], config: &[Value]) -> Vec
     out
 }
 
-/// `value` without the members of `set`. A map or list that loses all it had stays as an empty one; so does one that is a single
-/// value, when the set has something inside it.
+/// Removes the members of `set` from `value`. A map or list that becomes empty is kept, and an atomic one becomes
+/// empty if `set` contains a path inside it.
 pub fn remove(schema: Option<&Schema>, value: &Value, set: &FieldSet) -> Value {
     if set.children.is_empty() {
         return value.clone();
@@ -344,7 +346,7 @@ pub fn remove(schema: Option<&Schema>, value: &Value, set: &FieldSet) -> Value {
     }
 }
 
-/// What is left of a part of a value at `element`; `None` when the part itself goes.
+/// The remainder of a value's part at `element`; `None` if the part itself is removed.
 fn left_of(schema: Option<&Schema>, part: &Value, set: &FieldSet, element: &PathElement) -> Option<Value> {
     match set.children.get(element) {
         Some(child) if child.member => None,
@@ -353,7 +355,7 @@ fn left_of(schema: Option<&Schema>, part: &Value, set: &FieldSet, element: &Path
     }
 }
 
-/// All that is wrong with a value, as the merger tells it.
+/// All errors of a value, with the wording of structured-merge-diff.
 pub fn faults(schema: Option<&Schema>, value: &Value) -> Option<String> {
     let mut errors = Vec::new();
     validate(schema, value, "", &mut errors);
@@ -364,7 +366,7 @@ pub fn faults(schema: Option<&Schema>, value: &Value) -> Option<String> {
     }
 }
 
-/// What is wrong with an applied configuration: undeclared fields, wrong types, lists with equal keys.
+/// Validates an applied configuration: undeclared fields, wrong types, duplicate list items.
 pub fn validate(schema: Option<&Schema>, value: &Value, path: &str, errors: &mut Vec<String>) {
     let Some(schema) = schema else { return };
     let wrong = |expected: &str, got: String| {
@@ -379,7 +381,7 @@ pub fn validate(schema: Option<&Schema>, value: &Value, path: &str, errors: &mut
                 match schema.child(key) {
                     Some(node) => validate(Some(node), value, &here, errors),
                     None if schema.preserve_unknown || schema.is_free() => {}
-                    // The merger looks no further in this map.
+                    // As in structured-merge-diff, validation of this map ends here.
                     None => return errors.push(format!("{here}: field not declared in schema")),
                 }
             }
@@ -392,7 +394,7 @@ pub fn validate(schema: Option<&Schema>, value: &Value, path: &str, errors: &mut
         (Type::Integer | Type::Number, value) if !value.is_number() => {
             errors.push(wrong("numeric (int or float)", go_type(value).into()));
         }
-        // Times are texts to the merger; quantities and ports may also be numbers.
+        // Times are strings in structured-merge-diff; quantities and ports can also be numbers.
         (Type::Time | Type::MicroTime, value) if !value.is_string() => errors.push(wrong("string", go_syntax(value))),
         (_, Value::Object(_) | Value::Array(_)) => errors.push(wrong("any scalar", pointed_at(value))),
         _ => {}
@@ -411,7 +413,7 @@ fn list(schema: &Schema, items: &[Value], path: &str, errors: &mut Vec<String>) 
                 seen.push(element);
                 here
             }
-            // What comes after cannot be told apart from it any more.
+            // Further duplicates are not reported.
             Err(why) => {
                 errors.push(format!("{path}: element {index}: {why}"));
                 return;
@@ -421,17 +423,17 @@ fn list(schema: &Schema, items: &[Value], path: &str, errors: &mut Vec<String>) 
     }
 }
 
-/// The merger holds values behind a pointer to a struct, and prints it with `%v`, …
+/// A value as structured-merge-diff prints it with `%v`, behind a pointer to a struct.
 fn pointed_at(value: &Value) -> String {
     format!("&{{{}}}", crate::patch::go_value(value))
 }
 
-/// … with `%#v`, …
+/// A value as it prints it with `%#v`.
 fn go_syntax(value: &Value) -> String {
     format!("&value.valueUnstructured{{Value:{}}}", literal(value))
 }
 
-/// … or its type.
+/// The Go type of a value.
 fn go_type(value: &Value) -> &'static str {
     match value {
         Value::Object(_) => "map[string]interface {}",

@@ -1,7 +1,9 @@
-//! Objects in the versions that their managers wrote them in: an entry of `metadata.managedFields` names fields of its version.
+//! Conversion of objects to the versions of their managers: an entry of `metadata.managedFields` has fields of its
+//! own version.
 //!
-//! Conversion may ask a webhook, and everything here is pure. So what is decided here asks for a conversion it lacks by giving up
-//! with [`Stop::Needs`]; the registry makes it and has it decided again. Objects that are written in one version need none.
+//! Conversion can require a webhook call, but this crate is pure. When a conversion is missing, an operation returns
+//! [`Stop::Needs`]; the registry performs the conversion and repeats the operation. Objects with a single version
+//! need no conversion.
 
 use std::borrow::Cow;
 
@@ -12,25 +14,25 @@ use super::path::{FieldSet, PathElement};
 use super::typed;
 use crate::{ListType, Schema, SchemaRef, Type};
 
-/// What a kind is in some version.
+/// State of a version of a kind.
 #[derive(Debug, Clone)]
 pub enum Version {
     Known(SchemaRef),
-    /// No longer served: what was written in it belongs to nobody.
+    /// No longer served; its entries are dropped.
     Gone,
-    /// Nothing can be said of objects with fields of it, and this is why.
+    /// Conversion to the version is impossible, with the error.
     Refused(String),
 }
 
-/// Schemas of one kind, by version.
+/// Schemas of a kind by version.
 pub trait VersionSchemas: std::fmt::Debug + Send + Sync {
-    /// The kind in another version than this one, in which managers may have written fields.
+    /// Another version of the kind, in which managers may have written fields.
     fn version(&self, _api_version: &str) -> Version {
         Version::Gone
     }
 }
 
-/// Why nothing was decided.
+/// Reason why an operation was stopped.
 #[derive(Debug)]
 pub enum Stop {
     Needs(Conversion),
@@ -43,17 +45,17 @@ impl From<ApiError> for Stop {
     }
 }
 
-/// An object that is wanted in another version.
+/// A required conversion of an object.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Conversion {
     pub object: Value,
     pub to: String,
 }
 
-/// The versions of one kind, and the conversions that were made so far, or why they could not.
+/// Versions of a kind, and the conversions performed so far or their errors.
 #[derive(Debug, Default)]
 pub struct Versions<'a> {
-    /// Absent for a kind with one version.
+    /// `None` for a kind with one version.
     schemas: Option<&'a dyn VersionSchemas>,
     made: Vec<(Conversion, Result<Value, String>)>,
 }
@@ -63,7 +65,8 @@ impl<'a> Versions<'a> {
         Self { schemas: Some(schemas), made: Vec::new() }
     }
 
-    /// The schema of a version; `None` when it is gone. `own` is the version of the request, `schema` its schema.
+    /// The schema of a version; `None` if it is not served. `own` is the version of the request, `schema` its
+    /// schema.
     pub(super) fn schema<'s>(
         &self,
         version: &str,
@@ -80,7 +83,7 @@ impl<'a> Versions<'a> {
         }
     }
 
-    /// The object in another version; `purpose` says in an error what that was for.
+    /// Converts an object to another version; `purpose` is the prefix of an error.
     pub(super) fn convert<'v>(
         &'v self,
         object: &'v Value,
@@ -97,7 +100,8 @@ impl<'a> Versions<'a> {
         }
     }
 
-    /// Takes a conversion that was asked for. One that does not fit its version's schema is none: who knows what of it is whose.
+    /// Stores the result of a required conversion. A result that does not match the schema of its version counts as
+    /// an error.
     pub fn learn(&mut self, conversion: Conversion, converted: ApiResult<Value>) {
         let schema = match self.schemas.map(|schemas| schemas.version(&conversion.to)) {
             Some(Version::Known(schema)) => Some(schema),
@@ -113,7 +117,7 @@ impl<'a> Versions<'a> {
     }
 }
 
-/// A schema of the request's version, or of another.
+/// Schema of the request's version or of another one.
 #[derive(Debug)]
 pub(super) enum VersionSchema<'a> {
     Own(Option<&'a Schema>),
@@ -129,7 +133,7 @@ impl VersionSchema<'_> {
     }
 }
 
-/// What a manager owns after its version's schema has changed: of what has become one value, it owns the value.
+/// Adapts an owned field set to a changed schema: for a field that has become atomic, the whole field is owned.
 pub(super) fn reconcile(schema: Option<&Schema>, set: &FieldSet) -> FieldSet {
     let Some(schema) = schema else { return set.clone() };
     if set.children.is_empty() {
@@ -149,7 +153,7 @@ pub(super) fn reconcile(schema: Option<&Schema>, set: &FieldSet) -> FieldSet {
             PathElement::Field(name) => schema.child(name),
             _ => schema.items.as_deref(),
         };
-        // What the schema does not know stays as it is.
+        // Paths that the schema does not define are kept.
         out.children.insert(element.clone(), reconcile(node, child));
     }
     out

@@ -1,14 +1,14 @@
-//! An OpenAPI v2 document as v3, for servers behind this one that publish no v3: as kube-aggregator converts them. Pure.
+//! Conversion of OpenAPI v2 documents to v3, for extension servers without v3, as in kube-aggregator. Pure.
 
 use serde_json::{Map, Value, json};
 
 const METHODS: [&str; 7] = ["get", "put", "post", "delete", "options", "head", "patch"];
-/// What a parameter says beside its schema.
+/// Fields of a parameter outside of its schema.
 const OF_PARAMETERS: [&str; 5] = ["name", "description", "in", "required", "allowEmptyValue"];
-/// What of an operation v3 says as v2 does.
+/// Fields of an operation that are equal in both versions.
 const OF_OPERATIONS: [&str; 6] = ["description", "externalDocs", "tags", "summary", "deprecated", "operationId"];
 
-/// The document in v3; `None` when it is none of v2. Where v2 refers to a parameter, it stands in v3.
+/// Converts a document; `None` if it is not v2. References to parameters are inlined.
 pub(super) fn upgrade(v2: &Value) -> Option<Value> {
     v2.get("swagger")?.as_str()?.starts_with("2.").then_some(())?;
     let mut components = Map::new();
@@ -32,7 +32,7 @@ fn each(fields: &Map<String, Value>, convert: impl Fn(&Value) -> Value) -> Value
     fields.iter().map(|(key, value)| (key.clone(), convert(value))).collect::<Map<_, _>>().into()
 }
 
-/// A schema with v3's references; one that says more than its reference has it in `allOf`.
+/// Converts a schema; a reference with sibling fields is wrapped in `allOf`.
 fn schema(node: &Value) -> Value {
     match node {
         Value::Object(fields) => {
@@ -95,7 +95,7 @@ fn path_item(item: &Value, v2: &Value) -> Value {
     out.into()
 }
 
-/// A parameter where it is described.
+/// Resolves the reference of a parameter.
 fn resolved<'a>(parameter: &'a Value, v2: &'a Value) -> &'a Value {
     let target = parameter["$ref"].as_str().and_then(|target| target.strip_prefix('#'));
     target.and_then(|pointer| v2.pointer(pointer)).unwrap_or(parameter)
@@ -158,7 +158,7 @@ fn response(answer: &Value, produces: &Value) -> Value {
     out
 }
 
-/// The same schema for each media type.
+/// Builds the `content` of a body: one entry with the schema per media type.
 fn content(described: &Value, media: &Value, otherwise: &Value) -> Value {
     let media = media.as_array().or(otherwise.as_array());
     let media = media.into_iter().flatten().filter_map(Value::as_str);
@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_v2_document_is_told_in_v3() {
+    fn v2_documents_are_converted() {
         let v2 = json!({"swagger": "2.0", "info": {"title": "Things", "version": "v1"},
             "parameters": {"pretty": {"name": "pretty", "in": "query", "type": "string", "uniqueItems": true},
                            "body-1": {"name": "body", "in": "body", "required": true, "schema": {"$ref": "#/definitions/Thing"}}},

@@ -1,12 +1,12 @@
-//! `FromUnstructured`: how a merged object becomes a Go value.
+//! `FromUnstructured`: conversion of a merged object to a Go value.
 
 use serde_json::Value;
 
 use super::golang::kind_of;
 use crate::{Schema, Type};
 
-/// Makes numbers fit their Go types, as Go's conversions do, and tells what does not fit, in the converter's words. Types
-/// that decode themselves are given their JSON alone; what they say of a text or a quantity is left to the reader of JSON.
+/// Converts numbers to their Go types and returns the error of a value that cannot be converted, in the converter's
+/// wording. Types with their own decoder are only checked for their JSON kind.
 pub(super) fn convert(schema: &Schema, value: &mut Value) -> Option<String> {
     convert_as(schema, "", value)
 }
@@ -18,7 +18,7 @@ fn convert_as(schema: &Schema, go: &str, value: &mut Value) -> Option<String> {
     let kind = kind_of(value);
     match schema.ty {
         Type::Object => match value {
-            // A struct converts its fields in the order they are declared in.
+            // Fields are converted in the order of their declaration.
             Value::Object(fields) if !schema.properties.is_empty() => {
                 let mut declared: Vec<_> = schema.properties.iter().collect();
                 declared.sort_by_key(|(_, field)| field.go.as_ref().map(|go| go.order));
@@ -43,7 +43,7 @@ fn convert_as(schema: &Schema, go: &str, value: &mut Value) -> Option<String> {
         },
         Type::String => match value {
             Value::String(_) => None,
-            // Go converts integers, as runes, and the converter then refuses them.
+            // Go converts integers as runes, which the converter then rejects.
             Value::Number(number) if number.is_i64() => {
                 Some(format!("cannot convert {kind} to {}", named(go, "string")))
             }
@@ -85,13 +85,13 @@ fn unfit(value: &Value, go: &str) -> String {
     format!("json: cannot unmarshal {what} into Go value of type {go}")
 }
 
-/// Go makes what is out of range the smallest number.
+/// Go converts floats out of range to the smallest integer.
 fn truncated(float: f64) -> i64 {
     let fits = (-9_223_372_036_854_775_808.0..9_223_372_036_854_775_808.0).contains(&float);
     if fits { float as i64 } else { i64::MIN }
 }
 
-/// The type of the elements of `[]v1.Container`, `map[string]string`; empty for those with a name of their own.
+/// Element type of `[]v1.Container` or `map[string]string`; empty for named types.
 fn element(go: &str) -> &str {
     let go = go.trim_start_matches('*');
     match go.strip_prefix("[]") {
@@ -115,7 +115,7 @@ mod tests {
     use crate::set::SchemaSet;
 
     #[test]
-    fn wrong_types_are_worded_as_the_converter_does() {
+    fn type_errors_match_the_converter() {
         let schema = SchemaSet::builtin().kind("", "v1", "Pod").unwrap();
         for (object, expected) in [
             (json!({"metadata": {"labels": {"a": 5}}}), Some("cannot convert int64 to string")),
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_made_to_fit() {
+    fn numbers_are_converted() {
         let schema = SchemaSet::builtin().kind("apps", "v1", "Deployment").unwrap();
         for (replicas, expected) in [
             (json!(3), 3),

@@ -1,8 +1,8 @@
-//! JSON values as Go names and prints them: errors of the original show both.
+//! Go's names and text forms of JSON values, for error messages.
 
 use serde_json::{Map, Number, Value};
 
-/// The Go type a value is read into.
+/// The Go type into which a value is decoded.
 pub(super) fn type_of(value: &Value) -> &'static str {
     match value {
         Value::Object(_) => "map[string]interface {}",
@@ -25,7 +25,7 @@ pub(super) fn kind_of(value: &Value) -> &'static str {
     }
 }
 
-/// A map as Go's `%v` prints it: `map[a:1 b:map[c:d]]`.
+/// A map in Go's `%v` format: `map[a:1 b:map[c:d]]`.
 pub(super) fn print_map(fields: &Map<String, Value>) -> String {
     let parts: Vec<String> = fields.iter().map(|(key, value)| format!("{key}:{}", go_value(value))).collect();
     format!("map[{}]", parts.join(" "))
@@ -35,7 +35,7 @@ pub(super) fn print_list(items: &[Value]) -> String {
     format!("[{}]", items.iter().map(go_value).collect::<Vec<_>>().join(" "))
 }
 
-/// Any value as Go's `%v` prints it.
+/// A value in Go's `%v` format.
 pub fn go_value(value: &Value) -> String {
     match value {
         Value::Object(fields) => print_map(fields),
@@ -47,7 +47,8 @@ pub fn go_value(value: &Value) -> String {
     }
 }
 
-/// `%v` of a float is `%g`: an exponent of two digits where there are more than six before the point or zeros after it.
+/// A number in Go's `%v` format. For floats it is `%g`: scientific with a two-digit exponent for more than six
+/// digits before the point or many zeros after it.
 fn print_number(number: &Number) -> String {
     let Some(float) = number.as_f64().filter(|_| !number.is_i64()) else { return number.to_string() };
     let scientific = format!("{float:e}");
@@ -61,7 +62,7 @@ fn print_number(number: &Number) -> String {
     }
 }
 
-/// `%s` of what ought to have been a text.
+/// `%s` of a value that is expected to be a string.
 pub(super) fn print_text(value: &Value) -> String {
     if value.is_null() { "%!s(<nil>)".into() } else { print_text_within(value) }
 }

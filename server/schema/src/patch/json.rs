@@ -1,4 +1,4 @@
-//! JSON patch with the leniencies of the library kube-apiserver uses.
+//! JSON patch with the deviations of the library that kube-apiserver uses.
 
 use crowsnest_apimachinery::json_patch::{Copied, apply};
 use crowsnest_apimachinery::status::{ApiError, ApiResult};
@@ -6,10 +6,10 @@ use serde_json::Value;
 
 use crate::patch::{Body, rejected};
 
-/// Operations more than this are refused.
+/// Maximum number of operations.
 const MAX_OPERATIONS: usize = 10_000;
 
-/// Decodes a patch body; anything but an array of operations is 400, and `null` is no operations.
+/// Decodes a patch body; anything but an array of operations is a 400 error, and `null` means no operations.
 pub fn read_json_patch(body: &[u8]) -> ApiResult<Body> {
     let refuse = |why: String| ApiError::bad_request(format!("error decoding patch: {why}"));
     let (value, duplicates) = crate::decode::read_json(body).map_err(refuse)?;
@@ -35,7 +35,7 @@ pub fn read_json_patch(body: &[u8]) -> ApiResult<Body> {
     Ok(Body { value, strict })
 }
 
-/// Members an operation does not have; its own must be texts.
+/// Unknown members of an operation; known ones must be strings.
 fn check_operation(index: usize, operation: &Value) -> Result<Vec<String>, String> {
     let Value::Object(members) = operation else {
         return match operation {
@@ -60,7 +60,7 @@ fn check_operation(index: usize, operation: &Value) -> Result<Vec<String>, Strin
     Ok(unknown)
 }
 
-/// Go's word for a JSON value's kind.
+/// Go's name for the kind of a JSON value.
 pub fn kind(value: &Value) -> &'static str {
     match value {
         Value::Object(_) => "object",
@@ -72,7 +72,7 @@ pub fn kind(value: &Value) -> &'static str {
     }
 }
 
-/// The object as the patch library leaves it: top level by name, metadata in the order of Go's struct.
+/// The object as the patch library encodes it: sorted fields, metadata in the order of Go's struct.
 pub(super) fn as_go_prints(object: &Value) -> String {
     let Value::Object(fields) = object else { return object.to_string() };
     let parts: Vec<String> = fields
@@ -104,7 +104,7 @@ pub(super) fn as_go_prints(object: &Value) -> String {
     format!("{{{}}}", parts.join(","))
 }
 
-/// Applies a JSON patch. `replace` of an absent member of an object adds it, as kube-apiserver does.
+/// Applies a JSON patch. As in kube-apiserver, `replace` adds a missing member of an object.
 pub fn json_patch(doc: &Value, patch: &Value) -> ApiResult<Value> {
     let (mut out, mut copied) = (doc.clone(), Copied::default());
     for operation in patch.as_array().into_iter().flatten() {
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bodies_are_read_as_go_reads_them() {
+    fn bodies_are_decoded_like_go() {
         for (body, strict, error) in [
             ("null", &[][..], ""),
             (
@@ -148,18 +148,18 @@ mod tests {
     }
 
     #[test]
-    fn copies_have_an_end() {
+    fn copied_bytes_are_limited() {
         let doc = json!({"data": {"x": "x".repeat(1000)}});
         let copies = |count: usize| -> Vec<Value> {
             (0..count).map(|n| json!({"op": "copy", "from": "/data", "path": format!("/data/{n}")})).collect()
         };
-        // Each doubles what is there: after eleven it is two million bytes, after twelve four.
+        // Each operation doubles the size: eleven make two megabytes, twelve four.
         assert!(json_patch(&doc, &json!(copies(11))).is_ok());
         assert_eq!(json_patch(&doc, &json!(copies(40))).unwrap_err().code, 422);
     }
 
     #[test]
-    fn what_is_not_there_is_null() {
+    fn missing_values_are_null() {
         let doc = json!({"data": {"x": "1"}, "list": ["a"]});
         for (patch, expected) in [
             (json!([{"op": "add", "path": "/data/q"}]), Some(json!({"data": {"x": "1", "q": null}, "list": ["a"]}))),
@@ -198,7 +198,7 @@ mod tests {
         })
     }
 
-    /// Pointers of which many lead somewhere.
+    /// Pointers of which many exist in the document.
     fn any_pointer() -> impl Strategy<Value = String> {
         prop::collection::vec("[a-c]|0|1|2|-|a~1|~0a|01|", 0..4)
             .prop_map(|parts| parts.iter().map(|part| format!("/{part}")).collect())
@@ -211,9 +211,9 @@ mod tests {
     }
 
     proptest! {
-        /// Where the library of RFC 6902 applies a patch, so do we, and to the same end.
+        /// Patches that the RFC 6902 library applies have the same result here.
         #[test]
-        fn patches_do_what_the_standard_says(doc in any_json(), operations in prop::collection::vec(any_operation(), 1..5)) {
+        fn patches_agree_with_rfc_6902(doc in any_json(), operations in prop::collection::vec(any_operation(), 1..5)) {
             let patch = Value::Array(operations);
             let mut wanted = doc.clone();
             let standard: json_patch::Patch = serde_json::from_value(patch.clone()).unwrap();
@@ -226,14 +226,14 @@ mod tests {
         }
 
         #[test]
-        fn no_patch_breaks_the_server(doc in any_json(), patch in any_json(), body in any::<String>()) {
+        fn no_patch_causes_a_panic(doc in any_json(), patch in any_json(), body in any::<String>()) {
             let _ = json_patch(&doc, &patch);
             let _ = read_json_patch(body.as_bytes());
             let _ = read_json_patch(patch.to_string().as_bytes());
         }
     }
 
-    /// Whether some operation is about the document as a whole.
+    /// True if an operation addresses the whole document.
     fn whole(patch: &Value) -> bool {
         let is = |operation: &Value, key: &str| operation[key] == "";
         patch.as_array().into_iter().flatten().any(|operation| is(operation, "path") || is(operation, "from"))

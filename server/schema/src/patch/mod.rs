@@ -1,6 +1,6 @@
-//! The patch formats: JSON patch (RFC 6902), merge patch (RFC 7386), strategic merge patch.
+//! Patch formats: JSON patch (RFC 6902), merge patch (RFC 7386), strategic merge patch.
 //!
-//! Pure. Called by the registry inside the write; server-side apply is in `apply/`.
+//! Pure. Called by the registry within a write; server-side apply is in `apply/`.
 
 use crowsnest_apimachinery::field::{FieldError, FieldErrorKind};
 use crowsnest_apimachinery::status::{ApiError, ApiResult, Details, Reason};
@@ -17,14 +17,14 @@ pub use golang::go_value;
 pub use json::kind as go_kind;
 pub use json::{json_patch, read_json_patch};
 
-/// A patch body, and what strict reading finds in it: `duplicate field "data.x"`.
+/// A patch body with its strict findings: `duplicate field "data.x"`.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Body {
     pub value: Value,
     pub strict: Vec<String>,
 }
 
-/// Merge patch: objects merge, null deletes, the rest replaces.
+/// Applies a merge patch: objects are merged, null deletes, other values replace.
 pub fn merge_patch(doc: &Value, patch: &Value) -> ApiResult<Value> {
     let mut out = doc.clone();
     merge(&mut out, patch);
@@ -49,7 +49,8 @@ fn merge(target: &mut Value, patch: &Value) {
     }
 }
 
-/// Strategic merge patch of a built-in kind. Uses the patch up: errors about the result show what is left of it.
+/// Applies a strategic merge patch to a built-in kind. The patch is consumed: errors about the result print what is
+/// left of it.
 pub fn strategic_merge(schema: &Schema, doc: &Value, patch: &mut Value) -> ApiResult<Value> {
     strategic::strategic(schema, doc, patch)
 }
@@ -65,13 +66,13 @@ fn object_body(body: &[u8]) -> Result<Body, String> {
     }
 }
 
-/// A merge patch body: a JSON object, else 400 in Go's words.
+/// Decodes a merge patch body: a JSON object, otherwise a 400 error with Go's message.
 pub fn read_merge_patch(body: &[u8]) -> ApiResult<Body> {
     let read = object_body(body).map_err(|why| ApiError::bad_request(format!("error decoding patch: {why}")))?;
     if read.value.is_null() { Err(ApiError::bad_request("Invalid JSON Patch")) } else { Ok(read) }
 }
 
-/// A strategic merge patch body: a JSON object, or null, which changes nothing.
+/// Decodes a strategic merge patch body: a JSON object, or null, which changes nothing.
 pub fn read_strategic_patch(body: &[u8]) -> ApiResult<Body> {
     let mut read = object_body(body).map_err(ApiError::bad_request)?;
     if read.value.is_null() {
@@ -80,29 +81,29 @@ pub fn read_strategic_patch(body: &[u8]) -> ApiResult<Body> {
     Ok(read)
 }
 
-/// The value of a merge patch body.
+/// Decodes the value of a merge patch body.
 pub fn parse_merge_patch(body: &[u8]) -> ApiResult<Value> {
     read_merge_patch(body).map(|read| read.value)
 }
 
-/// How a patched object is read again.
+/// How a patched object is decoded.
 #[derive(Debug, Clone, Copy)]
 pub struct Reading<'a> {
-    /// The object as an error shows it; `None` prints the patched object.
+    /// Object in error messages; `None` prints the patched object.
     pub shown: Option<&'a str>,
     /// Strict findings are errors.
     pub strict: bool,
-    /// What was found in the patch itself.
+    /// Strict findings of the patch itself.
     pub found: &'a [String],
 }
 
-/// Reads a patched object again: types, unknown fields, canonical form. A wrong type is 422 at `patch`.
-/// The second part are the strict findings.
+/// Decodes a patched object: types, unknown fields, normalization. A wrong type is a 422 error at `patch`. Returns
+/// the object and the strict findings.
 pub fn decode_patched(schema: &Schema, patched: Value, reading: Reading<'_>) -> ApiResult<(Value, Vec<String>)> {
     if schema.name.is_none() {
         return check_custom(schema, patched, reading);
     }
-    // The object as it was is told only of one that is refused.
+    // The undecoded object is needed for error messages only.
     let as_it_was = (reading.strict || !crate::decode::fits(schema, &patched)).then(|| patched.clone());
     let decoded = crate::decode::decode_value(patched, schema);
     let findings = [reading.found, decoded.strict.as_slice()].concat();
@@ -115,7 +116,7 @@ pub fn decode_patched(schema: &Schema, patched: Value, reading: Reading<'_>) -> 
     }
 }
 
-/// Custom resources keep everything here: their own schema prunes and checks them.
+/// Custom resources are kept unchanged here; their own schema prunes and validates them.
 fn check_custom(schema: &Schema, mut patched: Value, reading: Reading<'_>) -> ApiResult<(Value, Vec<String>)> {
     let unknown = crate::check(schema, &patched).unknown;
     let findings = [reading.found, unknown.as_slice()].concat();
@@ -128,19 +129,19 @@ fn check_custom(schema: &Schema, mut patched: Value, reading: Reading<'_>) -> Ap
     }
 }
 
-/// Why a patched object is not taken.
+/// Reason for which a patched object is rejected.
 fn refused(wrong: Option<String>, findings: &[String], reading: Reading<'_>) -> Option<String> {
     let strict = || format!("strict decoding error: {}", findings.join(", "));
     wrong.or_else(|| (reading.strict && !findings.is_empty()).then(strict))
 }
 
-/// 422 at `patch` for what a patch made of an object.
+/// The 422 error at `patch` for an invalid result.
 fn unreadable(shown: String, why: String) -> ApiError {
     let shown = Value::String(shown).to_string();
     ApiError::invalid("", "", "", vec![FieldError::new(FieldErrorKind::Invalid, "patch", Some(shown), why)])
 }
 
-/// A patched object that says it is of another kind.
+/// Rejects a patched object of another kind.
 pub fn refuse_kind(patched: &Value, expected: &crate::decode::Expected<'_>) -> ApiResult<()> {
     let text = |key: &str| patched.get(key).and_then(Value::as_str).unwrap_or_default();
     match crate::decode::other_kind(text("apiVersion"), text("kind"), expected) {
@@ -149,8 +150,8 @@ pub fn refuse_kind(patched: &Value, expected: &crate::decode::Expected<'_>) -> A
     }
 }
 
-/// A strategic merge patch is merged into a Go value rather than read as JSON: wrong types have other words there, and
-/// numbers are made to fit.
+/// Converts the result of a strategic merge patch, which is merged as a Go value instead of decoded from JSON: type
+/// errors have other messages, and numbers are converted.
 pub fn convert_strategic(schema: &Schema, patched: &mut Value, patch: &Value) -> ApiResult<()> {
     match convert::convert(schema, patched) {
         None => Ok(()),
@@ -158,7 +159,7 @@ pub fn convert_strategic(schema: &Schema, patched: &mut Value, patch: &Value) ->
     }
 }
 
-/// 422 as `errors.NewGenericServerResponse` words a patch that does not apply.
+/// The 422 error of `errors.NewGenericServerResponse` for a patch that cannot be applied.
 pub(crate) fn rejected() -> ApiError {
     ApiError::new(Reason::Invalid, "the server rejected our request due to an error in our request")
         .with_details(Details::default())

@@ -1,9 +1,9 @@
-//! Ages as kubectl prints them.
+//! Ages in kubectl's format.
 
 use crowsnest_apimachinery::printers::human_duration;
 use jiff::Timestamp;
 
-/// Time from an RFC 3339 text until `now`; `None` when it is no time.
+/// Time from an RFC 3339 timestamp until `now`; `None` if it is malformed.
 pub fn since(text: &str, now: Timestamp) -> Option<String> {
     let then: Timestamp = text.parse().ok()?;
     Some(human_duration(seconds_between(then, now)))

@@ -1,4 +1,4 @@
-//! Printer columns of custom resources: `additionalPrinterColumns` compiled once per definition.
+//! Printer columns of custom resources: `additionalPrinterColumns`, compiled once per CRD.
 
 use crowsnest_apimachinery::jsonpath::{self, JsonPath};
 use crowsnest_apimachinery::printers::columns::{CREATION, Doc};
@@ -16,16 +16,17 @@ struct CustomColumn {
     path: JsonPath,
 }
 
-/// The columns a version of a custom resource declares, or the age column when it declares none.
+/// Columns of a custom resource's version, or the age column by default.
 #[derive(Debug, Clone, Default)]
 pub struct CustomPrinter {
     columns: Vec<CustomColumn>,
-    /// No columns declared: name and age.
+    /// No columns are declared: name and age.
     only_age: bool,
 }
 
 impl CustomPrinter {
-    /// Compiles `additionalPrinterColumns`. Columns whose path does not parse are left out (validation refuses them earlier).
+    /// Compiles `additionalPrinterColumns`. Columns with an invalid path are skipped, which validation has already
+    /// rejected.
     pub fn new(declared: &[Value]) -> Self {
         let text = |column: &Value, field: &str| column.get(field).and_then(Value::as_str).unwrap_or("").to_owned();
         let columns = declared
@@ -79,7 +80,7 @@ impl CustomPrinter {
     }
 }
 
-/// Only the first result counts; values that do not fit the column's type are null.
+/// Uses the first result; a value that does not match the column's type is null.
 fn cell(column: &CustomColumn, object: &Value, now: Now) -> Value {
     let found = column.path.find(object);
     let Some(value) = found.first().copied() else { return Value::Null };

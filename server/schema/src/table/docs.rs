@@ -1,4 +1,4 @@
-//! Descriptions of columns that show a published field, read once from the committed schemas.
+//! Descriptions of columns that show a published field, loaded once from the committed schemas.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -18,14 +18,14 @@ static DOCS: LazyLock<HashMap<(String, String), String>> = LazyLock::new(|| {
     wanted
         .filter_map(|(schema, field)| {
             let text = definitions.get(&schema)?.pointer("/properties")?.get(&field)?.get("description")?;
-            // Columns do not list the possible values.
+            // Columns omit the list of possible values.
             let text = Value::as_str(text)?.split("\n\nPossible enum values:").next()?.to_owned();
             Some(((schema, field), text))
         })
         .collect()
 });
 
-/// The published description of a field of a schema; only those that some column shows are kept.
+/// The published description of a field; available for fields that a column shows.
 pub fn published(schema: &str, field: &str) -> Option<String> {
     DOCS.get(&(schema.to_owned(), field.to_owned())).cloned()
 }

@@ -1,8 +1,8 @@
 //! Tables as `kubectl get` prints them.
 //!
-//! A server prints with a [`Printer`] when a client accepts `as=Table`. Columns and cells of built-in kinds are
-//! those of [`crowsnest_apimachinery::printers::columns`], which the cache keeps beside each record, too; columns of custom resources come from
-//! the definition's `additionalPrinterColumns`.
+//! A server prints with a [`Printer`] if a client accepts `as=Table`. Columns and cells of built-in kinds are those
+//! of [`crowsnest_apimachinery::printers::columns`], which the cache also stores with each record; columns of custom
+//! resources are declared in the CRD's `additionalPrinterColumns`.
 
 pub mod age;
 mod custom;
@@ -23,17 +23,17 @@ pub use render::{
     IncludeObject, ListMeta, Rows, ToInternal, partial_object_metadata, partial_object_metadata_list, to_v1beta1,
 };
 
-/// The moment ages are counted from.
+/// The time from which ages are computed.
 pub type Now = jiff::Timestamp;
 
 const GENERIC_COLUMNS: &[Column] = &[NAME, CREATED_AT];
 
-/// How objects of one resource become rows.
+/// Prints the objects of a resource as rows.
 #[derive(Debug, Clone, Default)]
 pub enum Printer {
     BuiltIn(&'static KindPrinter),
     Custom(Arc<CustomPrinter>),
-    /// Name and creation time, for kinds nobody described.
+    /// Name and creation time, for kinds without columns.
     #[default]
     Generic,
 }
@@ -57,7 +57,7 @@ impl Printer {
         }
     }
 
-    /// Column names in order, wide ones included, with their priority.
+    /// Column names in order, including those of the wide format, with their priority.
     pub fn headers(&self) -> Vec<(String, i32)> {
         let own = |columns: &[Column]| columns.iter().map(|c| (c.name.to_owned(), c.priority)).collect();
         match self {
@@ -84,7 +84,7 @@ impl Printer {
         }
     }
 
-    /// Finished pods carry a row condition, so that clients can hide them.
+    /// Condition of a finished pod's row, by which clients can hide it.
     fn conditions(&self, object: &Value) -> Vec<Value> {
         let pod = matches!(self, Printer::BuiltIn(kind) if (kind.group, kind.kind) == ("", "Pod"));
         let (reason, message) = match text(object, "/status/phase") {

@@ -1,4 +1,4 @@
-//! The documents a client gets instead of plain objects: `Table` and `PartialObjectMetadata`.
+//! `Table` and `PartialObjectMetadata`, the alternative representations of objects.
 
 use std::borrow::Cow;
 
@@ -30,7 +30,7 @@ impl IncludeObject {
     }
 }
 
-/// List metadata of a table: what a list answers, or an object's own version.
+/// List metadata of a table: that of the list, or of a single object.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ListMeta {
     pub resource_version: String,
@@ -39,7 +39,7 @@ pub struct ListMeta {
 }
 
 impl ListMeta {
-    /// Of a table that shows one object.
+    /// Metadata of a table with one object.
     pub fn of(object: &Value) -> Self {
         let version = object.pointer("/metadata/resourceVersion").and_then(Value::as_str).unwrap_or("");
         Self { resource_version: version.to_owned(), ..Self::default() }
@@ -60,7 +60,7 @@ impl ListMeta {
     }
 }
 
-/// Gives an object in the version that tables and metadata are made of, which has all fields.
+/// Converts an object to the version with all fields, from which tables and metadata are derived.
 pub type ToInternal = for<'v> fn(&'v Value) -> Cow<'v, Value>;
 
 /// `PartialObjectMetadata` of an object.
@@ -72,7 +72,7 @@ pub fn partial_object_metadata(object: &Value, internal: ToInternal) -> Value {
     json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata})
 }
 
-/// An annotation that stands for a field of older API versions is no metadata of the object itself.
+/// Removes an annotation that stores a field of removed API versions.
 fn hide_template_generation(metadata: &mut Value) {
     let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) else { return };
     annotations.remove("deprecated.daemonset.template.generation");
@@ -81,7 +81,7 @@ fn hide_template_generation(metadata: &mut Value) {
     }
 }
 
-/// `PartialObjectMetadataList` of some objects.
+/// `PartialObjectMetadataList` of objects.
 pub fn partial_object_metadata_list<'a>(
     objects: impl IntoIterator<Item = &'a Value>,
     meta: &ListMeta,
@@ -91,7 +91,7 @@ pub fn partial_object_metadata_list<'a>(
     json!({"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": meta.to_json(), "items": items})
 }
 
-/// How objects become rows of a table.
+/// Prints objects as rows of a table.
 #[derive(Debug, Clone, Copy)]
 pub struct Rows<'p> {
     pub printer: &'p Printer,
@@ -101,8 +101,7 @@ pub struct Rows<'p> {
 }
 
 impl Rows<'_> {
-    /// A `meta.k8s.io/v1` Table with one row per object. `columns` is `None` for every watch event but the first, which saves
-    /// clients the repetition.
+    /// A `meta.k8s.io/v1` Table with one row per object. `columns` is `None` for all but the first event of a watch.
     pub fn table<'a>(
         &self,
         columns: Option<Vec<Value>>,
@@ -132,7 +131,7 @@ impl Rows<'_> {
     }
 }
 
-/// Makes such a document one of `meta.k8s.io/v1beta1`, which differs by the version alone.
+/// Changes the document's version to `meta.k8s.io/v1beta1`, which has the same fields.
 pub fn to_v1beta1(document: &mut Value) {
     fn rename(object: &mut Value) {
         if object["apiVersion"] == "meta.k8s.io/v1" {

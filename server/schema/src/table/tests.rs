@@ -48,7 +48,7 @@ fn bad_json_paths(#[case] path: &str) {
     assert!(JsonPath::parse(path).is_err(), "{path}");
 }
 
-/// Objects of which many parts are where columns look for them, and seldom of the type they should have.
+/// Objects with values in the fields that columns read, mostly of a wrong type.
 fn any_object() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
@@ -156,7 +156,7 @@ fn any_object() -> impl Strategy<Value = Value> {
 proptest! {
     #[test]
     fn any_object_of_any_kind_has_a_row(parts in prop::collection::vec(any_object(), 3)) {
-        // Whatever is stored has metadata of some kind.
+        // All stored objects have metadata.
         let mut parts = parts;
         if !parts[0].is_object() {
             parts[0] = json!({"name": parts[0]});
@@ -182,7 +182,7 @@ proptest! {
     }
 }
 
-/// Cells of one object per kind, as a user of `kubectl get -o wide` reads them.
+/// Cells of one object per kind, as in `kubectl get -o wide`.
 #[test]
 fn rows() {
     let objects: Vec<Value> = serde_json::from_str(include_str!("fixtures/objects.json")).unwrap();

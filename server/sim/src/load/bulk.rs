@@ -1,5 +1,6 @@
-//! Writes synthetic workloads into a member's storage, past the API's per-request cost: defaults of each kind apply, admission does
-//! not. A pod's text is made once per workload and filled in for each pod; many writes share one commit.
+//! Writes synthetic workloads to a member's storage directly, without the cost of API requests: defaults are set,
+//! admission does not run. The JSON of a pod is created once per workload as a template; writes are committed in
+//! batches.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ use crate::member::podlife::time;
 use crate::member::store::{Key, Store};
 use crate::member::world::World;
 
-/// A node to put pods on.
+/// A node for pods.
 #[derive(Debug, Clone)]
 pub struct Place {
     pub node: Arc<str>,
@@ -31,18 +32,18 @@ pub struct Place {
     pub cidr: String,
 }
 
-/// A workload and where each of its pods goes, as indexes of places.
+/// A workload with the node of each pod, as indexes of nodes.
 pub struct Placed {
     pub workload: Workload,
     pub places: Vec<usize>,
 }
 
-/// Writes whole objects into a member's storage.
+/// Bulk writer for a member's storage.
 pub struct Bulk {
     world: Arc<World>,
     registry: Arc<Registry>,
     places: Vec<Place>,
-    /// Least length of a pod's text.
+    /// Minimum size of a pod's JSON in bytes.
     size: usize,
     now: Timestamp,
     namespaces: ResourceRef,
@@ -52,7 +53,7 @@ pub struct Bulk {
     events: ResourceRef,
 }
 
-/// Writes of some workloads, and what to keep of them when they are done.
+/// Writes of some workloads, and the objects to add to the world's stores afterwards.
 #[derive(Default)]
 struct Batch {
     writes: Vec<Write>,
@@ -60,7 +61,7 @@ struct Batch {
     held: Vec<Arc<str>>,
 }
 
-/// An object for the world's stores, waiting for its version.
+/// An object for the world's stores, whose version is not yet known.
 enum Kept {
     Deployment(Box<Value>),
     ReplicaSet(Box<Value>),
@@ -109,7 +110,7 @@ impl Bulk {
         Ok(self.write_of(resource, key, body))
     }
 
-    /// Namespaces that exist already stay as they are.
+    /// Creates missing namespaces.
     pub async fn namespaces(&self, names: &BTreeSet<String>) -> Result<()> {
         let mut batch = Batch::default();
         for name in names {
@@ -182,7 +183,7 @@ impl Bulk {
         Ok(())
     }
 
-    /// Writes everything, then tells the world; controllers keep away until then.
+    /// Commits a batch and adds its objects to the world's stores; controllers ignore them until then.
     async fn commit(&self, batch: Batch) -> Result<()> {
         let Batch { writes, kept, held } = batch;
         let names: Vec<String> = writes.iter().map(|write| write.key.to_string()).collect();
@@ -190,13 +191,13 @@ impl Bulk {
         held.iter().for_each(|uid| self.world.hold(uid));
         self.world.pods.expect(pods.iter().cloned());
         let outcomes = self.registry.store.write_all(writes).await;
-        let told = outcomes.map_err(|error| self.failed("workloads", &error)).and_then(|outcomes| {
+        let result = outcomes.map_err(|error| self.failed("workloads", &error)).and_then(|outcomes| {
             for (at, kept) in kept {
                 if let Some(Ok(revision)) = outcomes.get(at) {
                     self.tell(kept, *revision)?;
                 }
             }
-            // What exists already, left by an earlier load, stays as it is.
+            // Objects left by an earlier load are kept.
             let refused = |outcome: &Result<Revision, _>| {
                 matches!(outcome, Err(error) if !matches!(error, crowsnest_registry::error::Error::Exists))
             };
@@ -207,7 +208,7 @@ impl Bulk {
         });
         self.world.pods.settle(&pods);
         held.iter().for_each(|uid| self.world.release(uid));
-        told
+        result
     }
 
     fn tell(&self, kept: Kept, revision: Revision) -> Result<()> {
@@ -249,12 +250,12 @@ where
     Ok(())
 }
 
-/// The objects of one workload before its pods are told apart.
+/// The objects of a workload, with a template for its pods.
 struct Made {
     deployment: Value,
     set: Value,
     state: PodState,
-    /// A pod as stored, with holes.
+    /// JSON of a pod with placeholders.
     text: String,
 }
 
@@ -272,7 +273,7 @@ impl Made {
     }
 }
 
-/// Fills the `%holes%` of a text.
+/// Replaces the `%placeholders%` in a text.
 fn fill<'a>(text: &str, value: impl Fn(&str) -> &'a str) -> String {
     let mut filled = String::with_capacity(text.len() + 256);
     for (at, part) in text.split('%').enumerate() {
@@ -286,7 +287,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn holes_are_filled() {
+    fn placeholders_are_replaced() {
         let text = r#"{"a":"%name%","b":"x%uid%y"}"#;
         assert_eq!(fill(text, |hole| if hole == "name" { "n" } else { "u" }), r#"{"a":"n","b":"xuy"}"#);
     }

@@ -1,11 +1,11 @@
-//! What synthetic workloads look like: teams, applications, images, sizes. Decided by a seed alone.
+//! Synthetic workloads: teams, applications, images, sizes. Determined by a seed.
 
 use rand::Rng;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 
-/// One synthetic Deployment.
+/// A synthetic Deployment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Workload {
     pub namespace: String,
@@ -23,7 +23,7 @@ pub struct Workload {
     pub state: State,
 }
 
-/// How a workload's pods fare.
+/// Health of a workload's pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
     Healthy,
@@ -101,7 +101,7 @@ const TEAMS: [&str; 10] =
 const ENVS: [&str; 4] = ["prod", "prod", "staging", "dev"];
 const COLORS: [&str; 8] = ["amber", "azure", "coral", "jade", "ivory", "olive", "ruby", "slate"];
 
-/// Workloads with `pods` pods in all.
+/// Workloads with `pods` pods in total.
 pub fn workloads(pods: usize, seed: u64) -> Vec<Workload> {
     let mut random = StdRng::seed_from_u64(seed);
     let mut workloads = Vec::new();
@@ -120,7 +120,7 @@ fn workload(random: &mut StdRng, number: usize, left: usize) -> Workload {
     let app = &APPS[random.random_range(0..APPS.len())];
     let (team, env) = (pick(random, &TEAMS), pick(random, &ENVS));
     let version = pick(random, &app.versions);
-    // Many small workloads, few large ones.
+    // Mostly small workloads, and a few large ones.
     let replicas = match random.random_range(0..100) {
         0..30 => 1,
         30..60 => 2,
@@ -134,7 +134,7 @@ fn workload(random: &mut StdRng, number: usize, left: usize) -> Workload {
         12..20 => State::NotReady,
         _ => State::Healthy,
     };
-    // No more than a few dozen workloads per namespace, whatever the size of the load.
+    // Limits the number of workloads per namespace to a few dozen.
     let shard = number / 1000;
     let namespace = if shard == 0 { format!("{team}-{env}") } else { format!("{team}-{env}-{shard}") };
     Workload {
@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_decides_everything() {
+    fn workloads_are_determined_by_the_seed() {
         let load = workloads(10_000, 7);
         assert_eq!(load, workloads(10_000, 7));
         assert_ne!(load, workloads(10_000, 8));

@@ -1,8 +1,8 @@
-//! Changes of a synthetic load, so many a second whatever its size: containers restart, labels move, events come, pods are replaced,
-//! workloads are scaled. Made through the member's API, as its kubelets and users would.
+//! Churn of a synthetic load at a fixed rate: container restarts, label changes, events, pod replacements, scaling.
+//! Uses the member's API, like kubelets and users.
 //!
-//! One task per load draws the changes and carries out a bounded number at a time. Each draw looks at one workload's pods, never at
-//! all of them.
+//! One task per load draws the changes and runs a bounded number concurrently. Each draw considers a single
+//! workload's pods.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -27,18 +27,18 @@ use crate::member::recorder::{Source, Subject};
 use crate::member::store::{Key, Stored};
 use crate::member::world::{MANAGER, World};
 
-/// Changes carried out at the same time.
+/// Concurrent changes.
 const AT_ONCE: usize = 32;
-/// A member that falls further behind than this does not catch up: the rate is a rate, not a debt.
+/// Maximum delay that is caught up: changes missed beyond it are skipped.
 const LAG: Duration = Duration::from_secs(1);
-/// Workloads scaled down at the same time.
+/// Most workloads scaled down at a time.
 const LOWERED: usize = 20;
-/// Workloads looked at for a pod that can change.
+/// Workloads searched for a suitable pod.
 const TRIES: usize = 8;
-/// A label that no selector reads.
+/// A label that no selector uses.
 const TRACK: &str = "release-track";
 
-/// One kind of change.
+/// Kind of change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
     Restart,
@@ -48,11 +48,11 @@ pub enum Kind {
     Scale,
 }
 
-/// How often each comes, of a hundred.
+/// Frequency of each kind in percent.
 const MIX: [(Kind, u32); 5] =
     [(Kind::Restart, 35), (Kind::Label, 25), (Kind::Event, 20), (Kind::Replace, 10), (Kind::Scale, 10)];
 
-/// A change to make: of which kind, where to look for a pod first, and a number that decides the rest.
+/// A random change: its kind, the workload at which the search for a pod starts, and a number for further choices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Draw {
     kind: Kind,
@@ -80,22 +80,22 @@ pub struct Target {
     pub replicas: i32,
 }
 
-/// The churn of one load.
+/// Churn of a load.
 pub struct Churn {
     world: Arc<World>,
     targets: Vec<Target>,
-    /// Targets that have one pod less than they should, oldest first.
+    /// Targets that are scaled down by one pod, oldest first.
     lowered: Mutex<VecDeque<usize>>,
     made: Arc<AtomicU64>,
 }
 
 impl Churn {
-    /// `made` counts the changes.
+    /// Creates the churn; `made` counts changes.
     pub fn new(world: Arc<World>, targets: Vec<Target>, made: Arc<AtomicU64>) -> Self {
         Self { world, targets, lowered: Mutex::default(), made }
     }
 
-    /// Makes `rate` changes a second until told to quit; what is under way is finished.
+    /// Makes `rate` changes per second until `quit`; running changes are completed.
     pub async fn run(self, rate: f64, seed: u64, quit: CancellationToken) {
         if self.targets.is_empty() {
             return;
@@ -110,12 +110,12 @@ impl Churn {
             Ok(true) => {
                 self.made.fetch_add(1, Ordering::Relaxed);
             }
-            Ok(false) => tracing::debug!(?draw, "nothing there to change"),
-            Err(error) => tracing::debug!(?draw, %error, "churn could not change something"),
+            Ok(false) => tracing::debug!(?draw, "no object to change"),
+            Err(error) => tracing::debug!(?draw, %error, "cannot apply a churn change"),
         }
     }
 
-    /// Whether there was something to change.
+    /// Applies a change; false if there was no suitable object.
     async fn change(&self, draw: Draw) -> Result<bool> {
         if draw.kind == Kind::Scale {
             return self.scale(draw).await;
@@ -140,7 +140,7 @@ impl Churn {
         (!pods.is_empty()).then(|| pods.swap_remove(dice as usize % pods.len()))
     }
 
-    /// The pod's first container has ended and runs again.
+    /// Simulates a restart of the pod's first container.
     async fn restart(&self, pod: &PodState) -> Result<bool> {
         let now = Timestamp::now();
         let mut containers = pod.containers.to_vec();
@@ -178,7 +178,7 @@ impl Churn {
         true
     }
 
-    /// Takes one pod from a workload, or gives one back where one was taken: the load stays as large as it is.
+    /// Scales a workload down by one pod, or back up, so that the size of the load is constant.
     async fn scale(&self, draw: Draw) -> Result<bool> {
         let Some((at, replicas)) = self.resize(draw) else { return Ok(false) };
         let patch = json!({"spec": {"replicas": replicas}});
@@ -204,7 +204,7 @@ impl Churn {
     }
 }
 
-/// `rate` times a second.
+/// A stream with `rate` items per second.
 fn ticks(rate: f64) -> impl Stream<Item = ()> {
     let period = Duration::from_secs_f64(1.0 / rate);
     futures::stream::unfold(Instant::now(), move |due| async move {
@@ -213,7 +213,7 @@ fn ticks(rate: f64) -> impl Stream<Item = ()> {
     })
 }
 
-/// When the next change is due, after the one that was due at `due` began at `now`.
+/// Time of the next change, after the one that was due at `due` started at `now`.
 fn due_after(due: Instant, now: Instant, period: Duration) -> Instant {
     let next = due + period;
     now.checked_sub(LAG).map_or(next, |earliest| next.max(earliest))
@@ -226,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kind_of_change_comes_as_often_as_it_should() {
+    fn kinds_have_their_frequency() {
         assert_eq!(MIX.iter().map(|(_, share)| share).sum::<u32>(), 100);
         let mut random = StdRng::seed_from_u64(1);
         let mut drawn: HashMap<Kind, u32> = HashMap::new();
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rate_is_kept_and_missed_time_is_not_made_up_for() {
+    fn rate_is_kept_without_catching_up() {
         let period = Duration::from_millis(20);
         let begun = Instant::now() + 2 * LAG;
         let on_time = (0..500).fold(begun, |due, _| due_after(due, due, period));

@@ -1,8 +1,9 @@
-//! Synthetic load: whole workloads written into a member's storage as if they had been running for a while, then churned.
+//! Synthetic load: workloads written to a member's storage as if they had been running for some time, followed by
+//! churn.
 //!
-//! Objects are complete (owners, statuses, nodes), so the member's controllers find nothing to do until churn changes something;
-//! replacements come by the ordinary way: ReplicaSet controller, scheduler, kubelet. The same seed gives the same workloads, so a load
-//! that is asked for again is only topped up.
+//! Objects are complete (owners, statuses, nodes), so the member's controllers have nothing to do until churn
+//! changes something; replacements are created by the ReplicaSet controller, scheduler and kubelet. Equal seeds
+//! yield equal workloads, so a repeated load only adds what is missing.
 
 mod bulk;
 pub mod catalog;
@@ -34,18 +35,18 @@ use crate::member::shape::NodeShape;
 use crate::member::store::Key;
 use crate::member::world::World;
 
-/// Pods handed to the storage together.
+/// Pods per batch of writes.
 const BATCH: usize = 256;
-/// Batches under way: one is made while others are committed.
+/// Batches in progress: one is prepared while others are committed.
 const AT_ONCE: usize = 3;
-/// Existing workloads scaled up at the same time.
+/// Existing workloads scaled up concurrently.
 const RAISED_AT_ONCE: usize = 16;
 
 const MOST_PODS: usize = 5_000_000;
 const MOST_CHURN: f64 = 10_000.0;
 const MOST_BYTES: usize = 256 << 10;
 
-/// How much load.
+/// Size of a load.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Load {
@@ -53,7 +54,7 @@ pub struct Load {
     /// Changes per second.
     #[serde(default)]
     pub churn: f64,
-    /// Least size of a pod as JSON, in bytes; 0: as it comes.
+    /// Minimum size of a pod as JSON in bytes; 0 adds no padding.
     #[serde(default)]
     pub size: usize,
     #[serde(default = "first_seed")]
@@ -69,7 +70,7 @@ impl Load {
         Self { pods, churn: 0.0, size: 0, seed: first_seed() }
     }
 
-    /// What the member with this number carries when `members` share the load.
+    /// The share of one member when `members` share the load.
     pub fn share(&self, number: usize, members: usize) -> Self {
         Self {
             pods: self.pods / members + usize::from(number < self.pods % members),
@@ -79,7 +80,7 @@ impl Load {
         }
     }
 
-    /// Refuses what no member can carry.
+    /// Rejects sizes that no member can handle.
     pub fn check(&self) -> Result<(), String> {
         if !(1..=MOST_PODS).contains(&self.pods) {
             return Err(format!("pods={} is not between 1 and {MOST_PODS}", self.pods));
@@ -123,7 +124,7 @@ impl Load {
     }
 }
 
-/// `pods=10000,churn=50/s,size=9500,seed=1`: the text form of flags.
+/// Parses the text form of flags: `pods=10000,churn=50/s,size=9500,seed=1`.
 impl FromStr for Load {
     type Err = Error;
 
@@ -136,16 +137,16 @@ impl FromStr for Load {
     }
 }
 
-/// What is in place.
+/// Objects of a load.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
     pub namespaces: usize,
     pub workloads: usize,
     pub pods: usize,
-    /// Pods that were written now; the others were there before.
+    /// Pods that were written now; the others existed before.
     pub written: usize,
-    /// Pods that become ready; the others crash, cannot be pulled or fail their probes.
+    /// Pods that become ready; the others crash, fail to pull their image or fail their probes.
     pub healthy: usize,
     pub nodes: usize,
     #[serde(with = "milliseconds")]
@@ -166,7 +167,7 @@ mod milliseconds {
     }
 }
 
-/// A load in place. Its churn ends with the member.
+/// A running load. Its churn ends with the member.
 #[derive(Debug)]
 pub struct Loaded {
     pub seed: u64,
@@ -177,12 +178,12 @@ pub struct Loaded {
 }
 
 impl Loaded {
-    /// Changes that churn has made.
+    /// Number of changes by churn.
     pub fn changes(&self) -> u64 {
         self.made.load(Ordering::Relaxed)
     }
 
-    /// Ends the churn; what it had begun is done when this returns.
+    /// Stops the churn after its current changes.
     pub async fn stop(mut self) -> Result<(), tokio::task::JoinError> {
         self.quit.cancel();
         match self.churn.take() {
@@ -198,7 +199,7 @@ impl Drop for Loaded {
     }
 }
 
-/// Brings a member up to the load and starts its churn.
+/// Creates the missing objects of a load and starts its churn.
 pub async fn start(world: &Arc<World>, registry: &Arc<Registry>, load: Load) -> Result<Loaded> {
     load.check().map_err(Error::Invalid)?;
     let begun = std::time::Instant::now();
@@ -230,7 +231,7 @@ pub async fn start(world: &Arc<World>, registry: &Arc<Registry>, load: Load) -> 
         nodes,
         took: begun.elapsed(),
     };
-    tracing::info!(member = %world.name, ?report, "synthetic load is in place");
+    tracing::info!(member = %world.name, ?report, "created a synthetic load");
     let (made, quit) = (Arc::new(AtomicU64::new(0)), world.stop.child_token());
     let churn = (load.churn > 0.0).then(|| {
         let churn = Churn::new(world.clone(), targets, made.clone());
@@ -239,11 +240,11 @@ pub async fn start(world: &Arc<World>, registry: &Arc<Registry>, load: Load) -> 
     Ok(Loaded { seed: load.seed, report, made, quit, churn })
 }
 
-/// The nodes of the load, made if they are not there.
+/// The nodes of the load; missing ones are created.
 async fn places(world: &Arc<World>, load: &Load) -> Result<Vec<Place>> {
     let shape = NodeShape::for_load(load.pods);
     let prefix = format!("{}-load{}", world.name, load.seed);
-    // Keeps address ranges of different loads apart.
+    // Keeps the address ranges of different loads apart.
     let first = 1000 + usize::try_from(load.seed % 50).unwrap_or_default() * 1000;
     node::add(world, &prefix, &shape, first).await?;
     let place = |number: usize| -> Result<Place> {
@@ -263,7 +264,7 @@ fn target(workload: &Workload) -> Target {
     }
 }
 
-/// The workloads that are not there, with places for their pods, and those that are there but smaller.
+/// The missing workloads with nodes for their pods, and the existing ones with too few replicas.
 fn missing(world: &World, workloads: Vec<Workload>, nodes: usize) -> (Vec<Placed>, Vec<Target>) {
     let (mut missing, mut short, mut next) = (Vec::new(), Vec::new(), 0);
     for workload in workloads {
@@ -294,7 +295,7 @@ fn batches(missing: Vec<Placed>) -> Vec<Vec<Placed>> {
     batches
 }
 
-/// Gives workloads the replicas that churn had taken from them, or that are asked for now.
+/// Scales up workloads that churn has scaled down or that are now larger.
 async fn raise(world: &World, short: Vec<Target>) -> Result<()> {
     futures::stream::iter(short)
         .map(|target| async move {
@@ -314,7 +315,7 @@ mod tests {
     #[case("pods=10000,churn=50/s", Load { churn: 50.0, ..Load::new(10_000) })]
     #[case("pods=5, seed=9", Load { seed: 9, ..Load::new(5) })]
     #[case("churn=0.5,pods=1,size=9.5k", Load { churn: 0.5, size: 9500, ..Load::new(1) })]
-    fn load_is_written_as_a_flag(#[case] text: &str, #[case] expected: Load) {
+    fn loads_are_parsed_from_flags(#[case] text: &str, #[case] expected: Load) {
         assert_eq!(text.parse::<Load>().unwrap(), expected);
     }
 
@@ -331,9 +332,9 @@ mod tests {
     #[case("pods=1,size=big", "size=big: \"big\" is no number of bytes")]
     #[case("pods=1,size=1Gi", "size=1073741824 is more than 262144 bytes")]
     #[case("pods=1,speed=3", "there is no \"speed\"")]
-    fn a_wrong_load_is_told_what_is_right(#[case] text: &str, #[case] why: &str) {
-        let told = text.parse::<Load>().unwrap_err().to_string();
+    fn errors_explain_valid_loads(#[case] text: &str, #[case] why: &str) {
+        let error = text.parse::<Load>().unwrap_err().to_string();
         let form = "expected pods=N[,churn=N/s][,size=BYTES][,seed=N], as pods=10000,churn=50/s";
-        assert_eq!(told, format!("{why}; {form}"));
+        assert_eq!(error, format!("{why}; {form}"));
     }
 }

@@ -1,4 +1,4 @@
-//! The objects of synthetic workloads as their controllers would have left them: complete, with statuses that nobody has to correct.
+//! Objects of synthetic workloads as their controllers would leave them: complete, with correct statuses.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
@@ -13,7 +13,8 @@ use crate::member::workload::deployment::set_annotations;
 
 use super::catalog::{State, Workload};
 
-// Stand for what differs between the pods of a workload. Nothing else in a pod's text has a percent sign.
+// Placeholders for values that differ between the pods of a workload. The JSON of a pod contains no other percent
+// signs.
 const NAME: &str = "%name%";
 const UID: &str = "%uid%";
 const NODE: &str = "%node%";
@@ -21,7 +22,7 @@ const HOST: &str = "%host%";
 const IP: &str = "%ip%";
 const CONTAINER_ID: &str = "%container%";
 
-/// Names, ids and times of one workload's objects.
+/// Names, IDs and times of a workload's objects.
 pub struct Plan<'a> {
     pub workload: &'a Workload,
     hash: String,
@@ -29,11 +30,11 @@ pub struct Plan<'a> {
     pub deployment_uid: String,
     pub set_uid: String,
     created: Timestamp,
-    /// Environment variables that only make the objects larger.
+    /// Number of environment variables that increase the size of objects.
     pub padding: usize,
 }
 
-/// What one more of [`Plan::padding`] adds to a pod's text.
+/// Bytes that each unit of [`Plan::padding`] adds to a pod's JSON.
 pub const PADDING: usize = r#"{"name":"SETTING_000","value":""},"#.len() + 64;
 
 impl<'a> Plan<'a> {
@@ -133,7 +134,7 @@ impl<'a> Plan<'a> {
         let Workload { namespace, name, replicas, .. } = self.workload;
         let mut template = deployment["spec"]["template"].clone();
         template["metadata"]["labels"]["pod-template-hash"] = json!(self.hash);
-        // A quarter more during updates, rounded up: the default strategy.
+        // The default strategy allows 25% more replicas during updates, rounded up.
         let surge = i32::try_from(replicas.div_ceil(4)).unwrap_or_default();
         let wanted = i32::try_from(*replicas).unwrap_or_default();
         let mut status = json!({"replicas": replicas, "fullyLabeledReplicas": replicas, "observedGeneration": 1});
@@ -154,7 +155,7 @@ impl<'a> Plan<'a> {
         })
     }
 
-    /// A pod of the workload with holes, before defaults and status.
+    /// A pod of the workload with placeholders, before defaults and status.
     pub fn pod(&self, set: &Value) -> Value {
         let template = &set["spec"]["template"];
         let mut pod = json!({
@@ -170,7 +171,8 @@ impl<'a> Plan<'a> {
         pod
     }
 
-    /// The status its kubelet would have written some time ago, holes included; the pod as the simulation keeps it.
+    /// Sets the status that its kubelet would have written, with placeholders; returns the pod as the simulation
+    /// stores it.
     pub fn settle(&self, pod: &mut Value, interner: &Interner) -> Result<PodState> {
         let keep = |pod: &Value| {
             let typed: Pod = serde_json::from_value(pod.clone())
@@ -180,7 +182,7 @@ impl<'a> Plan<'a> {
         let bound = keep(pod)?;
         let at = time(self.created);
         if self.workload.state == State::PullError {
-            // Its kubelet tells the story from the start.
+            // Its kubelet simulates the failed pull from the start.
             pod["status"] = json!({"phase": "Pending", "qosClass": bound.spec.qos.as_str(),
                 "conditions": [{"type": "PodScheduled", "status": "True", "lastTransitionTime": at}]});
             return keep(pod);
@@ -194,25 +196,25 @@ impl<'a> Plan<'a> {
         });
         let desired = Desired { phase: Phase::Running, containers: containers.collect(), init: Vec::new() };
         let mut status = podlife::status(&bound, &desired, HOST, Some(IP), self.created);
-        // Made of the uid, which is a hole here.
+        // Derived from the UID, for which there is a placeholder.
         status["status"]["containerStatuses"][0]["containerID"] = json!(CONTAINER_ID);
         pod["status"] = status["status"].take();
         keep(pod)
     }
 
-    /// The id of the pod's container, for its hole.
+    /// The pod's container ID, for its placeholder.
     pub fn container_id(&self, uid: &str) -> String {
         container_id(uid, self.workload.app, 0)
     }
 
-    /// Name and uid of the pod with this number.
+    /// Name and UID of the pod with this number.
     pub fn pod_ids(&self, number: usize) -> (String, String) {
         let name = format!("{}-{}", self.set_name, suffix(&[&self.set_uid, &number.to_string()]));
         let uid = uid(&[&self.set_uid, "pod", &name]);
         (name, uid)
     }
 
-    /// About one pod in eight has an event left.
+    /// An event of the pod; about one pod in eight has one.
     pub fn event(&self, pod: &str, uid: &str, node: &str, number: usize, now: Timestamp) -> Option<Value> {
         let (reason, kind, message) = match (self.workload.state, number % 8) {
             (State::NotReady, _) => {
@@ -249,14 +251,14 @@ fn hex(bytes: &[u8]) -> String {
     digits.map(|digit| char::from(DIGITS[usize::from(digit)])).collect()
 }
 
-/// A uid that is the same for the same parts.
+/// A UID derived from the parts.
 pub fn uid(parts: &[&str]) -> String {
     let mut bytes = [0; 16];
     bytes.copy_from_slice(&digest(parts)[..16]);
     uuid::Builder::from_random_bytes(bytes).into_uuid().to_string()
 }
 
-/// Five characters as kube's name generator uses them.
+/// Five characters of the alphabet of Kubernetes' name generator.
 fn suffix(parts: &[&str]) -> String {
     const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
     digest(parts).iter().take(5).map(|byte| char::from(ALPHABET[usize::from(*byte) % ALPHABET.len()])).collect()

@@ -1,20 +1,20 @@
 //! `/sim/{member}/…`: faults and state of simulated members, for `system:masters` of the server that offers it. That server
 //! is not a member, so that a stopped one can be started again.
 //!
-//! | request | body | does |
+//! | request | body | effect |
 //! |---|---|---|
-//! | `GET state` | | counts, delay, nodes, whether it is reachable |
-//! | `POST delay` | `{"milliseconds": 500, "path": "/apis"}` | every request takes that much longer, or those of a path; 0 for none |
-//! | `POST watches/drop` | | cuts off open watches |
-//! | `POST stop` | `{"seconds": 30}` | nobody listens for that long; until started without `seconds` |
-//! | `POST silence` | the same | requests are taken and not answered, watches stay open |
-//! | `POST partition` | the same | nothing arrives in either direction, and no connection ends |
-//! | `POST flap` | `{"seconds": 10}` | stopped and started in turn, so long each |
-//! | `POST start` | | reachable again, whatever it was |
-//! | `POST readyz` | `{"status": 500}` | the answer to whoever asks whether it is well; without `status` the truth |
-//! | `POST errors` | `{"percent": 20}` | so many of a hundred requests fail |
-//! | `POST nodes/{name}/fail`, `/recover` | | the node is lost, or back |
-//! | `POST load` | `{"pods": 1000, "churn": 5.0, "seed": 1}` | tops up synthetic workloads; `churn` changes a second; answers what is there |
+//! | `GET state` | | returns counts, delay, nodes and reachability |
+//! | `POST delay` | `{"milliseconds": 500, "path": "/apis"}` | delays all requests, or those below a path; 0 removes the delay |
+//! | `POST watches/drop` | | closes open watches |
+//! | `POST stop` | `{"seconds": 30}` | closes the listener for that time; without `seconds` until started |
+//! | `POST silence` | as for `stop` | accepts requests without responding; watches stay open |
+//! | `POST partition` | as for `stop` | drops traffic in both directions without closing connections |
+//! | `POST flap` | `{"seconds": 10}` | stops and starts alternately at this interval |
+//! | `POST start` | | ends any outage |
+//! | `POST readyz` | `{"status": 500}` | overrides the response of health checks; without `status` removes the override |
+//! | `POST errors` | `{"percent": 20}` | fails this percentage of requests |
+//! | `POST nodes/{name}/fail`, `/recover` | | fails or recovers a node |
+//! | `POST load` | `{"pods": 1000, "churn": 5.0, "seed": 1}` | adds missing synthetic workloads, with `churn` changes per second; returns the objects |
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -37,10 +37,10 @@ use super::{Member, Outage};
 use crate::error::Error;
 use crate::load::Load;
 
-/// The members by name; set once they run, which is after their routes are served.
+/// The members by name; set once they run, after their routes are served.
 pub type Members = Arc<OnceLock<BTreeMap<String, Arc<Member>>>>;
 
-/// The routes; `authenticator` knows who asks.
+/// The routes; `authenticator` authenticates their users.
 pub fn routes(members: Members, authenticator: Arc<Authenticator>) -> Router {
     Router::new()
         .route("/sim/{member}/state", get(state))
@@ -59,7 +59,7 @@ pub fn routes(members: Members, authenticator: Arc<Authenticator>) -> Router {
         .with_state(members)
 }
 
-/// The member that a path names.
+/// The member in a path.
 struct Target(Arc<Member>);
 
 impl FromRequestParts<Members> for Target {
@@ -77,7 +77,7 @@ impl FromRequestParts<Members> for Target {
             None if members.is_empty() => Err(failure(StatusCode::NOT_FOUND, "no member of this fleet is simulated")),
             None => {
                 let known: Vec<&str> = members.keys().map(String::as_str).collect();
-                let text = format!("{name} is no simulated member; there are {}", known.join(", "));
+                let text = format!("{name} is not a simulated member; simulated members: {}", known.join(", "));
                 Err(failure(StatusCode::NOT_FOUND, &text))
             }
         }
@@ -103,7 +103,9 @@ fn refused(error: &Error) -> Response {
 async fn masters_only(State(authenticator): State<Arc<Authenticator>>, request: Request, next: Next) -> Response {
     match authenticator.authenticate(request.headers(), request.extensions()).await {
         Ok(user) if user.groups.iter().any(|group| group == "system:masters") => next.run(request).await,
-        Ok(user) => failure(StatusCode::FORBIDDEN, &format!("User \"{}\" may not steer the simulation", user.name)),
+        Ok(user) => {
+            failure(StatusCode::FORBIDDEN, &format!("User \"{}\" is not allowed to control the simulation", user.name))
+        }
         Err(error) => failure(StatusCode::UNAUTHORIZED, &error.to_string()),
     }
 }
@@ -134,7 +136,7 @@ async fn state(Target(member): Target) -> Response {
 #[derive(Deserialize)]
 struct Delay {
     milliseconds: u64,
-    /// Of all requests without.
+    /// `None` means all requests.
     path: Option<String>,
 }
 
@@ -178,7 +180,7 @@ async fn partition(Target(member): Target, Json(time): Json<Time>) -> Response {
 
 async fn flap(Target(member): Target, Json(time): Json<Time>) -> Response {
     match time.seconds {
-        None | Some(0) => failure(StatusCode::BAD_REQUEST, "seconds say how long each turn lasts"),
+        None | Some(0) => failure(StatusCode::BAD_REQUEST, "seconds must be at least 1: the duration of each phase"),
         Some(seconds) => outcome(member.flap(Duration::from_secs(seconds)).await),
     }
 }
@@ -209,7 +211,7 @@ struct Percent {
 
 async fn errors(Target(member): Target, Json(Percent { percent }): Json<Percent>) -> Response {
     if percent > 100 {
-        return failure(StatusCode::BAD_REQUEST, "percent are at most 100");
+        return failure(StatusCode::BAD_REQUEST, "percent must be at most 100");
     }
     member.faults().set_errors(percent);
     outcome(Ok(()))
@@ -219,7 +221,7 @@ async fn node(Target(member): Target, Path((_, name, verb)): Path<(String, Strin
     match verb.as_str() {
         "fail" => outcome(member.fail_node(&name).await),
         "recover" => outcome(member.recover_node(&name).await),
-        _ => failure(StatusCode::NOT_FOUND, &format!("nodes can fail and recover, not {verb}")),
+        _ => failure(StatusCode::NOT_FOUND, &format!("unknown node action {verb}; use fail or recover")),
     }
 }
 

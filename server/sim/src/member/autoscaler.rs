@@ -1,4 +1,5 @@
-//! HorizontalPodAutoscalers on simulated usage: cpu and memory of pods, as utilization or average.
+//! Horizontal pod autoscaler controller with simulated usage: cpu and memory of pods, as utilization or average
+//! value.
 
 use crate::member::world::MANAGER;
 use std::collections::HashMap;
@@ -28,38 +29,38 @@ use super::workload::pods::Parent;
 use super::workload::{keys_of, spawn};
 use super::world::World;
 
-/// As kube-controller-manager's defaults.
+/// Defaults of kube-controller-manager.
 const EVERY: Duration = Duration::from_secs(15);
 const TOLERANCE: f64 = 0.1;
 const STABLE: SignedDuration = SignedDuration::from_secs(300);
 
-/// What each autoscaler would have wanted lately.
+/// Recent recommendations of each autoscaler.
 type Wishes = Arc<Mutex<HashMap<Key, Vec<(Timestamp, i32)>>>>;
 
 pub fn start(world: &Arc<World>) {
     let keys = keys_of(&world.autoscalers);
-    let wishes = Wishes::default();
-    let forgotten = wishes.clone();
+    let recommendations = Wishes::default();
+    let forgotten = recommendations.clone();
     world.autoscalers.on_change(move |old, new| {
         if let (Some(gone), None) = (old, new) {
             forgotten.lock().remove(&gone.key());
         }
     });
     spawn(world, "horizontalpodautoscaler", keys, 2, move |world, key| {
-        let wishes = wishes.clone();
-        async move { reconcile(&world, &key, &wishes).await }
+        let recommendations = recommendations.clone();
+        async move { reconcile(&world, &key, &recommendations).await }
     });
 }
 
-/// One metric, measured.
+/// A measured metric.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Measured {
-    /// Usage over target: above 1 more pods are needed.
+    /// Usage divided by target: above 1 more pods are needed.
     pub ratio: f64,
     pub status: MetricStatus,
 }
 
-/// Replicas that bring every metric to its target: the largest wish of all.
+/// Number of replicas that brings every metric to its target: the maximum over the metrics.
 pub fn desired(current: i32, ready: i32, measured: &[Measured]) -> i32 {
     let wish = |measured: &Measured| {
         if (measured.ratio - 1.0).abs() <= TOLERANCE {
@@ -82,7 +83,7 @@ fn resource_of(kind: &str, api_version: &str) -> ApiResource {
     }
 }
 
-async fn reconcile(world: &World, key: &Key, wishes: &Wishes) -> Result<Option<Duration>> {
+async fn reconcile(world: &World, key: &Key, recommendations: &Wishes) -> Result<Option<Duration>> {
     let Some(scaler) = world.autoscalers.get(key) else { return Ok(None) };
     let spec = &scaler.spec;
     let now = Timestamp::now();
@@ -129,7 +130,7 @@ async fn reconcile(world: &World, key: &Key, wishes: &Wishes) -> Result<Option<D
             report.status.current_metrics = Some(measured.iter().map(|measured| measured.status.clone()).collect());
             let ready = pods.iter().filter(|pod| pod.is_ready()).count();
             let raw = desired(current, i32::try_from(ready).unwrap_or(i32::MAX), &measured);
-            let stable = stabilise(wishes, key, raw, current, now);
+            let stable = stabilize(recommendations, key, raw, current, now);
             let (min, max) = (spec.min_replicas.unwrap_or(1), spec.max_replicas);
             let wanted = stable.clamp(min, max);
             report.limits(stable, min, max);
@@ -167,10 +168,10 @@ fn selected(world: &World, namespace: &str, selector: &str) -> Vec<Arc<PodState>
     pods
 }
 
-/// Never below the highest wish of the stabilisation window.
-fn stabilise(wishes: &Wishes, key: &Key, raw: i32, current: i32, now: Timestamp) -> i32 {
-    let mut wishes = wishes.lock();
-    let past = wishes.entry(key.clone()).or_insert_with(|| vec![(now, current)]);
+/// Applies the downscale stabilization window: not below the highest recommendation in it.
+fn stabilize(recommendations: &Wishes, key: &Key, raw: i32, current: i32, now: Timestamp) -> i32 {
+    let mut recommendations = recommendations.lock();
+    let past = recommendations.entry(key.clone()).or_insert_with(|| vec![(now, current)]);
     past.push((now, raw));
     past.retain(|(at, _)| now.duration_since(*at) <= STABLE);
     if raw >= current { raw } else { past.iter().map(|(_, wish)| *wish).max().unwrap_or(raw).min(current) }
@@ -247,7 +248,7 @@ fn measure_resource(
     Ok(Measured { ratio, status })
 }
 
-/// The status being put together.
+/// The status under construction.
 struct Report {
     status: HorizontalPodAutoscalerStatus,
     now: Timestamp,
@@ -319,19 +320,24 @@ mod tests {
     #[case(4, 4, &[0.4, 0.8], 4)]
     #[case(4, 4, &[0.4], 2)]
     #[case(4, 4, &[], 4)]
-    fn wishes(#[case] current: i32, #[case] ready: i32, #[case] ratios: &[f64], #[case] expected: i32) {
+    fn largest_recommendation_is_used(
+        #[case] current: i32,
+        #[case] ready: i32,
+        #[case] ratios: &[f64],
+        #[case] expected: i32,
+    ) {
         let measured: Vec<_> =
             ratios.iter().map(|ratio| Measured { ratio: *ratio, status: MetricStatus::default() }).collect();
         assert_eq!(desired(current, ready, &measured), expected);
     }
 
     #[test]
-    fn shrinking_waits_for_the_window() {
-        let (wishes, key) = (Wishes::default(), Key::new("ns", "web"));
+    fn downscale_waits_for_the_window() {
+        let (recommendations, key) = (Wishes::default(), Key::new("ns", "web"));
         let at = |second: i64| Timestamp::from_second(1_767_225_600 + second).unwrap();
-        assert_eq!(stabilise(&wishes, &key, 2, 6, at(0)), 6);
-        assert_eq!(stabilise(&wishes, &key, 2, 6, at(200)), 6);
-        assert_eq!(stabilise(&wishes, &key, 2, 6, at(301)), 2);
-        assert_eq!(stabilise(&wishes, &key, 9, 2, at(302)), 9);
+        assert_eq!(stabilize(&recommendations, &key, 2, 6, at(0)), 6);
+        assert_eq!(stabilize(&recommendations, &key, 2, 6, at(200)), 6);
+        assert_eq!(stabilize(&recommendations, &key, 2, 6, at(301)), 2);
+        assert_eq!(stabilize(&recommendations, &key, 9, 2, at(302)), 9);
     }
 }

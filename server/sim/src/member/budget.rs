@@ -1,4 +1,4 @@
-//! PodDisruptionBudgets: how many pods may be disrupted now.
+//! Disruption controller: computes how many pods of a PodDisruptionBudget can be disrupted.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use super::workload::rollout::resolve;
 use super::workload::{count, keys_of, spawn};
 use super::world::World;
 
-/// An evicted pod that is not being deleted after this time counts again.
+/// Time after which an evicted pod that is not being deleted counts as healthy again.
 const DELETION_TIMEOUT: SignedDuration = SignedDuration::from_mins(2);
 
 const SOURCE: Source = Source { component: "controllermanager", host: None };
@@ -59,19 +59,19 @@ async fn reconcile(world: &World, key: &Key) -> Result<Option<Duration>> {
     Ok(recheck.map(|at| Duration::try_from(at.duration_since(now)).unwrap_or_default() + Duration::from_millis(1)))
 }
 
-/// When an evicted pod must be gone.
+/// Time by which an evicted pod must be deleted.
 fn deadline(budget: &PodDisruptionBudget, pod: &PodState) -> Option<Timestamp> {
     let evicted = budget.status.as_ref()?.disrupted_pods.as_ref()?.get(&*pod.key.name)?;
     evicted.0.checked_add(DELETION_TIMEOUT).ok()
 }
 
-/// Evicted pods that should have been deleted by now.
+/// Evicted pods that were not deleted in time.
 fn overdue<'a>(budget: &PodDisruptionBudget, pods: &'a [Arc<PodState>], now: Timestamp) -> Vec<&'a Arc<PodState>> {
     let is_late = |pod: &PodState| pod.deletion.is_none() && deadline(budget, pod).is_some_and(|at| at < now);
     pods.iter().filter(|pod| is_late(pod)).collect()
 }
 
-/// Replicas wanted by the controllers of these pods.
+/// Desired replicas of the controllers of these pods.
 fn expected(world: &World, pods: &[Arc<PodState>]) -> i32 {
     let mut wanted: HashMap<String, i32> = HashMap::new();
     for pod in pods {
@@ -105,9 +105,9 @@ fn expected(world: &World, pods: &[Arc<PodState>]) -> i32 {
     wanted.values().sum()
 }
 
-/// The status for the selected pods, of which their controllers want `scale`, and the time of the next check.
+/// Computes the status for the selected pods and their desired number `scale`, and the time of the next check.
 ///
-/// Pods that were evicted count as gone already, until they are or until they should have been for two minutes.
+/// Evicted pods count as disrupted until they are deleted or [`DELETION_TIMEOUT`] has passed.
 fn status(
     budget: &PodDisruptionBudget,
     spec: &PodDisruptionBudgetSpec,
@@ -175,7 +175,7 @@ mod tests {
     use super::*;
     use crate::member::interner::Interner;
 
-    /// `r` ready, `t` terminating.
+    /// Pods with flags: `r` ready, `t` terminating.
     fn pods(text: &str) -> Vec<Arc<PodState>> {
         let pod = |word: &str| {
             let (name, flags) = word.split_once(':').unwrap();
@@ -192,7 +192,7 @@ mod tests {
 
     #[rstest::rstest]
     #[case(json!({"minAvailable": 1}), json!({}), "a:r b:r", (2, 1, 1), "", None)]
-    // An evicted pod counts as gone at once, and for two minutes.
+    // An evicted pod counts as disrupted at once, for two minutes.
     #[case(json!({"minAvailable": 1}), json!({"a": "2026-01-01T00:00:00Z"}), "a:r b:r", (1, 1, 0), "a", Some(90))]
     #[case(json!({"minAvailable": 1}), json!({"a": "2025-12-31T23:58:00Z"}), "a:r b:r", (2, 1, 1), "", None)]
     #[case(json!({"minAvailable": 1}), json!({"a": "2026-01-01T00:00:00Z"}), "a:rt b:r", (1, 1, 0), "", None)]

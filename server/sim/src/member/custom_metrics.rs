@@ -1,8 +1,9 @@
-//! custom.metrics.k8s.io of a member: values that annotations of objects say, as an adapter in front of a monitoring system would
-//! serve them.
+//! custom.metrics.k8s.io of a member: values are set by annotations of objects, in place of an adapter for a
+//! monitoring system.
 //!
-//! `metrics.sim.crowsnest.io/<metric>: "<quantity> [<label>=<value>,…]"` on a Pod, Node, Namespace, Service or workload gives it that
-//! metric; the labels are the metric's own, for `metricLabelSelector`. Of Pods only those that run have values.
+//! `metrics.sim.crowsnest.io/<metric>: "<quantity> [<label>=<value>,…]"` on a Pod, Node, Namespace, Service or
+//! workload sets that metric; the labels are those of the metric, for `metricLabelSelector`. Only running pods have
+//! values.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
@@ -26,18 +27,18 @@ use super::store::{Key, Stored};
 use super::world::World;
 
 const GROUP: &str = "custom.metrics.k8s.io";
-/// The preferred one first.
+/// Served versions, preferred one first.
 const VERSIONS: [&str; 2] = ["v1beta2", "v1beta1"];
 const ALL: &str = "*";
-/// Of the annotations; the metric's name follows.
+/// Prefix of the annotations; the metric's name follows.
 pub const PREFIX: &str = "metrics.sim.crowsnest.io/";
 
-/// Objects that can have metrics.
+/// A resource that can have metrics.
 #[derive(Debug, Clone, Copy)]
 struct Described {
     /// With its group.
     resource: &'static str,
-    /// As adapters write it: group, slash, version.
+    /// Group and version as adapters write them.
     api_version: &'static str,
     kind: &'static str,
     namespaced: bool,
@@ -49,7 +50,7 @@ const fn described(resource: &'static str, api_version: &'static str, kind: &'st
 
 const PODS: Described = described("pods", "/v1", "Pod");
 
-/// Calls `visit` for every object of a resource, or of all: what it is, its key, labels and annotations.
+/// Calls `visit` for all objects of one resource or of all: resource, key, labels and annotations.
 fn each(world: &World, resource: Option<&str>, visit: &mut dyn FnMut(Described, &Key, &Labels, &Labels)) {
     let is_asked = |described: Described| resource.is_none_or(|resource| resource == described.resource);
     if is_asked(PODS) {
@@ -80,14 +81,14 @@ fn each(world: &World, resource: Option<&str>, visit: &mut dyn FnMut(Described, 
     );
 }
 
-/// One value of a metric.
+/// A value of a metric.
 #[derive(Debug, PartialEq)]
 struct Sample {
     value: Quantity,
     labels: BTreeMap<String, String>,
 }
 
-/// Reads an annotation's value. What cannot be understood is as good as absent, as with the simulation's other annotations.
+/// Parses an annotation's value. Malformed ones are ignored, as for the simulation's other annotations.
 fn sample(text: &str) -> Option<Sample> {
     let (value, labels) = text.trim().split_once(' ').unwrap_or((text.trim(), ""));
     let pairs = labels.split(',').map(str::trim).filter(|pair| !pair.is_empty());
@@ -96,7 +97,7 @@ fn sample(text: &str) -> Option<Sample> {
     Some(Sample { value: Quantity::parse(value).ok()?, labels: labels? })
 }
 
-/// What a request is about.
+/// Parameters of a request.
 struct Asked<'a> {
     namespace: &'a str,
     resource: &'a str,
@@ -104,7 +105,7 @@ struct Asked<'a> {
     metric: &'a str,
 }
 
-/// Serves the group from a member's stores.
+/// Serves the API group from a member's stores.
 pub struct CustomMetrics {
     world: Weak<World>,
 }
@@ -114,7 +115,7 @@ impl CustomMetrics {
         Self { world: Arc::downgrade(world) }
     }
 
-    /// Each resource, whether it is namespaced, and its metrics.
+    /// Resources, whether they are namespaced, and their metrics.
     fn listed(&self) -> BTreeMap<(&'static str, bool), BTreeSet<String>> {
         let mut listed = BTreeMap::<_, BTreeSet<String>>::new();
         if let Some(world) = self.world.upgrade() {
@@ -242,7 +243,7 @@ impl Delegate for CustomMetrics {
         let none = || json!({"group": "", "version": "", "kind": ""});
         let kind = json!({"group": "", "version": "", "kind": "MetricValueList"});
         let listed = self.listed();
-        // What lists nothing is not kept by kubectl, which would ask for it again with each command.
+        // kubectl does not cache an empty list and would request it with each command.
         if listed.is_empty() {
             return Vec::new();
         }
@@ -275,16 +276,16 @@ mod tests {
     #[case(" 5 ", Some(("5", "")))]
     #[case("many", None)]
     #[case("5 verb", None)]
-    fn annotations_say_values(#[case] text: &str, #[case] expected: Option<(&str, &str)>) {
-        let told = sample(text).map(|sample| {
+    fn annotations_are_parsed(#[case] text: &str, #[case] expected: Option<(&str, &str)>) {
+        let actual = sample(text).map(|sample| {
             let labels: Vec<String> = sample.labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
             (sample.value.to_string(), labels.join(" "))
         });
-        assert_eq!(told, expected.map(|(value, labels)| (value.to_owned(), labels.to_owned())));
+        assert_eq!(actual, expected.map(|(value, labels)| (value.to_owned(), labels.to_owned())));
     }
 
     #[test]
-    fn values_have_the_form_of_their_version() {
+    fn values_match_their_api_version() {
         let (key, now) = (Key::new("shop", "web"), Timestamp::UNIX_EPOCH);
         let sample = sample("3 verb=GET").unwrap();
         let value = |version, selected| value(version, PODS, &key, "qps", &sample, selected, now);

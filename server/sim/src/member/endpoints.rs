@@ -1,4 +1,4 @@
-//! Services: EndpointSlices and Endpoints of the pods they select, and addresses of load balancers.
+//! Service controllers: EndpointSlices and Endpoints of the selected pods, and addresses of load balancers.
 
 use crate::member::world::{MANAGER, creation};
 use std::collections::BTreeMap;
@@ -26,9 +26,9 @@ use super::world::{Held, World};
 const SERVICE: &str = "kubernetes.io/service-name";
 const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
 const SLICE_MANAGER: &str = "endpointslice-controller.k8s.io";
-/// Most endpoints of one slice.
+/// Maximum endpoints per slice.
 const SLICE: usize = 100;
-/// Changes of pods that come within this time are written together.
+/// Changes of pods within this time are written together.
 const GATHER: Duration = Duration::from_millis(100);
 
 pub fn start(world: &Arc<World>) {
@@ -56,7 +56,7 @@ pub fn start(world: &Arc<World>) {
     world.slices.on_change(move |old, new| {
         let labels =
             |slice: &EndpointSlice| slice.metadata.labels.as_ref().and_then(|labels| labels.get(SERVICE).cloned());
-        // Only what someone else took away is put back.
+        // Only changes by other writers are reverted.
         if let (Some(slice), None) = (old, new)
             && let Some(name) = labels(slice)
         {
@@ -71,7 +71,7 @@ fn selector(service: &Service) -> Option<Selector> {
     Some(Selector::from_labels(selector))
 }
 
-/// Ports of a service on one pod, names of container ports resolved. Ports the pod does not have are left out.
+/// Ports of a Service on a pod, with container port names resolved. Ports that the pod lacks are omitted.
 fn ports_on(ports: &[ServicePort], pod: &PodState) -> Vec<EndpointPort> {
     let on_pod = |port: &ServicePort| {
         let protocol = port.protocol.as_deref().unwrap_or("TCP");
@@ -118,7 +118,7 @@ fn endpoint(pod: &PodState, zone: Option<String>, publish_unready: bool) -> Opti
 
 type Wanted = BTreeMap<String, (Vec<EndpointPort>, Vec<Endpoint>)>;
 
-/// The endpoints a service should have, grouped by the ports they share.
+/// Desired endpoints of a Service, grouped by common ports.
 fn wanted(world: &World, service: &Service, namespace: &str, selector: &Selector) -> Wanted {
     let spec = service.spec.clone().unwrap_or_default();
     let ports = spec.ports.unwrap_or_default();
@@ -205,7 +205,7 @@ async fn write_slices(world: &World, service: &Held<Service>, groups: Wanted) ->
     Ok(())
 }
 
-/// The older form of the same, which some clients still read.
+/// Writes the deprecated Endpoints, which some clients still read.
 async fn write_endpoints(world: &World, service: &Held<Service>, groups: &Wanted) -> Result<()> {
     let subset = |(ports, endpoints): &(Vec<EndpointPort>, Vec<Endpoint>)| {
         let side = |ready: bool| -> Vec<Value> {
@@ -260,7 +260,7 @@ async fn write_endpoints(world: &World, service: &Held<Service>, groups: &Wanted
     }
 }
 
-/// Gives a load balancer its address, as a cloud's controller would.
+/// Assigns an address to a load balancer, like a cloud controller.
 async fn assign_address(world: &World, service: &Held<Service>) -> Result<()> {
     let spec = service.spec.as_ref();
     let balanced = spec.and_then(|spec| spec.type_.as_deref()) == Some("LoadBalancer");
@@ -272,7 +272,7 @@ async fn assign_address(world: &World, service: &Held<Service>) -> Result<()> {
     if !world.features.load_balancer || !balanced || shown.is_some_and(|ingress| !ingress.is_empty()) {
         return Ok(());
     }
-    // The cluster address is unique in the cluster, and so is what is made of its last bytes.
+    // Derived from the cluster IP, and therefore unique in the cluster.
     let Some(cluster_ip) = spec.and_then(|spec| spec.cluster_ip.as_deref()) else { return Ok(()) };
     let mut bytes = cluster_ip.rsplit('.');
     let (Some(last), Some(third)) = (bytes.next(), bytes.next()) else { return Ok(()) };

@@ -1,6 +1,7 @@
-//! What can be made to go wrong with a member: unreachable, silent, slow, failing, unwell, watches cut off, few writes a second.
+//! Faults of a member: unreachable, silent, slow, failing or unhealthy API, closed watches, limited write rate.
 //!
-//! Faults concern what outsiders see through the listener; the member's own controllers go on. Failing nodes is in [`super::node`].
+//! Faults affect requests through the listener; the member's own controllers are not affected. Node failures are in
+//! [`super::node`].
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -30,11 +31,10 @@ use tokio_util::sync::CancellationToken;
 use super::wire::{Wire, Wiring};
 use crate::error::{Error, Result};
 
-/// Where a server says whether it is well.
+/// Health endpoints.
 const HEALTH: [&str; 2] = ["/readyz", "/healthz"];
 
-/// Delay and answers of requests, pace of writes and life of watches. Shared by the listener's middleware and whoever injects
-/// faults.
+/// Fault settings of a member, shared by the listener's middleware and the clients that inject faults.
 #[derive(Default)]
 pub struct Faults {
     settings: Mutex<Settings>,
@@ -42,30 +42,30 @@ pub struct Faults {
     turns: Mutex<Turns>,
     writes: AtomicU64,
     silent: watch::Sender<bool>,
-    /// Cancelled when the listener closes: nobody waits in it any longer.
+    /// Cancelled when the listener closes, which ends waiting requests.
     closing: Mutex<CancellationToken>,
     wiring: Arc<Wiring>,
 }
 
-/// What single requests meet.
+/// Settings for individual requests.
 #[derive(Debug, Default)]
 struct Settings {
     delay: Duration,
-    /// Of paths that begin so, instead.
+    /// Delays by path prefix, which replace the general one.
     delays: BTreeMap<String, Duration>,
     readyz: Option<StatusCode>,
     errors: Errors,
 }
 
 impl Settings {
-    /// The longest beginning counts.
+    /// The delay of a path; the longest matching prefix counts.
     fn delay_of(&self, path: &str) -> Duration {
         let fitting = self.delays.iter().filter(|(beginning, _)| path.starts_with(beginning.as_str()));
         fitting.max_by_key(|(beginning, _)| beginning.len()).map_or(self.delay, |(_, delay)| *delay)
     }
 }
 
-/// So many of a hundred requests fail, evenly.
+/// Fails a percentage of requests, evenly distributed.
 #[derive(Debug, Default, Clone, Copy)]
 struct Errors {
     percent: u8,
@@ -73,7 +73,7 @@ struct Errors {
 }
 
 impl Errors {
-    /// Whether the next request fails.
+    /// True if the next request fails.
     fn next(&mut self) -> bool {
         self.owed += self.percent.min(100);
         let fails = self.owed >= 100;
@@ -82,16 +82,16 @@ impl Errors {
     }
 }
 
-/// Writes at a pace: each has its turn, one after the other.
+/// Rate limit of writes.
 #[derive(Debug, Default)]
 struct Turns {
-    /// Between two turns; zero for no pace.
+    /// Interval between writes; zero means unlimited.
     between: Duration,
     next: Option<Instant>,
 }
 
 impl Turns {
-    /// When a write that comes now may go on. Turns that nobody took are not made up for.
+    /// Time at which the next write can start. Unused slots do not accumulate.
     fn take(&mut self, now: Instant) -> Instant {
         let turn = self.next.map_or(now, |next| next.max(now));
         self.next = Some(turn + self.between);
@@ -100,7 +100,7 @@ impl Turns {
 }
 
 impl Faults {
-    /// Holds every request up by this much; zero for none.
+    /// Delays all requests; zero removes the delay.
     pub fn set_delay(&self, delay: Duration) {
         self.settings.lock().delay = delay;
     }
@@ -109,7 +109,7 @@ impl Faults {
         self.settings.lock().delay
     }
 
-    /// Holds requests whose paths begin so up by this much, whatever holds up others; zero for as all others.
+    /// Delays requests whose path has this prefix, instead of the general delay; zero removes the setting.
     pub fn set_delay_of(&self, path: &str, delay: Duration) {
         let delays = &mut self.settings.lock().delays;
         match delay {
@@ -118,7 +118,7 @@ impl Faults {
         };
     }
 
-    /// What is answered to whoever asks whether the member is well; `None` for the truth.
+    /// Overrides the status of health checks; `None` removes the override.
     pub fn set_readyz(&self, status: Option<StatusCode>) {
         self.settings.lock().readyz = status;
     }
@@ -127,7 +127,7 @@ impl Faults {
         self.settings.lock().readyz
     }
 
-    /// Lets so many of a hundred requests fail.
+    /// Fails a percentage of requests.
     pub fn set_errors(&self, percent: u8) {
         self.settings.lock().errors = Errors { percent, owed: 0 };
     }
@@ -136,7 +136,7 @@ impl Faults {
         self.settings.lock().errors.percent
     }
 
-    /// Takes requests and answers none; what is open stays open and says nothing. What waited is answered afterwards.
+    /// Accepts requests without responding; open connections stay open. Pending requests are answered when it ends.
     pub fn set_silent(&self, silent: bool) {
         self.silent.send_replace(silent);
     }
@@ -145,7 +145,7 @@ impl Faults {
         *self.silent.borrow()
     }
 
-    /// Carries nothing in either direction, not even the end of a connection. What was sent arrives afterwards.
+    /// Holds all traffic in both directions, including the end of connections. Held data is delivered when it ends.
     pub fn set_partitioned(&self, partitioned: bool) {
         self.wiring.set(if partitioned { Wire::Holds } else { Wire::Carries });
     }
@@ -154,36 +154,36 @@ impl Faults {
         self.wiring.get() == Wire::Holds
     }
 
-    /// Lets so many writes a second through, in the order they come; 0 for as many as there are.
+    /// Limits writes per second, in the order of arrival; 0 means unlimited.
     pub fn set_write_rate(&self, a_second: u32) {
         let between = if a_second == 0 { Duration::ZERO } else { Duration::from_secs(1) / a_second };
         *self.turns.lock() = Turns { between, next: None };
     }
 
-    /// Writes that outsiders have sent so far.
+    /// Number of writes through the listener.
     pub fn writes(&self) -> u64 {
         self.writes.load(Ordering::Relaxed)
     }
 
-    /// Counts a write and waits for its turn.
+    /// Counts a write and waits for its slot.
     async fn turn(&self) {
         self.writes.fetch_add(1, Ordering::Relaxed);
         let turn = self.turns.lock().take(Instant::now());
         tokio::time::sleep_until(turn).await;
     }
 
-    /// Cuts off all open watches, log streams and other long answers. New ones may be opened.
+    /// Closes all open watches, log streams and other long-running responses. New ones can be opened.
     pub fn drop_watches(&self) {
         std::mem::take(&mut *self.watches.lock()).cancel();
     }
 
-    /// The listener opens: what ended with the one before is forgotten.
+    /// Resets the state of the previous listener when the listener opens.
     fn open(&self) {
         *self.closing.lock() = CancellationToken::new();
         self.wiring.set(Wire::Carries);
     }
 
-    /// The listener closes: whatever waits ends, so that nothing holds it up.
+    /// Ends all waiting when the listener closes, so that nothing delays it.
     fn close(&self) {
         self.closing.lock().cancel();
         self.drop_watches();
@@ -192,7 +192,7 @@ impl Faults {
         }
     }
 
-    /// Waits as long as this request has to.
+    /// Delays a request according to the settings.
     async fn hold_up(&self, path: &str, is_write: bool) {
         let delay = self.settings.lock().delay_of(path);
         if !delay.is_zero() {
@@ -204,29 +204,29 @@ impl Faults {
         spoken(&self.silent).await;
     }
 
-    /// The answer that a request gets instead of its own.
+    /// The response that replaces that of a request.
     fn refuse(&self, path: &str) -> Option<Response> {
         let mut settings = self.settings.lock();
         if let Some(status) = settings.readyz
             && HEALTH.contains(&path)
         {
-            return Some((status, "a fault that was asked for\n").into_response());
+            return Some((status, "injected fault\n").into_response());
         }
-        settings.errors.next().then(|| failure(StatusCode::INTERNAL_SERVER_ERROR, "a fault that was asked for"))
+        settings.errors.next().then(|| failure(StatusCode::INTERNAL_SERVER_ERROR, "injected fault"))
     }
 
-    /// Puts the faults in front of a router.
+    /// Adds the faults to a router as middleware.
     pub fn around(self: &Arc<Self>, router: Router) -> Router {
         router.layer(axum::middleware::from_fn_with_state(self.clone(), pass))
     }
 }
 
-/// Waits until nobody has to be silent; whether there is still somebody to speak.
+/// Waits until the member is no longer silent; false if the settings have been dropped.
 async fn spoken(silent: &watch::Sender<bool>) -> bool {
     silent.subscribe().wait_for(|silent| !silent).await.is_ok()
 }
 
-/// A Status as Kubernetes answers it.
+/// An error Status in Kubernetes' format.
 pub(super) fn failure(code: StatusCode, message: &str) -> Response {
     let reason = code.canonical_reason().unwrap_or_default().replace(' ', "");
     let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": message,
@@ -234,7 +234,7 @@ pub(super) fn failure(code: StatusCode, message: &str) -> Response {
     (code, Json(status)).into_response()
 }
 
-/// A request that changes something, or asks like one that does: reviews and dry runs are counted, too.
+/// True for methods that modify; reviews and dry runs count as well.
 fn is_write(request: &Request) -> bool {
     matches!(*request.method(), Method::POST | Method::PUT | Method::PATCH | Method::DELETE)
 }
@@ -267,7 +267,7 @@ async fn pass(State(faults): State<Arc<Faults>>, request: Request, next: Next) -
     Response::from_parts(parts, Body::from_stream(body.take_until(cut.cancelled_owned())))
 }
 
-/// A member's listening socket, which can be closed and opened again on the same address.
+/// The listening socket of a member, which can be closed and opened again on the same address.
 pub struct Listening {
     server: ApiServer,
     router: Router,
@@ -278,7 +278,7 @@ pub struct Listening {
 }
 
 impl Listening {
-    /// Opens the socket; port 0 takes a free one and keeps it.
+    /// Opens the socket; port 0 selects a free port, which is kept.
     pub async fn open(
         server: ApiServer,
         router: Router,
@@ -323,20 +323,20 @@ impl Listening {
         let serve = serve_through(listener, Some(tls), self.router.clone(), stop.clone(), between);
         let task = tokio::spawn(async move {
             if let Err(error) = serve.await {
-                tracing::error!(%error, "a member stopped serving");
+                tracing::error!(%error, "the listener of a member failed");
             }
         });
         *running = Some((stop, task));
         Ok(())
     }
 
-    /// Closes the socket and every connection: the member is unreachable.
+    /// Closes the socket and all connections: the member is unreachable.
     pub async fn pause(&self) {
         let Some((stop, task)) = self.running.lock().await.take() else { return };
         stop.cancel();
         self.faults.close();
         if let Err(error) = task.await {
-            tracing::error!(%error, "a member's listener ended badly");
+            tracing::error!(%error, "the listener task of a member panicked");
         }
     }
 }
@@ -346,7 +346,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn writes_take_turns_and_make_up_for_none() {
+    fn write_slots_do_not_accumulate() {
         let start = Instant::now();
         let after = |ms| start + Duration::from_millis(ms);
         let mut turns = Turns { between: Duration::from_millis(4), next: None };
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_are_even_and_the_longest_path_counts() {
+    fn errors_are_even_and_the_longest_prefix_counts() {
         let failed = |percent| {
             let mut errors = Errors { percent, owed: 0 };
             (0..10).map(|_| u8::from(errors.next())).collect::<Vec<u8>>()
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_changes_something_is_a_write() {
+    fn only_modifying_methods_are_writes() {
         let request = |method: &str, path: &str| {
             Request::builder().method(method).uri(path).body(Body::empty()).expect("a request")
         };

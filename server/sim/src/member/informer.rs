@@ -1,7 +1,7 @@
-//! One follower per kind and member, feeding that kind's [`Store`].
+//! Informers: one per kind and member, each of which updates a [`Store`].
 //!
-//! Reads the member's storage itself, not its API: an object that a controller has written and kept already is recognised by its
-//! revision and not decoded again, which is most of what changes in a member.
+//! They read the member's storage instead of its API: objects that a controller has written and stored already are
+//! recognized by their revision and not decoded again, which covers most changes in a member.
 
 use std::collections::HashSet;
 use std::ops::Deref;
@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use super::store::{Index, Key, Store, Stored};
 use crate::error::{Error, Result};
 
-/// A typed object as controllers keep it: without managed fields, with its version as a number.
+/// A typed object for controllers: without managed fields, with its version as a number.
 #[derive(Debug, Clone)]
 pub struct Object<K> {
     key: Key,
@@ -77,25 +77,25 @@ pub fn version_of(meta: &ObjectMeta) -> u64 {
     meta.resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or_default()
 }
 
-/// The owner that controls an object.
+/// The controller owner of an object.
 pub fn controller_of(meta: &ObjectMeta) -> Option<&OwnerReference> {
     meta.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))
 }
 
-/// Decoded objects between two chances for other tasks.
+/// Objects decoded before the task yields.
 const SLICE: usize = 64;
 
-/// Follows one kind.
+/// Informer of a kind.
 pub struct Informer<T, F> {
     pub registry: Arc<Registry>,
     pub resource: ResourceRef,
     pub store: Arc<Store<T>>,
-    /// Makes what is kept out of what is stored.
+    /// Converts a stored object to the form that is kept.
     pub keep: F,
 }
 
 impl<T: Stored, F> Informer<T, F> {
-    /// Keeps the store equal to what the registry holds until cancelled.
+    /// Updates the store from the registry until cancelled.
     pub async fn run<K>(self, stop: CancellationToken)
     where
         K: DeserializeOwned,
@@ -108,8 +108,8 @@ impl<T: Stored, F> Informer<T, F> {
             };
             match broken {
                 StorageError::Closed => return,
-                // Too far behind: everything is read again.
-                error => tracing::debug!(resource = %self.resource.gvr.resource, %error, "starting over"),
+                // The watch has expired: all objects are listed again.
+                error => tracing::debug!(resource = %self.resource.gvr.resource, %error, "restarting an informer"),
             }
         }
     }
@@ -166,10 +166,10 @@ impl<T: Stored, F> Informer<T, F> {
             ChangeKind::Deleted => match self.store.get(&key) {
                 Some(known) if known.version() < change.revision => self.store.remove(&key, known.uid()),
                 Some(_) => {}
-                // Not known yet: a late answer to its creation must not bring it back.
+                // Not in the store yet: a late response to its creation must not add it.
                 None => match change.body.links() {
                     Ok(links) => self.store.remove(&key, &links.uid),
-                    Err(error) => tracing::error!(key = %change.key, %error, "unreadable object"),
+                    Err(error) => tracing::error!(key = %change.key, %error, "cannot read an object"),
                 },
             },
             ChangeKind::Added if self.store.expects(&key) => {}
@@ -187,7 +187,7 @@ impl<T: Stored, F> Informer<T, F> {
             Ok(object) => {
                 self.store.apply((self.keep)(object));
             }
-            Err(error) => tracing::error!(%key, %error, "unreadable object"),
+            Err(error) => tracing::error!(%key, %error, "cannot read an object"),
         }
     }
 

@@ -1,4 +1,4 @@
-//! Compacts pods: shares label sets, owners, specs and texts between those that have the same.
+//! Compact storage of pods: equal label sets, owners, specs and strings are shared.
 
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -21,7 +21,7 @@ use super::pod::{
 use super::resources::{Resources, milli};
 use super::store::Key;
 
-/// Shares what repeats between pods.
+/// Shares equal values between pods.
 #[derive(Default)]
 pub struct Interner {
     tables: Mutex<Tables>,
@@ -41,7 +41,7 @@ impl Interner {
         self.tables.lock().text(text)
     }
 
-    /// Compacts a pod.
+    /// Converts a pod to its compact form.
     pub fn pod(&self, pod: Pod) -> PodState {
         let mut tables = self.tables.lock();
         tables.sweep_sometimes();
@@ -84,7 +84,7 @@ impl Tables {
         shared
     }
 
-    /// Every few thousand pods: drops what only the tables still hold.
+    /// Drops unused values from the tables every few thousand pods.
     fn sweep_sometimes(&mut self) {
         self.since_sweep += 1;
         if self.since_sweep < 5_000 {
@@ -195,7 +195,7 @@ impl Tables {
             interactive: container.stdin.unwrap_or_default(),
             restarts_always,
         };
-        // It ends with the session that gives it its input.
+        // The container ends with the session that attaches its stdin.
         let ends_with_stdin = invocation.interactive && container.stdin_once == Some(true) && !restarts_always;
         let process = if ends_with_stdin || invocation.command_line().is_some() {
             Process::Command
@@ -257,13 +257,13 @@ impl Tables {
     }
 }
 
-/// True if the outcome of a probe can change, and the seconds until the container can be ready.
+/// True if the outcome of probes can change, and the seconds until the container can be ready.
 fn probes(container: &Container) -> (bool, i64) {
     let probes = [&container.startup_probe, &container.readiness_probe, &container.liveness_probe];
     if probes.iter().all(|probe| probe.is_none()) {
         return (false, 0);
     }
-    // A container's own types always have a JSON form.
+    // Encoding of the container's types cannot fail.
     let spec = serde_json::to_value(container).unwrap_or_default();
     let probed = [Kind::Startup, Kind::Readiness, Kind::Liveness]
         .into_iter()
@@ -271,11 +271,11 @@ fn probes(container: &Container) -> (bool, i64) {
     let delay = |probe: &Option<k8s_openapi::api::core::v1::Probe>| {
         probe.as_ref().and_then(|probe| probe.initial_delay_seconds).map_or(0, i64::from)
     };
-    // Readiness is probed from the container's start, once the startup probe has succeeded.
+    // Readiness probes count from the container's start, once the startup probe has succeeded.
     (probed, delay(&container.startup_probe).max(delay(&container.readiness_probe)))
 }
 
-/// The quality of service class of `kubectl explain pod.status.qosClass`.
+/// The QoS class of a pod (`kubectl explain pod.status.qosClass`).
 fn qos(spec: &PodSpec) -> Qos {
     let empty = BTreeMap::new();
     let mut guaranteed = true;
@@ -302,7 +302,7 @@ fn same(a: &Quantity, b: &Quantity) -> bool {
     milli(a) == milli(b)
 }
 
-/// A condition list taken apart.
+/// The conditions of a pod by type.
 #[derive(Default)]
 struct Conditions {
     scheduled: Option<Timestamp>,
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_of_one_workload_share_what_they_have_in_common() {
+    fn pods_of_a_workload_share_values() {
         let interner = Interner::default();
         let (a, b) = (interner.pod(pod("a")), interner.pod(pod("b")));
         assert!(Arc::ptr_eq(&a.spec, &b.spec) && Arc::ptr_eq(&a.labels, &b.labels));

@@ -1,6 +1,6 @@
-//! metrics.k8s.io of a member: usage that looks alive and is the same for everyone who asks within the same half minute.
+//! metrics.k8s.io of a member: simulated usage that varies every half minute and is equal for all clients within it.
 //!
-//! A pod's usage follows from its uid and the time; annotations can fix it (see [`super::podlife`]).
+//! A pod's usage is derived from its UID and the time; annotations can set it (see [`super::podlife`]).
 
 use std::sync::{Arc, Weak};
 
@@ -24,23 +24,23 @@ use super::world::World;
 
 const GROUP: &str = "metrics.k8s.io";
 const VERSION: &str = "v1beta1";
-/// Seconds one sample lasts.
+/// Duration of a sample in seconds.
 const WINDOW: i64 = 30;
 
-/// cpu in thousandths, memory in bytes.
+/// cpu in millicores, memory in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Usage {
     pub cpu_milli: i64,
     pub memory: i64,
 }
 
-/// What a running pod uses at a time, per container in the order of its spec.
+/// Usage of a running pod, per container in the order of its spec.
 pub fn of_pod(pod: &PodState, now: Timestamp) -> Vec<(Arc<str>, Usage)> {
     let (fixed_cpu, fixed_memory) = usage(&pod.annotations);
     let containers = i64::try_from(pod.spec.containers.len().max(1)).unwrap_or(1);
     let sample = |container: &super::pod::ContainerSpec| {
         let (base, swing) = noise(&pod.uid, &container.name, now);
-        // Around half of what is asked for; a little when nothing is.
+        // About half of the request, or a small value without one.
         let share = |asked: i64, default: i64| {
             let typical = if asked > 0 { asked * (25 + base % 45) / 100 } else { default * (40 + base % 120) / 100 };
             typical * (90 + swing % 21) / 100
@@ -54,7 +54,7 @@ pub fn of_pod(pod: &PodState, now: Timestamp) -> Vec<(Arc<str>, Usage)> {
     pod.spec.containers.iter().map(|container| (container.name.clone(), sample(container))).collect()
 }
 
-/// A number fixed for the container and one that changes with every window.
+/// A constant of the container, and a value that changes with each window.
 fn noise(uid: &str, container: &str, now: Timestamp) -> (i64, i64) {
     let digest = Sha256::digest(format!("{uid}/{container}").as_bytes());
     let base = i64::from(u16::from_le_bytes([digest[0], digest[1]]));
@@ -70,7 +70,7 @@ fn quantities(usage: Usage) -> Value {
     })
 }
 
-/// Serves the group from a member's stores.
+/// Serves the API group from a member's stores.
 pub struct Metrics {
     world: Weak<World>,
 }
@@ -127,7 +127,7 @@ impl Metrics {
     }
 }
 
-/// It is there, but has no sample; as a metrics server tells the two apart.
+/// Error for an existing object without a sample, as metrics-server returns it.
 fn unmeasured(resource: &str, name: &str) -> ApiError {
     ApiError::not_found(GROUP, resource, name)
 }
@@ -156,7 +156,7 @@ fn node_metrics(world: &World, node: &Object<k8s_openapi::api::core::v1::Node>, 
         return None;
     }
     let name = node.key().name;
-    // The system itself.
+    // Usage of the system itself.
     let mut total = Usage { cpu_milli: 50 + noise(node.uid(), "system", now).1 % 30, memory: 600 << 20 };
     for pod in world.pods.by(&Index::Node(name.clone())).iter().filter(|pod| pod.phase == Phase::Running) {
         for (_, usage) in of_pod(pod, now) {
@@ -208,7 +208,7 @@ impl Delegate for Metrics {
     }
 }
 
-/// A label selector of a request.
+/// Parses a label selector of a request.
 pub(super) fn selector(request: &Request<Body>, name: &str) -> Result<Option<Labels>, ApiError> {
     let query = crowsnest_apimachinery::request::Query::parse(request.uri().query());
     let parsed = query.get(name).map(Labels::parse).transpose();
@@ -233,7 +233,7 @@ mod tests {
     use crate::member::interner::Interner;
 
     #[test]
-    fn usage_is_steady_within_a_window_and_obeys_annotations() {
+    fn usage_is_constant_within_a_window_unless_annotated() {
         let pod = |annotations: Value| {
             let pod = json!({"metadata": {"name": "p", "uid": "u", "annotations": annotations}, "spec": {"containers": [
                 {"name": "c", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}]}});

@@ -1,7 +1,9 @@
-//! Simulated member clusters: an API server with controllers, a scheduler and kubelets that act like a real cluster's.
+//! Simulated member clusters: an API server with controllers, scheduler and kubelets that behave like a real
+//! cluster.
 //!
-//! [`Member::start`] brings one up. Its parts share a [`world::World`]: one watch per kind feeds compact stores, which every
-//! controller reads. All parts talk to the API through a `kube::Client` without a socket; outsiders come through [`faults`].
+//! [`Member::start`] starts a member. Its parts share a [`world::World`]: one watch per kind updates compact stores,
+//! which all controllers read. Components use the API through a `kube::Client` without a socket; external clients
+//! use the listener with [`faults`].
 
 pub mod admin;
 pub mod autoscaler;
@@ -52,13 +54,14 @@ use crate::load::{self, Load, Loaded};
 /// Labels of an object.
 pub type Labels = BTreeMap<String, String>;
 
-/// What a member is like.
+/// Features of a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Profile {
     /// Metrics, a default storage class, load balancers.
     #[default]
     Default,
-    /// The fleet that `conformance/fleet` was recorded on: API server, controllers, scheduler, running pods and nothing else.
+    /// Features of the clusters on which `conformance/fleet` was recorded: API server, controllers, scheduler,
+    /// running pods.
     Conformance,
 }
 
@@ -69,25 +72,26 @@ impl Profile {
     }
 }
 
-/// How to start a member.
+/// Configuration of a member.
 #[derive(Debug, Clone)]
 pub struct MemberConfig {
-    /// Name of the cluster; nodes are named after it.
+    /// Name of the cluster; prefix of node names.
     pub name: String,
     pub data: Data,
-    /// Port 0 takes a free one.
+    /// Port 0 selects a free port.
     pub listen: SocketAddr,
-    /// Names and addresses in the serving certificate, beside `localhost` and `127.0.0.1`.
+    /// Names and addresses in the serving certificate in addition to `localhost` and `127.0.0.1`.
     pub names: Vec<String>,
     pub profile: Profile,
-    /// Shapes of the nodes, `<name>-node-1…` of the first and `<name>-pool1-1…` of the second; that of the profile when `None`.
+    /// Shapes of the nodes, named `<name>-node-1…` for the first and `<name>-pool1-1…` for the second shape; `None`
+    /// uses those of the profile.
     pub node_shapes: Option<Vec<NodeShape>>,
     /// Kubernetes version that the API server and the nodes report, such as `v1.36.2`.
     pub kubernetes_version: String,
 }
 
 impl MemberConfig {
-    /// A member in memory on a free local port.
+    /// Configuration of a member in memory on a free local port.
     pub fn new(name: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -109,19 +113,19 @@ impl MemberConfig {
     }
 }
 
-/// How a member is out of reach. Its own controllers go on.
+/// Kind of outage. The member's own controllers keep running.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outage {
-    /// Nobody listens, and what is open ends.
+    /// The listener is closed, which ends all connections.
     Stopped,
-    /// Requests are taken and never answered; watches stay open and say nothing.
+    /// Requests are accepted without response; watches stay open without events.
     Silent,
-    /// Nothing arrives in either direction, and no connection ends.
+    /// Traffic is dropped in both directions without closing connections.
     Partitioned,
 }
 
-/// Whether so much time passes before somebody says stop.
-async fn passes(time: Duration, stopped: &CancellationToken) -> bool {
+/// Waits for a time; false if `stopped` is cancelled before.
+async fn elapses(time: Duration, stopped: &CancellationToken) -> bool {
     tokio::select! {
         () = stopped.cancelled() => false,
         () = tokio::time::sleep(time) => true,
@@ -136,12 +140,13 @@ pub struct Member {
     faults: Arc<Faults>,
     listening: Listening,
     loads: Mutex<Vec<Loaded>>,
-    /// The task that ends an outage, or begins the next.
+    /// The task that ends an outage or alternates outages.
     turns: AsyncMutex<Option<(CancellationToken, JoinHandle<()>)>>,
 }
 
 impl Member {
-    /// Starts a member: API server, controllers, nodes, listener. Returns when its stores are complete and it listens.
+    /// Starts a member: API server, controllers, nodes, listener. Returns when its stores are synchronized and it
+    /// listens.
     pub async fn start(config: MemberConfig) -> Result<Arc<Self>> {
         let refused = |error: crowsnest_registry::error::Error| Error::Start {
             cluster: config.name.clone(),
@@ -151,7 +156,7 @@ impl Member {
         names.extend(config.names.iter().cloned());
         names.push(config.listen.ip().to_string());
         let mut server = Config::new(&config.name, config.data.clone());
-        // The nodes here are ready from the beginning.
+        // Simulated nodes are ready from the start.
         server.disabled_admission = vec![Plugin::TaintNodesByCondition];
         server.names = names.clone();
         server.version = config.kubernetes_version.clone();
@@ -195,7 +200,7 @@ impl Member {
         &self.world.name
     }
 
-    /// The API server underneath.
+    /// The underlying API server.
     pub fn server(&self) -> &ApiServer {
         &self.server
     }
@@ -209,7 +214,7 @@ impl Member {
         &self.faults
     }
 
-    /// Where the member listens.
+    /// Address of the listener.
     pub fn address(&self) -> SocketAddr {
         self.listening.address()
     }
@@ -229,32 +234,32 @@ impl Member {
         self.listening.is_open().await && !self.faults.is_silent() && !self.faults.is_partitioned()
     }
 
-    /// Makes the member unreachable until it is resumed: nobody listens, and what is open ends.
+    /// Makes the member unreachable until it is resumed: closes the listener and all connections.
     pub async fn pause(&self) {
         self.end_turns().await;
         self.stop_listening().await;
     }
 
-    /// Makes the member reachable again, on the same address, whatever it was that it suffered from.
+    /// Ends any outage; the member is reachable again on the same address.
     pub async fn resume(&self) -> Result<()> {
         self.end_turns().await;
-        self.mend().await
+        self.end_outage().await
     }
 
-    /// Makes the member unreachable in one of the ways there are, until it is resumed.
+    /// Starts an outage that lasts until the member is resumed.
     pub async fn cut_off(&self, outage: Outage) -> Result<()> {
         self.end_turns().await;
         self.begin(outage).await
     }
 
-    /// The same for a while.
+    /// Starts an outage for a time.
     pub async fn cut_off_for(self: &Arc<Self>, outage: Outage, time: Duration) -> Result<()> {
         self.cut_off(outage).await?;
         self.take_turns(|member, stopped| async move {
-            if passes(time, &stopped).await
+            if elapses(time, &stopped).await
                 && let Some(member) = member.upgrade()
             {
-                member.mend().await?;
+                member.end_outage().await?;
             }
             Ok(())
         })
@@ -262,15 +267,15 @@ impl Member {
         Ok(())
     }
 
-    /// Makes the member unreachable and reachable in turn, so long each, until it is resumed.
+    /// Alternates between unreachable and reachable at an interval, until the member is resumed.
     pub async fn flap(self: &Arc<Self>, every: Duration) -> Result<()> {
         self.cut_off(Outage::Stopped).await?;
         self.take_turns(|member, stopped| async move {
-            while passes(every, &stopped).await {
+            while elapses(every, &stopped).await {
                 let Some(member) = member.upgrade() else { break };
                 match member.is_reachable().await {
                     true => member.begin(Outage::Stopped).await?,
-                    false => member.mend().await?,
+                    false => member.end_outage().await?,
                 }
             }
             Ok(())
@@ -283,11 +288,11 @@ impl Member {
         match outage {
             Outage::Stopped => self.stop_listening().await,
             Outage::Silent => {
-                self.mend().await?;
+                self.end_outage().await?;
                 self.faults.set_silent(true);
             }
             Outage::Partitioned => {
-                self.mend().await?;
+                self.end_outage().await?;
                 self.faults.set_partitioned(true);
             }
         }
@@ -300,13 +305,13 @@ impl Member {
         self.faults.set_silent(false);
     }
 
-    async fn mend(&self) -> Result<()> {
+    async fn end_outage(&self) -> Result<()> {
         self.faults.set_silent(false);
         self.faults.set_partitioned(false);
         self.listening.resume().await
     }
 
-    /// Leaves the member to a task until somebody says otherwise.
+    /// Starts a task that controls outages, which replaces the previous one.
     async fn take_turns<F>(self: &Arc<Self>, turns: impl FnOnce(Weak<Self>, CancellationToken) -> F)
     where
         F: Future<Output = Result<()>> + Send + 'static,
@@ -315,45 +320,46 @@ impl Member {
         let turns = turns(Arc::downgrade(self), stop.clone());
         let task = tokio::spawn(async move {
             if let Err(error) = turns.await {
-                tracing::error!(%error, "a member does not come back");
+                tracing::error!(%error, "cannot end the outage of a member");
             }
         });
         *self.turns.lock().await = Some((stop, task));
     }
 
-    /// What was said last holds. A turn that has begun is ended first.
+    /// Stops the task that controls outages, so that the latest request takes effect.
     async fn end_turns(&self) {
         let Some((stop, task)) = self.turns.lock().await.take() else { return };
         stop.cancel();
         if let Err(error) = task.await {
-            tracing::error!(%error, "the task of a member's outage ended badly");
+            tracing::error!(%error, "the outage task of a member panicked");
         }
     }
 
-    /// The node is lost: NotReady, tainted, its pods evicted.
+    /// Fails a node: NotReady, tainted, its pods evicted.
     pub async fn fail_node(&self, name: &str) -> Result<()> {
         node::set_failed(&self.world, name, true).await
     }
 
-    /// A lost node is back.
+    /// Recovers a failed node.
     pub async fn recover_node(&self, name: &str) -> Result<()> {
         node::set_failed(&self.world, name, false).await
     }
 
-    /// Brings the member up to a number of synthetic workloads; churn goes on until the member stops, or is asked for anew.
+    /// Creates missing synthetic workloads and starts their churn, which ends with the member or is replaced by the
+    /// next call.
     pub async fn start_load(&self, load: Load) -> Result<load::Report> {
         load.check().map_err(Error::Invalid)?;
         let ended = |error: tokio::task::JoinError| Error::Start {
             cluster: self.name().to_owned(),
             reason: format!("synthetic load: {error}"),
         };
-        // The churn of the same load before must not take away what is topped up now.
+        // The churn of the previous load with this seed must not scale down new workloads.
         let before: Vec<Loaded> = self.loads.lock().extract_if(.., |known| known.seed == load.seed).collect();
         for loaded in before {
             loaded.stop().await.map_err(ended)?;
         }
         let (world, registry) = (self.world.clone(), self.server.registry().clone());
-        // A task of its own: it goes on when whoever asked goes away, and members fill at the same time.
+        // Runs as a task, so that it completes if the client disconnects, and members can be filled concurrently.
         let filling = self.world.tasks.spawn(async move { load::start(&world, &registry, load).await });
         let loaded = filling.await.map_err(ended)??;
         let report = loaded.report.clone();
@@ -361,12 +367,12 @@ impl Member {
         Ok(report)
     }
 
-    /// Changes that the churn of the loads has made.
+    /// Number of changes by the churn of all loads.
     pub fn changes(&self) -> u64 {
         self.loads.lock().iter().map(Loaded::changes).sum()
     }
 
-    /// Stops listening, then every task, then the API server.
+    /// Stops the listener, then all tasks, then the API server.
     pub async fn stop(&self) -> Result<()> {
         self.pause().await;
         self.world.stop.cancel();
@@ -381,7 +387,7 @@ impl Member {
     }
 }
 
-/// Registers every controller's handlers and starts its task; nothing happens before the watches run.
+/// Registers the handlers of all controllers and starts their tasks, before the informers run.
 fn start_controllers(world: &Arc<World>, kubelet: &Arc<Kubelet>) {
     podlife::start(world, kubelet);
     scheduler::start(world);

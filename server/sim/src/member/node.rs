@@ -1,8 +1,9 @@
-//! A member's nodes: made from shapes, kept alive by leases, marked and emptied when they fail.
+//! Nodes of a member: created from shapes, kept ready by leases, tainted and drained when they fail.
 //!
-//! A node belongs to the simulation when it carries the annotation `sim.crowsnest.io/node`. It fails while it carries
-//! `sim.crowsnest.io/fail`: its conditions become Unknown, it is tainted unreachable, its pods become unready and are evicted as
-//! their tolerations say, and, as with a real lost node, they stay Terminating until it is back.
+//! The simulation manages nodes with the annotation `sim.crowsnest.io/node`. Nodes with `sim.crowsnest.io/fail` are
+//! failed: their conditions are Unknown, they are tainted as unreachable, and their pods become unready and are
+//! evicted according to their tolerations. As on a real lost node, evicted pods stay Terminating until the node
+//! recovers.
 
 use crate::member::world::{MANAGER, creation};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -31,17 +32,17 @@ use super::store::{Index, Key, Stored};
 use super::world::World;
 
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
-/// kube's default node lease.
+/// Default lease duration of a node.
 const LEASE: Duration = Duration::from_secs(40);
-/// How often a kubelet writes its node's status although nothing changed.
+/// Interval at which a kubelet writes an unchanged node status.
 const STATUS_EVERY: Duration = Duration::from_secs(300);
 const SOURCE: Source = Source { component: "node-controller", host: None };
-/// Nodes made at the same time.
+/// Nodes created concurrently.
 const ADDED_AT_ONCE: usize = 16;
 
-/// Annotation of nodes that the simulation runs; records what the node's shape gave it.
+/// Annotation of nodes that the simulation manages; records the values from the node's shape.
 pub const OWN: &str = "sim.crowsnest.io/node";
-/// Annotation of nodes that fail.
+/// Annotation of failed nodes.
 const FAIL: &str = "sim.crowsnest.io/fail";
 
 fn annotated(node: &Node, name: &str) -> bool {
@@ -49,17 +50,17 @@ fn annotated(node: &Node, name: &str) -> bool {
     annotations.and_then(|annotations| annotations.get(name)).is_some_and(|value| value != "false")
 }
 
-/// The simulation runs this node.
+/// True if the simulation manages this node.
 pub fn is_own(node: &Node) -> bool {
     annotated(node, OWN)
 }
 
-/// The node is to behave as lost.
+/// True if the node is failed.
 pub fn is_failed(node: &Node) -> bool {
     annotated(node, FAIL)
 }
 
-/// Adds nodes of a shape, named `<prefix>-1…`; those that exist stay as they are. `first_index` keeps address ranges apart.
+/// Creates missing nodes of a shape, named `<prefix>-1…`. `first_index` separates address ranges.
 pub async fn add(world: &World, prefix: &str, shape: &NodeShape, first_index: usize) -> Result<()> {
     let nodes = (0..shape.count).map(|number| NewNode {
         name: format!("{prefix}-{}", number + 1),
@@ -77,7 +78,7 @@ fn name_in(member: &str, pool: usize, number: usize) -> String {
     }
 }
 
-/// Returns true for names that [`name_in`] makes.
+/// True for names of the form that [`name_in`] creates.
 fn is_of_pool(member: &str, name: &str) -> bool {
     let rest = name.strip_prefix(member).and_then(|rest| rest.strip_prefix('-'));
     let Some((pool, number)) = rest.and_then(|rest| rest.split_once('-')) else { return false };
@@ -85,8 +86,8 @@ fn is_of_pool(member: &str, name: &str) -> bool {
     (pool == "node" || pool.strip_prefix("pool").is_some_and(is_number)) && is_number(number)
 }
 
-/// Makes a member's nodes those of its shapes: adds those that are missing, changes those that an earlier shape made, and
-/// deletes those that are in no shape. Nodes whose shape is the same keep what users changed.
+/// Reconciles a member's nodes with its shapes: creates missing ones, updates those whose shape has changed, and
+/// deletes those without a shape. Changes by users are kept on nodes with unchanged shapes.
 pub async fn reconcile(world: &World, shapes: &[NodeShape], version: &str) -> Result<()> {
     let wanted = shapes.iter().enumerate().flat_map(|(pool, shape)| {
         (0..shape.count).map(move |number| (name_in(&world.name, pool, number), shape.given(number, version)))
@@ -116,7 +117,7 @@ pub async fn reconcile(world: &World, shapes: &[NodeShape], version: &str) -> Re
     add_all(world, added).await
 }
 
-/// Gives a node what its shape says now.
+/// Updates a node to the current values of its shape.
 async fn change(world: &World, name: &str, node: &Node, given: &Given) -> Result<()> {
     let live = serde_json::to_value(node).map_err(|source| Error::Encode { what: "node", source })?;
     let before = Given::recorded(&live);
@@ -125,7 +126,7 @@ async fn change(world: &World, name: &str, node: &Node, given: &Given) -> Result
     }
     let api: Api<Node> = Api::all(world.client.clone());
     let (main, status) = given.instead_of(&before, &live);
-    // The main part has the record of the change, so it is written last.
+    // The main part records the change, so it is written last.
     api.patch_status(name, &PatchParams::apply(MANAGER), &Patch::Merge(&status))
         .await
         .map_err(Error::api(format!("write status of node {name}")))?;
@@ -152,7 +153,7 @@ async fn add_one(world: &World, NewNode { name, index, given }: NewNode) -> Resu
     let node: Node = serde_json::from_value(body.clone()).map_err(|source| Error::Encode { what: "node", source })?;
     let node = match api.create(&creation(), &node).await.map_err(Error::api(format!("create node {name}"))) {
         Ok(created) if created.status.as_ref().is_some_and(|status| status.allocatable.is_some()) => created,
-        // A strict server drops the status of new nodes.
+        // kube-apiserver drops the status of new nodes.
         Ok(_) => {
             let patch = json!({"status": body["status"]});
             let patched = api.patch_status(&name, &PatchParams::apply(MANAGER), &Patch::Merge(&patch)).await;
@@ -165,7 +166,7 @@ async fn add_one(world: &World, NewNode { name, index, given }: NewNode) -> Resu
     Ok(())
 }
 
-/// Fails a node or brings it back.
+/// Fails or recovers a node.
 pub async fn set_failed(world: &World, name: &str, failed: bool) -> Result<()> {
     let api: Api<Node> = Api::all(world.client.clone());
     let value = if failed { json!("true") } else { Value::Null };
@@ -178,7 +179,7 @@ pub async fn set_failed(world: &World, name: &str, failed: bool) -> Result<()> {
     Ok(())
 }
 
-/// Starts heartbeats, failure handling and taint eviction.
+/// Starts heartbeats, failure handling and taint-based eviction.
 pub fn start(world: &Arc<World>) {
     let nodes = Arc::new(Queue::<Arc<str>>::default());
     let wanted = nodes.clone();
@@ -207,7 +208,7 @@ pub fn start(world: &Arc<World>) {
         }
     });
     let (shared, stop) = (world.clone(), world.stop.clone());
-    world.work(async move { queue::run("node", nodes, 4, stop, |name| judge(&shared, name)).await });
+    world.work(async move { queue::run("node", nodes, 4, stop, |name| reconcile_condition(&shared, name)).await });
     let (shared, stop) = (world.clone(), world.stop.clone());
     world.work(async move { queue::run("taint-eviction", evictions, 8, stop, |key| evict(&shared, key)).await });
     let (shared, stop) = (world.clone(), world.stop.clone());
@@ -224,8 +225,8 @@ fn no_execute(node: &Node) -> Vec<Taint> {
     taints.iter().filter(|taint| taint.effect == NO_EXECUTE).cloned().collect()
 }
 
-/// Brings a node's conditions and taints in line with whether it works.
-async fn judge(world: &World, name: Arc<str>) -> Result<Option<Duration>> {
+/// Updates a node's conditions and taints to its failure state.
+async fn reconcile_condition(world: &World, name: Arc<str>) -> Result<Option<Duration>> {
     let Some(node) = world.nodes.get(&Key::new("", &name)).filter(|node| is_own(node)) else { return Ok(None) };
     let failed = is_failed(&node);
     let conditions = node.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
@@ -270,8 +271,8 @@ async fn judge(world: &World, name: Arc<str>) -> Result<Option<Duration>> {
     Ok(None)
 }
 
-/// A merge patch of a node's allocatable resources that makes its extended ones those of its capacity, as a kubelet does after
-/// somebody wrote the capacity; `None` where they are.
+/// A merge patch that sets the extended resources in `allocatable` to those in `capacity`, as a kubelet does when a
+/// user has written the capacity; `None` if they are equal.
 fn extended_resources(node: &Node) -> Option<BTreeMap<String, Option<Quantity>>> {
     let status = node.status.as_ref()?;
     let extended = |list: &Option<BTreeMap<String, Quantity>>| -> BTreeMap<String, Quantity> {
@@ -293,7 +294,7 @@ fn node_version(world: &World, name: &str) -> Option<String> {
     world.nodes.get(&Key::new("", name)).map(|node| node.version().to_string())
 }
 
-/// A pod on a lost node is not ready, whatever it was.
+/// Sets a pod on a failed node to not ready.
 async fn unready(world: &World, pod: &PodState, now: Timestamp) -> Result<()> {
     if !pod.is_ready() || pod.phase.is_terminal() {
         return Ok(());
@@ -320,7 +321,7 @@ async fn unready(world: &World, pod: &PodState, now: Timestamp) -> Result<()> {
     }
 }
 
-/// Evicts a pod from a tainted node when its tolerations run out.
+/// Evicts a pod from a tainted node when its tolerations expire.
 async fn evict(world: &World, key: Key) -> Result<Option<Duration>> {
     let Some(pod) = world.pods.get(&key).filter(|pod| pod.deletion.is_none()) else { return Ok(None) };
     let Some(name) = &pod.node else { return Ok(None) };
@@ -347,7 +348,7 @@ async fn evict(world: &World, key: Key) -> Result<Option<Duration>> {
     Ok(None)
 }
 
-/// Renews leases at a rate that does not grow with the number of nodes: at most about one write a second.
+/// Renews leases, at most about one per second, regardless of the number of nodes.
 async fn heartbeats(world: &World) {
     let mut status_due: HashMap<Arc<str>, tokio::time::Instant> = HashMap::new();
     loop {
@@ -361,13 +362,13 @@ async fn heartbeats(world: &World) {
             let name = node.key().name;
             if !is_failed(&node) {
                 if let Err(error) = renew(world, &name, node.uid(), every * 4).await {
-                    tracing::debug!(%name, %error, "lease not renewed");
+                    tracing::debug!(%name, %error, "cannot renew the lease of a node");
                 }
                 let now = tokio::time::Instant::now();
                 if *status_due.entry(name.clone()).or_insert(now + STATUS_EVERY) <= now {
                     status_due.insert(name.clone(), now + STATUS_EVERY);
                     if let Err(error) = heartbeat(world, &node).await {
-                        tracing::debug!(%name, %error, "node status not renewed");
+                        tracing::debug!(%name, %error, "cannot update the status of a node");
                     }
                 }
             }
@@ -412,7 +413,7 @@ async fn heartbeat(world: &World, node: &super::informer::Object<Node>) -> Resul
     Ok(())
 }
 
-/// Pods bound to nodes that do not exist are deleted for good, as the pod garbage collector does.
+/// Deletes pods bound to missing nodes, like the pod garbage collector.
 async fn delete_lost_pods(world: &World) {
     let lost = world
         .pods
@@ -421,12 +422,12 @@ async fn delete_lost_pods(world: &World) {
         .filter(|pod| pod.node.as_ref().is_some_and(|node| world.nodes.get(&Key::new("", node)).is_none()));
     for pod in lost {
         if let Err(error) = world.delete_pod(&pod.key, &pod.uid, Some(0)).await {
-            tracing::debug!(pod = %pod.key, %error, "pod of a lost node not deleted");
+            tracing::debug!(pod = %pod.key, %error, "cannot delete a pod of a missing node");
         }
     }
 }
 
-/// Removes a node that the simulation made.
+/// Deletes a node of the simulation.
 pub async fn remove(world: &World, name: &str) -> Result<()> {
     let api: Api<Node> = Api::all(world.client.clone());
     api.delete(name, &DeleteParams::default()).await.map_err(Error::api(format!("delete node {name}")))?;

@@ -1,7 +1,7 @@
-//! Pods as the simulation keeps them: a fraction of the full object, with everything that repeats shared.
+//! Compact form of pods: a fraction of the complete object, with shared values.
 //!
-//! Read by the scheduler, the workload controllers, metrics and the kubelet's streams. A member with 10,000 pods of 500 workloads
-//! holds 500 label sets and specs, not 10,000.
+//! Read by the scheduler, the workload controllers, metrics and the kubelet's streams. A member with 10,000 pods of
+//! 500 workloads stores 500 label sets and specs, not 10,000.
 
 use std::sync::Arc;
 
@@ -44,7 +44,7 @@ impl Phase {
         }
     }
 
-    /// Returns true for Succeeded and Failed, the phases in which no container runs.
+    /// True for Succeeded and Failed, in which no container runs.
     pub fn is_terminal(self) -> bool {
         matches!(self, Self::Succeeded | Self::Failed)
     }
@@ -58,7 +58,7 @@ pub struct Owner {
     pub uid: Arc<str>,
 }
 
-/// State of one container (`state` in its status).
+/// State of a container (`state` in its status).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Doing {
     Waiting { reason: Arc<str> },
@@ -66,14 +66,14 @@ pub enum Doing {
     Terminated { exit_code: i32, reason: Arc<str>, started: Timestamp, finished: Timestamp },
 }
 
-/// One container's status.
+/// Status of a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContainerView {
     pub name: Arc<str>,
     pub doing: Doing,
     pub ready: bool,
     pub restarts: i32,
-    /// Start, end, exit code and reason of the run before, when there was one.
+    /// The previous run, if there was one.
     pub last: Option<Box<LastRun>>,
 }
 
@@ -86,7 +86,7 @@ pub struct LastRun {
     pub finished: Timestamp,
 }
 
-/// One container of the spec.
+/// A container of the spec.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContainerSpec {
     pub name: Arc<str>,
@@ -95,7 +95,7 @@ pub struct ContainerSpec {
     pub memory: i64,
     pub ports: Vec<ContainerPort>,
     pub process: Process,
-    /// A probe whose outcome can change ([`crowsnest_kubelet::probes`]).
+    /// True for a probe whose outcome can change ([`crowsnest_kubelet::probes`]).
     pub probed: bool,
     /// Seconds from the start to the first startup and readiness probes, which succeed unless `probed`.
     pub ready_delay: i64,
@@ -111,21 +111,21 @@ impl ContainerSpec {
 /// Kind of a container's process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Process {
-    /// The program of its image, which runs on.
+    /// The program of its image, which runs indefinitely.
     Image,
-    /// A command that the kubelet runs, or a session whose end it sees.
+    /// A command that the kubelet runs, or a session whose end it detects.
     Command,
-    /// A command that names a program which the simulation does not know.
+    /// A program that the simulation does not know.
     Unknown,
 }
 
-/// One declared port.
+/// A declared port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContainerPort {
     pub name: Option<Box<str>>,
     pub port: i32,
     pub host_port: Option<i32>,
-    /// Address of the host port; all of them without.
+    /// Address of the host port; `None` means all addresses.
     pub host_ip: Option<Box<str>>,
     pub protocol: Box<str>,
 }
@@ -135,7 +135,7 @@ pub struct ContainerPort {
 pub struct SpecView {
     pub containers: Vec<ContainerSpec>,
     pub init: Vec<ContainerSpec>,
-    /// Init containers that keep running beside the others, by index into `init`.
+    /// Init containers that keep running next to the others, by index into `init`.
     pub sidecars: Vec<usize>,
     pub requests: Resources,
     /// Quality of service class; BestEffort if no container has requests or limits.
@@ -181,15 +181,15 @@ impl Qos {
     }
 }
 
-/// A pod that is being deleted.
+/// Deletion state of a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Deletion {
-    /// When the grace period ends.
+    /// End of the grace period.
     pub at: Timestamp,
     pub grace: i64,
 }
 
-/// One pod.
+/// A pod.
 #[derive(Debug, Clone)]
 pub struct PodState {
     pub key: Key,
@@ -198,7 +198,7 @@ pub struct PodState {
     pub generation: i64,
     pub created: Timestamp,
     pub labels: Arc<Labels>,
-    /// Only those that steer the simulation or a controller; see [`keeps_annotation`].
+    /// Annotations that the simulation or a controller reads; see [`keeps_annotation`].
     pub annotations: Arc<Labels>,
     pub owner: Option<Arc<Owner>>,
     pub finalizers: Vec<Box<str>>,
@@ -206,16 +206,16 @@ pub struct PodState {
     pub spec: Arc<SpecView>,
     pub node: Option<Arc<str>>,
     pub phase: Phase,
-    /// `status.reason`, for pods that ended by force (`Evicted`, …).
+    /// `status.reason` of pods that were terminated (`Evicted`, …).
     pub reason: Option<Arc<str>>,
     pub ip: Option<Arc<str>>,
     pub started: Option<Timestamp>,
     pub scheduled: Option<Timestamp>,
     /// Message of a `PodScheduled=False` condition.
     pub unschedulable: Option<Box<str>>,
-    /// Since when the Ready condition is true.
+    /// Time since which the Ready condition is true.
     pub ready_since: Option<Timestamp>,
-    /// The last change of a Ready condition that is not true.
+    /// Last transition of a Ready condition that is not true.
     pub unready_since: Option<Timestamp>,
     pub containers: Box<[ContainerView]>,
     pub init: Box<[ContainerView]>,
@@ -228,18 +228,18 @@ impl PodState {
         self.ready_since.is_some()
     }
 
-    /// Ready for at least `min_ready_seconds`.
+    /// True if ready for at least `min_ready_seconds`.
     pub fn is_available(&self, min_ready_seconds: i64, now: Timestamp) -> bool {
         self.ready_since
             .is_some_and(|since| min_ready_seconds == 0 || now.as_second() - since.as_second() >= min_ready_seconds)
     }
 
-    /// Neither ended nor being deleted.
+    /// True if neither finished nor being deleted.
     pub fn is_active(&self) -> bool {
         !self.phase.is_terminal() && self.deletion.is_none()
     }
 
-    /// Occupies its node.
+    /// True if it occupies resources of its node.
     pub fn occupies(&self) -> bool {
         self.node.is_some() && !self.phase.is_terminal()
     }
@@ -271,7 +271,7 @@ impl Stored for PodState {
     }
 }
 
-/// Annotations that something in the simulation reads.
+/// True for annotations that the simulation reads.
 pub fn keeps_annotation(name: &str) -> bool {
     name.starts_with("fleet.test/")
         || name.starts_with(super::podlife::PREFIX)

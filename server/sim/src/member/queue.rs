@@ -1,4 +1,4 @@
-//! Keys waiting for a controller: each at most once, never twice at the same time, with delays and per-key backoff.
+//! Work queue of a controller: each key at most once, never processed concurrently, with delays and per-key backoff.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet, VecDeque};
@@ -21,11 +21,11 @@ const RETRY: Backoff = Backoff::new(Duration::from_millis(10), Duration::from_se
 
 struct State<K> {
     ready: VecDeque<K>,
-    /// Keys in `ready`, and keys that became dirty while worked on.
+    /// Keys in `ready`, and keys added while they are processed.
     dirty: HashSet<K>,
     working: HashSet<K>,
     delayed: BinaryHeap<Reverse<(Instant, u64)>>,
-    /// Delayed keys by the ticket in `delayed`, and the earliest time of each.
+    /// Delayed keys by their ticket in `delayed`, and the earliest time of each.
     tickets: HashMap<u64, K>,
     due: HashMap<K, (Instant, u64)>,
     next_ticket: u64,
@@ -57,7 +57,7 @@ impl<K: Clone + Eq + Hash> Default for Queue<K> {
 }
 
 impl<K: Clone + Eq + Hash> Queue<K> {
-    /// Wants `key` worked on soon.
+    /// Adds a key.
     pub fn add(&self, key: K) {
         let mut state = self.state.lock();
         state.push(key);
@@ -65,7 +65,7 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         self.wake.notify_one();
     }
 
-    /// Wants `key` worked on after `delay`; the earliest wish of a key wins.
+    /// Adds a key after a delay; the earliest of several times is used.
     pub fn add_after(&self, key: K, delay: Duration) {
         if delay.is_zero() {
             return self.add(key);
@@ -86,7 +86,7 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         self.wake.notify_one();
     }
 
-    /// Forgets a delayed wish, for keys whose object is gone.
+    /// Drops the delay and failures of a key whose object was deleted.
     pub fn forget(&self, key: &K) {
         let mut state = self.state.lock();
         state.failures.remove(key);
@@ -95,7 +95,7 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         }
     }
 
-    /// The next key to work on. Must be followed by [`Queue::done`].
+    /// Takes the next key. [`Queue::done`] must be called afterwards.
     async fn next(&self) -> K {
         loop {
             let until = {
@@ -147,7 +147,7 @@ impl<K: Clone + Eq + Hash> State<K> {
         }
     }
 
-    /// Moves due keys to the ready list; returns when the next one is due.
+    /// Moves keys that are due to the ready list; returns the time of the next one.
     fn promote(&mut self, now: Instant) -> Option<Instant> {
         while let Some(Reverse((at, ticket))) = self.delayed.peek().copied() {
             if !self.tickets.contains_key(&ticket) {
@@ -167,8 +167,8 @@ impl<K: Clone + Eq + Hash> State<K> {
     }
 }
 
-/// Works on the queue's keys, `at_once` at a time, until cancelled. `work` returns when it wants to see the key again.
-/// A failed key is tried again with growing delay.
+/// Processes the queue's keys, `at_once` at a time, until cancelled. `work` returns when the key should be processed
+/// again. Failed keys are retried with increasing delay.
 pub async fn run<K, F, W>(name: &'static str, queue: Arc<Queue<K>>, at_once: usize, stop: CancellationToken, work: W)
 where
     K: Clone + Eq + Hash + std::fmt::Debug,
@@ -205,7 +205,7 @@ where
         Err(error) => {
             let delay = queue.failed(&key);
             if error.is_conflict() || error.is_not_found() {
-                tracing::debug!(controller = name, ?key, %error, "stale, trying again");
+                tracing::debug!(controller = name, ?key, %error, "conflict, retrying");
             } else {
                 tracing::warn!(controller = name, ?key, %error, retry = ?delay, "reconcile failed");
             }
@@ -220,7 +220,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_earliest_wish_wins_and_dirty_keys_come_back() {
+    async fn earliest_delay_is_used_and_dirty_keys_are_requeued() {
         let queue = Queue::default();
         queue.add_after("late", Duration::from_secs(100));
         queue.add_after("late", Duration::from_millis(5));

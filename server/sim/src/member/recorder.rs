@@ -1,6 +1,7 @@
-//! Events of a member's components: written in the background, repeated ones counted, old ones removed.
+//! Event recorder of a member's components: events are written in the background, repetitions are counted, old ones
+//! deleted.
 //!
-//! Like kube's recorders this never holds up its caller: when too many events wait, further ones are dropped and counted.
+//! Like the recorder of client-go, it never blocks: when the queue is full, events are dropped and counted.
 
 use crate::member::world::{MANAGER, creation};
 use std::collections::VecDeque;
@@ -21,18 +22,18 @@ use tokio_util::sync::CancellationToken;
 
 use super::store::Key;
 
-/// Events that may wait to be written.
+/// Capacity of the queue.
 const WAITING: usize = 8192;
-/// Events written at the same time.
+/// Events written concurrently.
 const AT_ONCE: usize = 8;
-/// Event series remembered for counting.
+/// Number of event series remembered for counting.
 const SERIES: usize = 4096;
-/// As kube-apiserver's `--event-ttl`.
+/// kube-apiserver's `--event-ttl`.
 const TTL: Duration = Duration::from_secs(3600);
-/// More than this many events at once are trimmed, oldest first.
+/// Most events kept; the oldest are deleted first.
 const KEPT: usize = 20_000;
 
-/// The object an event is about.
+/// The object of an event.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Subject {
     pub api_version: &'static str,
@@ -53,7 +54,7 @@ impl Subject {
     }
 }
 
-/// Who reports: a component, on a node when it is a kubelet.
+/// Source of an event: a component, with its node for a kubelet.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Source {
     pub component: &'static str,
@@ -74,7 +75,7 @@ struct Queued {
     at: Timestamp,
 }
 
-/// Hands events to the background writer.
+/// Queues events for the background writer.
 #[derive(Clone)]
 pub struct Recorder {
     queue: mpsc::Sender<Queued>,
@@ -82,7 +83,7 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// A recorder and the writer to run beside it.
+    /// Creates a recorder and its writer.
     pub fn new(client: Client) -> (Self, Writer) {
         let (queue, waiting) = mpsc::channel(WAITING);
         let recorder = Self { queue, dropped: Arc::default() };
@@ -90,7 +91,7 @@ impl Recorder {
         (recorder, Writer { client, waiting, shared: Shared { seen, live: Mutex::default() } })
     }
 
-    /// Records an event, unless too many wait.
+    /// Records an event, unless the queue is full.
     pub fn record(
         &self,
         subject: Subject,
@@ -105,7 +106,7 @@ impl Recorder {
         }
     }
 
-    /// Events that were dropped because too many waited.
+    /// Number of events dropped because the queue was full.
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }
@@ -114,11 +115,11 @@ impl Recorder {
 struct Shared {
     /// Name and count of the event of a series.
     seen: Mutex<lru::LruCache<Series, (String, i32)>>,
-    /// Namespace, name and creation of the events that exist, oldest first.
+    /// Namespace, name and creation time of the existing events, oldest first.
     live: Mutex<VecDeque<(Arc<str>, String, Timestamp)>>,
 }
 
-/// Writes events and removes old ones.
+/// Writes events and deletes old ones.
 pub struct Writer {
     client: Client,
     waiting: mpsc::Receiver<Queued>,
@@ -126,7 +127,7 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Works until cancelled.
+    /// Runs until cancelled.
     pub async fn run(self, stop: CancellationToken) {
         let Self { client, mut waiting, shared } = self;
         load_live(&client, &shared).await;
@@ -152,7 +153,7 @@ async fn load_live(client: &Client, shared: &Shared) {
                 (Arc::from(meta.namespace.unwrap_or_default()), meta.name.unwrap_or_default(), created)
             }));
         }
-        Err(error) => tracing::warn!(%error, "cannot list old events; they stay"),
+        Err(error) => tracing::warn!(%error, "cannot list old events, they are not deleted"),
     }
 }
 
@@ -170,7 +171,7 @@ async fn write(client: &Client, shared: &Shared, queued: Queued) {
         let patch = json!({"count": count, "lastTimestamp": super::podlife::time(queued.at)});
         match events.patch(&name, &PatchParams::apply(MANAGER), &Patch::Merge(&patch)).await {
             Ok(_) => return,
-            Err(error) => tracing::debug!(%error, "event is gone; writing a new one"),
+            Err(error) => tracing::debug!(%error, "an event was deleted, writing a new one"),
         }
     }
     let name = format!(
@@ -180,15 +181,15 @@ async fn write(client: &Client, shared: &Shared, queued: Queued) {
     );
     let event = match serde_json::from_value::<Event>(body(&queued, &namespace, &name)) {
         Ok(event) => event,
-        Err(error) => return tracing::warn!(%error, "event cannot be built"),
+        Err(error) => return tracing::warn!(%error, "cannot encode an event"),
     };
     match events.create(&creation(), &event).await {
         Ok(_) => {
             shared.live.lock().push_back((namespace, name.clone(), queued.at));
             shared.seen.lock().put(queued.series, (name, 1));
         }
-        // A namespace that goes away takes no more events.
-        Err(error) => tracing::debug!(%error, "event not written"),
+        // A namespace in deletion accepts no events.
+        Err(error) => tracing::debug!(%error, "cannot write an event"),
     }
 }
 
@@ -211,7 +212,7 @@ fn body(queued: &Queued, namespace: &str, name: &str) -> Value {
     })
 }
 
-/// Removes events past their time, or past their number.
+/// Deletes events above the age or number limit.
 async fn trim(client: &Client, shared: &Shared) {
     loop {
         tokio::time::sleep(Duration::from_secs(30)).await;
@@ -226,7 +227,7 @@ async fn trim(client: &Client, shared: &Shared) {
             let Some((namespace, name, _)) = oldest else { break };
             let events: Api<Event> = Api::namespaced(client.clone(), &namespace);
             if let Err(error) = events.delete(&name, &DeleteParams::default()).await {
-                tracing::debug!(%error, %name, "old event was not there any more");
+                tracing::debug!(%error, %name, "an old event was already deleted");
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Amounts of compute resources as a scheduler counts them.
+//! Quantities of compute resources as the scheduler counts them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use crowsnest_apimachinery::quantity::Quantity as Exact;
 use k8s_openapi::api::core::v1::{Container, PodSpec};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-/// cpu in thousandths, everything else in whole units.
+/// cpu in millicores, other resources in whole units.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Resources {
     pub cpu_milli: i64,
@@ -20,7 +20,7 @@ pub struct Resources {
 }
 
 impl Resources {
-    /// Reads a resource list; the `pods` entry is not part of it.
+    /// Parses a resource list without its `pods` entry.
     pub fn from_list(list: &BTreeMap<String, Quantity>) -> Self {
         let mut resources = Self::default();
         for (name, quantity) in list {
@@ -37,8 +37,8 @@ impl Resources {
         resources
     }
 
-    /// What a pod asks for: the sum of its containers (and restartable init containers), at least its largest init container,
-    /// plus overhead.
+    /// Requests of a pod: the sum of its containers (and restartable init containers), at least its largest init
+    /// container, plus overhead.
     pub fn of_pod(spec: &PodSpec) -> Self {
         let requests = |container: &Container| {
             container
@@ -116,7 +116,7 @@ impl Resources {
         }
     }
 
-    /// Non-zero amounts with their resource names; cpu in thousandths.
+    /// Non-zero quantities by resource name; cpu in millicores.
     pub fn entries(&self) -> Vec<(Arc<str>, i64)> {
         let fixed = [("cpu", self.cpu_milli), ("memory", self.memory), ("ephemeral-storage", self.ephemeral)];
         let fixed = fixed.into_iter().map(|(name, amount)| (Arc::from(name), amount));
@@ -126,7 +126,7 @@ impl Resources {
             .collect()
     }
 
-    /// Names of the resources that `wanted` exceeds what is left of `self` after `used`, in the order the scheduler reports them.
+    /// Names of the resources of which `self` minus `used` is less than `wanted`, in the scheduler's order.
     pub fn short_of(&self, used: &Self, wanted: &Self) -> Vec<Arc<str>> {
         let lacks = |have: i64, taken: i64, want: i64| want > 0 && want > have - taken;
         let mut short: Vec<Arc<str>> = Vec::new();
@@ -149,12 +149,12 @@ impl Resources {
     }
 }
 
-/// Thousandths of a quantity, rounded up; 0 for text that is no quantity (the API server refuses those).
+/// A quantity in thousandths, rounded up; 0 for malformed text, which the API server rejects.
 pub fn milli(quantity: &Quantity) -> i64 {
     Exact::parse(&quantity.0).map_or(0, |exact| exact.milli_value())
 }
 
-/// Whole units of a quantity, rounded up.
+/// A quantity in whole units, rounded up.
 pub fn whole(quantity: &Quantity) -> i64 {
     Exact::parse(&quantity.0).map_or(0, |exact| exact.value())
 }
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_asks_for_its_sum_or_its_largest_init_container() {
+    fn pod_requests_are_the_sum_or_the_largest_init_container() {
         let spec: PodSpec = serde_json::from_value(serde_json::json!({
             "initContainers": [
                 {"name": "side", "restartPolicy": "Always", "resources": {"requests": {"cpu": "100m"}}},

@@ -1,4 +1,4 @@
-//! Shapes of nodes, and the Node objects made from them.
+//! Shapes of nodes, and the Node objects created from them.
 
 use std::collections::BTreeMap;
 
@@ -11,35 +11,35 @@ use sha2::{Digest, Sha256};
 use super::podlife::time;
 use super::{Labels, node};
 
-/// Address of a node that cannot be found.
+/// Address of a node without one.
 pub const UNKNOWN_ADDRESS: &str = "127.0.0.1";
 
 pub const ZONE: &str = "topology.kubernetes.io/zone";
 pub const REGION: &str = "topology.kubernetes.io/region";
 
-/// Scheme of nodes' `providerID`.
+/// Scheme of the nodes' `providerID`.
 const SCHEME: &str = "sim";
 
 /// Kubernetes version that members and their nodes report by default.
 pub use crowsnest_kube_apiserver::discovery::GIT_VERSION as KUBERNETES_VERSION;
 
-/// Number and properties of nodes that are alike.
+/// Number and properties of equal nodes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeShape {
     pub count: usize,
     /// Capacity and allocatable, a resource list: `cpu`, `memory`, `pods`, `ephemeral-storage`, extended resources.
     pub allocatable: BTreeMap<String, String>,
-    /// Value of `node.kubernetes.io/instance-type`; empty: no label.
+    /// Value of `node.kubernetes.io/instance-type`; empty means no label.
     #[serde(default)]
     pub instance_type: String,
-    /// Value of `topology.kubernetes.io/region`; empty: no label.
+    /// Value of `topology.kubernetes.io/region`; empty means no label.
     #[serde(default)]
     pub region: String,
-    /// Zones that nodes are spread over in turn; empty: no label.
+    /// Zones, assigned to nodes in turn; empty means no label.
     #[serde(default)]
     pub zones: Vec<String>,
-    /// Labels beside those that every node has.
+    /// Labels in addition to those of every node.
     #[serde(default)]
     pub labels: Labels,
     #[serde(default)]
@@ -68,7 +68,7 @@ fn amounts(cpu: &str, memory: &str, pods: &str) -> BTreeMap<String, String> {
 }
 
 impl NodeShape {
-    /// The node pool that carries synthetic load: large enough for `pods`.
+    /// The node pool for a synthetic load of `pods` pods.
     pub fn for_load(pods: usize) -> Self {
         let mut allocatable = amounts("96", "384Gi", "250");
         allocatable.insert("ephemeral-storage".into(), "1Ti".into());
@@ -81,7 +81,7 @@ impl NodeShape {
         }
     }
 
-    /// Nodes of the conformance fleet's member `m1`, `m2` or `m3`.
+    /// Nodes of the member `m1`, `m2` or `m3` in the conformance fleet.
     pub fn conformance(member: &str) -> Self {
         let (cpu, memory) = match member {
             "m1" => ("2", "16Gi"),
@@ -91,7 +91,7 @@ impl NodeShape {
         Self { allocatable: amounts(cpu, memory, "110"), instance_type: String::new(), ..Self::default() }
     }
 
-    /// Labels of the `number`-th node of this shape, except those that name the node.
+    /// Labels of the `number`-th node of this shape, except those with its name.
     fn labels(&self, number: usize) -> Labels {
         let mut labels = self.labels.clone();
         let mut set = |key: &str, value: &str| labels.insert(key.to_owned(), value.to_owned());
@@ -107,7 +107,7 @@ impl NodeShape {
         labels
     }
 
-    /// Properties that the `number`-th node of this shape, counted from 0, has from it.
+    /// Properties of the `number`-th node of this shape, counted from 0.
     pub fn given(&self, number: usize, version: &str) -> Given {
         Given {
             labels: self.labels(number),
@@ -118,8 +118,8 @@ impl NodeShape {
     }
 }
 
-/// Properties that a node has from its shape. An annotation of the node records them, so that a later shape
-/// changes what an earlier one gave and nothing that users wrote.
+/// Properties that a node has from its shape. An annotation records them, so that a changed shape updates these
+/// properties and no changes by users.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Given {
     labels: Labels,
@@ -130,7 +130,7 @@ pub struct Given {
 }
 
 impl Given {
-    /// Reads the record of a node; a node of a version that kept no record was given nothing.
+    /// Reads the recorded properties; a node of a version that did not record them has none.
     pub fn recorded(node: &Value) -> Self {
         let text = node.pointer("/metadata/annotations").and_then(|all| all.get(node::OWN)).and_then(Value::as_str);
         text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
@@ -140,7 +140,7 @@ impl Given {
         json!(self).to_string().into()
     }
 
-    /// Merge patches for a node's main part and its status that give it `self` instead of `before`.
+    /// Merge patches for a node's main part and status that replace the properties `before` by `self`.
     pub fn instead_of(&self, before: &Self, live: &Value) -> (Value, Value) {
         let mut labels = removed(&before.labels, &self.labels);
         labels.extend(self.labels.iter().map(|(key, value)| (key.clone(), json!(value))));
@@ -166,14 +166,14 @@ fn removed<V>(before: &BTreeMap<String, V>, after: &BTreeMap<String, V>) -> Map<
     before.keys().filter(|key| !after.contains_key(*key)).map(|key| (key.clone(), Value::Null)).collect()
 }
 
-/// Range of pod addresses of a member's `index`-th node.
+/// Pod CIDR of a member's `index`-th node.
 pub fn pod_cidr(member: &str, index: usize) -> String {
     let base = Sha256::digest(member.as_bytes());
     let (high, low) = (index / 256, index % 256);
     format!("10.{}.{low}.0/24", usize::from(base[0]) % 200 + high % 50 + 1)
 }
 
-/// The Node object of a member. `index` is that of its addresses.
+/// The Node object; `index` determines its addresses.
 pub fn node(member: &str, name: &str, index: usize, given: &Given, now: Timestamp) -> Value {
     let base = Sha256::digest(member.as_bytes());
     let cidr = pod_cidr(member, index);
@@ -208,7 +208,7 @@ pub fn node(member: &str, name: &str, index: usize, given: &Given, now: Timestam
     })
 }
 
-/// The conditions of a healthy node.
+/// Conditions of a healthy node.
 pub fn ready_conditions(now: Timestamp) -> Value {
     let condition = |kind: &str, status: &str, reason: &str, message: &str| {
         json!({"type": kind, "status": status, "reason": reason, "message": message,
@@ -222,7 +222,7 @@ pub fn ready_conditions(now: Timestamp) -> Value {
     ])
 }
 
-/// The conditions of a node whose kubelet is silent.
+/// Conditions of a node whose kubelet does not report.
 pub fn unknown_conditions(now: Timestamp) -> Value {
     let condition = |kind: &str| {
         json!({"type": kind, "status": "Unknown", "reason": "NodeStatusUnknown", "message": "Kubelet stopped posting node status.",
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn zones_take_turns() {
+    fn zones_are_assigned_in_turn() {
         let shape = NodeShape { zones: vec!["a".into(), "b".into()], region: "eu".into(), ..NodeShape::default() };
         let zones: Vec<String> = (0..3).map(|number| shape.labels(number)[ZONE].clone()).collect();
         assert_eq!(zones, ["a", "b", "a"]);
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_shape_leaves_what_users_wrote() {
+    fn shape_changes_keep_changes_by_users() {
         let mut shape = NodeShape { region: "eu".into(), taints: vec![taint("gpu")], ..NodeShape::default() };
         shape.allocatable.insert("nvidia.com/gpu".into(), "4".into());
         let before = shape.given(0, "v1.35.0");

@@ -1,7 +1,8 @@
-//! What a member's controllers know of its objects: one indexed store per kind, shared by all of them.
+//! Object cache of a member's controllers: one indexed store per kind, shared by all of them.
 //!
-//! Written by [`super::informer`] (watch events) and by controllers with the answers to their own writes, so that a controller
-//! always sees what it has just done. Read by everything in `member/`. Handlers run inside the writer's call, after the store changed.
+//! Updated by [`super::informer`] (watch events) and by controllers with the responses to their own writes, so that
+//! a controller always sees its writes. Read by all modules in `member/`. Handlers run within the update, after the
+//! store has changed.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
@@ -10,7 +11,8 @@ use std::sync::Arc;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 
-/// Deleted uids remembered, so that a late answer to a write cannot bring an object back.
+/// Number of UIDs of deleted objects kept as tombstones, so that a late response to a write cannot restore an
+/// object.
 const TOMBSTONES: usize = 8192;
 
 /// Namespace and name. The namespace is empty for cluster-scoped objects.
@@ -38,18 +40,18 @@ impl fmt::Debug for Key {
     }
 }
 
-/// A way to find objects without walking all of them.
+/// An index for lookups.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Index {
-    /// uid of the controlling owner
+    /// UID of the controller owner.
     Owner(Arc<str>),
     Namespace(Arc<str>),
     Node(Arc<str>),
-    /// Objects in a namespace that nothing controls.
+    /// Objects in a namespace without a controller owner.
     Orphan(Arc<str>),
 }
 
-/// An object that can be kept in a [`Store`].
+/// An object that can be stored in a [`Store`].
 pub trait Stored: Send + Sync + 'static {
     fn key(&self) -> Key;
     fn uid(&self) -> &str;
@@ -65,15 +67,15 @@ struct Inner<T> {
     index: HashMap<Index, HashSet<Key>>,
     deleted: HashSet<Arc<str>>,
     deleted_order: VecDeque<Arc<str>>,
-    /// Keys whose first state a bulk writer applies itself.
+    /// Keys whose initial state a bulk writer applies itself.
     expected: HashSet<Key>,
 }
 
-/// All objects of one kind.
+/// All objects of a kind.
 pub struct Store<T> {
     inner: RwLock<Inner<T>>,
     handlers: RwLock<Vec<Handler<T>>>,
-    /// Held from a change to the end of its handlers, so that handlers see changes in order.
+    /// Held during a change and its handlers, so that handlers see changes in order.
     order: Mutex<()>,
     synced: watch::Sender<bool>,
 }
@@ -96,7 +98,7 @@ impl<T: Stored> Default for Store<T> {
 }
 
 impl<T: Stored> Store<T> {
-    /// Calls `handler(old, new)` for every change from now on.
+    /// Registers a handler for all further changes, called with old and new state.
     pub fn on_change(&self, handler: impl Fn(Option<&Arc<T>>, Option<&Arc<T>>) + Send + Sync + 'static) {
         self.handlers.write().push(Box::new(handler));
     }
@@ -117,7 +119,7 @@ impl<T: Stored> Store<T> {
         self.len() == 0
     }
 
-    /// Objects under an index, ordered by key.
+    /// Objects of an index, ordered by key.
     pub fn by(&self, index: &Index) -> Vec<Arc<T>> {
         let inner = self.inner.read();
         let mut keys: Vec<&Key> = inner.index.get(index).into_iter().flatten().collect();
@@ -129,7 +131,7 @@ impl<T: Stored> Store<T> {
         self.inner.read().index.get(index).map_or(0, HashSet::len)
     }
 
-    /// Objects controlled by the owner with this uid.
+    /// Objects whose controller owner has this UID.
     pub fn owned(&self, uid: &str) -> Vec<Arc<T>> {
         self.by(&Index::Owner(uid.into()))
     }
@@ -138,7 +140,7 @@ impl<T: Stored> Store<T> {
         self.by(&Index::Namespace(namespace.into()))
     }
 
-    /// Takes a newer state of an object; older states and states of deleted objects are ignored.
+    /// Updates an object; older states and states of deleted objects are ignored.
     pub fn apply(&self, object: T) -> Arc<T> {
         let object = Arc::new(object);
         let key = object.key();
@@ -166,12 +168,12 @@ impl<T: Stored> Store<T> {
         object
     }
 
-    /// Whether this state of an object, or a newer one, is known.
+    /// True if the store has this or a newer version of an object.
     pub fn has(&self, key: &Key, version: u64) -> bool {
         self.inner.read().objects.get(key).is_some_and(|known| known.version() >= version)
     }
 
-    /// Announces objects that the caller is about to create and will apply: nobody else need decode them.
+    /// Announces objects that the caller will create and apply, so that the informer need not decode them.
     pub fn expect(&self, keys: impl IntoIterator<Item = Key>) {
         self.inner.write().expected.extend(keys);
     }
@@ -181,7 +183,7 @@ impl<T: Stored> Store<T> {
         !inner.expected.is_empty() && inner.expected.contains(key)
     }
 
-    /// Ends [`Store::expect`], after the objects were applied.
+    /// Ends [`Store::expect`] after the objects have been applied.
     pub fn settle<'a>(&self, keys: impl IntoIterator<Item = &'a Key>) {
         let mut inner = self.inner.write();
         for key in keys {
@@ -189,7 +191,7 @@ impl<T: Stored> Store<T> {
         }
     }
 
-    /// Forgets the object with this uid; a newer object of the same name stays.
+    /// Removes the object with this UID; a newer object of the same name is kept.
     pub fn remove(&self, key: &Key, uid: &str) {
         let _order = self.order.lock();
         let old = {
@@ -206,12 +208,12 @@ impl<T: Stored> Store<T> {
         self.tell(old.as_ref(), None);
     }
 
-    /// What is known now, for [`Store::retain_seen`] after a new list.
+    /// The current versions, for [`Store::retain_seen`] after a list.
     pub fn snapshot(&self) -> HashMap<Key, u64> {
         self.inner.read().objects.iter().map(|(key, object)| (key.clone(), object.version())).collect()
     }
 
-    /// After a list: forgets what was known before it, has not changed since and was not in it.
+    /// Removes the objects that existed before a list, have not changed since, and were not in the list.
     pub fn retain_seen(&self, before: &HashMap<Key, u64>, seen: &HashSet<Key>) {
         for (key, version) in before {
             if seen.contains(key) {
@@ -233,7 +235,7 @@ impl<T: Stored> Store<T> {
         let _ = synced.wait_for(|synced| *synced).await;
     }
 
-    /// Drops all handlers, and with them what they hold.
+    /// Drops all handlers and the references they hold.
     pub fn close(&self) {
         self.handlers.write().clear();
     }
@@ -293,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn late_answers_do_not_bring_back_old_states() {
+    fn late_responses_do_not_restore_old_states() {
         let store = Store::default();
         store.apply(Thing("a", "u1", 5));
         store.apply(Thing("a", "u1", 4));
@@ -308,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_forgets_only_what_was_known_before_it() {
+    fn lists_remove_only_older_objects() {
         let store = Store::default();
         store.apply(Thing("gone", "u1", 1));
         store.apply(Thing("kept", "u2", 2));

@@ -1,4 +1,5 @@
-//! Claims get volumes at once when the member has storage, or a matching volume that is there already.
+//! Volume controllers: claims are bound to an existing matching volume, or to a new one if the member provisions
+//! storage.
 
 use crate::member::world::{MANAGER, creation};
 use std::sync::Arc;
@@ -47,7 +48,7 @@ pub fn start(world: &Arc<World>) {
     spawn(world, "persistentvolume", volumes, 2, |world, key| async move { reclaim(&world, &key).await });
 }
 
-/// The default storage class, in members that have storage.
+/// Creates the default storage class in members with storage.
 pub async fn write_storage_class(world: &World) -> Result<()> {
     if !world.features.storage {
         return Ok(());
@@ -181,7 +182,7 @@ async fn patch_volume(world: &World, name: &str, subresource: Option<&str>, patc
     Ok(())
 }
 
-/// A volume whose claim is gone is deleted or released; a new one is available.
+/// Deletes or releases a volume whose claim was deleted; sets a new one to Available.
 async fn reclaim(world: &World, key: &Key) -> Result<Option<Duration>> {
     let Some(volume) = world.volumes.get(key) else { return Ok(None) };
     let spec = volume.spec.clone().unwrap_or_default();

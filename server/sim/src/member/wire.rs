@@ -1,5 +1,5 @@
-//! The wire between a member and everybody else: it carries, holds on to what is sent, or breaks. Owned by [`super::faults`];
-//! every connection of a member's listener goes through it.
+//! Simulated network between a member and its clients: transmits, holds or breaks. Owned by [`super::faults`]; all
+//! connections of a member's listener pass through it.
 
 use std::io;
 use std::pin::Pin;
@@ -9,25 +9,25 @@ use std::task::{Context, Poll, Waker};
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// What becomes of bytes.
+/// State of the network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Wire {
     #[default]
     Carries,
-    /// Nothing arrives, in either direction, and no connection ends: what was sent comes later.
+    /// Data is held in both directions and connections stay open; held data is delivered later.
     Holds,
-    /// Connections end as soon as they are used.
+    /// Connections fail on the next use.
     Breaks,
 }
 
-/// One wire for all connections of a listener.
+/// Network state shared by all connections of a listener.
 #[derive(Debug, Default)]
 pub struct Wiring(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
     wire: Wire,
-    /// Connections that something is held for.
+    /// Connections that wait for held data.
     waiting: Vec<Waker>,
 }
 
@@ -45,7 +45,7 @@ impl Wiring {
         self.0.lock().wire
     }
 
-    /// Puts the wire between a socket and whoever uses it.
+    /// Wraps a socket.
     pub fn around<S>(self: &Arc<Self>, stream: S) -> Wired<S> {
         Wired { stream, wiring: Arc::clone(self) }
     }
@@ -66,7 +66,7 @@ impl Wiring {
     }
 }
 
-/// A socket at the end of a wire.
+/// A socket behind the simulated network.
 #[derive(Debug)]
 pub struct Wired<S> {
     stream: S,
@@ -120,7 +120,7 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     #[tokio::test]
-    async fn what_is_held_comes_later_and_what_breaks_does_not() {
+    async fn held_data_is_delivered_and_broken_connections_fail() {
         let wiring = Arc::new(Wiring::default());
         let (near, mut far) = tokio::io::duplex(64);
         let mut near = wiring.around(near);

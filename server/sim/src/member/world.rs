@@ -1,4 +1,4 @@
-//! What the parts of one member share: its client, its stores, its event recorder and its settings.
+//! Shared state of a member's components: client, stores, event recorder and settings.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Debug;
@@ -32,31 +32,31 @@ use super::recorder::Recorder;
 use super::store::{Key, Store, Stored};
 use crate::error::{Error, Result};
 
-/// Field manager of everything the simulation writes.
+/// Field manager of all writes by the simulation.
 pub const MANAGER: &str = "crowsnest-sim";
 
-/// How objects are created.
+/// Parameters for creates.
 pub fn creation() -> PostParams {
     PostParams { field_manager: Some(MANAGER.into()), ..PostParams::default() }
 }
 
-/// Object of one kind, shared.
+/// A shared object of a kind.
 pub type Held<K> = Arc<Object<K>>;
-/// Store of one kind.
+/// The store of a kind.
 pub type Objects<K> = Arc<Store<Object<K>>>;
 
-/// What a member has beside the plain API.
+/// Optional features of a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Features {
-    /// metrics.k8s.io and custom.metrics.k8s.io are served and autoscalers see usage.
+    /// metrics.k8s.io and custom.metrics.k8s.io are served, and autoscalers have metrics.
     pub metrics: bool,
-    /// A default storage class exists and claims get volumes.
+    /// A default storage class exists, and volumes are provisioned for claims.
     pub storage: bool,
     /// Services of type LoadBalancer get an address.
     pub load_balancer: bool,
 }
 
-/// Shared parts of one member.
+/// Shared components of a member.
 pub struct World {
     pub name: Arc<str>,
     pub client: Client,
@@ -64,10 +64,10 @@ pub struct World {
     pub interner: Interner,
     pub recorder: Recorder,
     pub ips: PodIps,
-    /// uids of ReplicaSets whose pods are being written in bulk.
+    /// UIDs of ReplicaSets whose pods are being written in bulk.
     held: Mutex<HashSet<Arc<str>>>,
     pub stop: CancellationToken,
-    /// Cancelled once every store is complete.
+    /// Cancelled once all stores are synchronized.
     synced: CancellationToken,
     pub tasks: TaskTracker,
 
@@ -90,7 +90,7 @@ pub struct World {
     pub autoscalers: Objects<HorizontalPodAutoscaler>,
 }
 
-/// Calls the macro with the stores of all kinds but pods, which have a form of their own.
+/// Calls the macro with the stores of all kinds except pods, which have a compact form.
 macro_rules! each_store {
     ($with:ident) => {
         $with!(
@@ -164,7 +164,8 @@ impl World {
         }
     }
 
-    /// Starts the informers, after every controller registered its handlers, and waits until all lists are complete.
+    /// Starts the informers after all controllers have registered their handlers, and waits until all lists are
+    /// complete.
     pub async fn watch(self: &Arc<Self>, registry: &Arc<Registry>) -> Result<()> {
         let world = self.clone();
         self.follow(registry, &self.pods, move |pod: Pod| world.interner.pod(pod))?;
@@ -181,7 +182,7 @@ impl World {
         Ok(())
     }
 
-    /// Runs a controller's task once every store is complete: who knows the sets but not yet their pods would make new ones.
+    /// Runs a controller's task once all stores are synchronized: with incomplete stores it would create duplicates.
     pub fn work(&self, task: impl Future<Output = ()> + Send + 'static) {
         let (synced, stop) = (self.synced.clone(), self.stop.clone());
         self.tasks.spawn(async move {
@@ -192,7 +193,7 @@ impl World {
         });
     }
 
-    /// Lets go of what the controllers hold, once their tasks ended.
+    /// Drops the references of controllers after their tasks have ended.
     pub fn close(&self) {
         self.pods.close();
         macro_rules! close_all {
@@ -227,7 +228,7 @@ impl World {
         Ok(())
     }
 
-    /// Keeps controllers away from an object while what it owns is written.
+    /// Keeps controllers from processing an object while its dependents are written.
     pub fn hold(&self, uid: &Arc<str>) {
         self.held.lock().insert(uid.clone());
     }
@@ -248,7 +249,7 @@ impl World {
         Api::namespaced(self.client.clone(), namespace)
     }
 
-    /// Keeps the answer to a write on a pod.
+    /// Stores the response to a write of a pod.
     pub fn saw_pod(&self, pod: Pod) -> Arc<PodState> {
         self.pods.apply(self.interner.pod(pod))
     }
@@ -270,7 +271,7 @@ impl World {
         }
     }
 
-    /// A pod's conditions as they are stored.
+    /// The conditions of a pod in the API server.
     pub async fn conditions(&self, pod: &PodState) -> Result<Vec<Value>> {
         let api: Api<Pod> = self.api(&pod.key.namespace);
         let stored = api.get_opt(&pod.key.name).await.map_err(Error::api(format!("read pod {}", pod.key)))?;
@@ -284,7 +285,7 @@ impl World {
             .collect()
     }
 
-    /// Deletes a pod; `grace` 0 for good. A pod that is gone already is fine.
+    /// Deletes a pod; `grace` 0 forces deletion. A missing pod is not an error.
     pub async fn delete_pod(&self, key: &Key, uid: &str, grace: Option<u32>) -> Result<()> {
         let api: Api<Pod> = self.api(&key.namespace);
         let preconditions = Preconditions { uid: Some(uid.to_owned()), ..Preconditions::default() };
@@ -317,7 +318,7 @@ impl World {
         }
     }
 
-    /// Creates an object and keeps the answer.
+    /// Creates an object and stores the response.
     pub async fn create<K>(&self, store: &Store<Object<K>>, object: &K) -> Result<Held<K>>
     where
         K: NamespacedKind + Serialize,
@@ -328,7 +329,7 @@ impl World {
         Ok(store.apply(created.map_err(Error::api(format!("create {} {key}", K::kind(&()))))?.into()))
     }
 
-    /// Merge-patches an object (or its `subresource`) and keeps the answer.
+    /// Merge-patches an object (or its `subresource`) and stores the response.
     pub async fn patch<K>(
         &self,
         store: &Store<Object<K>>,
@@ -348,7 +349,8 @@ impl World {
         Ok(store.apply(patched.map_err(Error::api(format!("patch {} {key}", K::kind(&()))))?.into()))
     }
 
-    /// Replaces the whole status, unless it is the same already. A status written from an old state is refused and tried again.
+    /// Replaces the complete status unless it is unchanged. A status computed from an outdated object is rejected
+    /// and computed again.
     pub async fn set_status<K, S>(
         &self,
         store: &Store<Object<K>>,
@@ -375,7 +377,7 @@ impl World {
         Ok(())
     }
 
-    /// Deletes an object; what it owns goes in the background. An object that is gone already is fine.
+    /// Deletes an object with background propagation. A missing object is not an error.
     pub async fn delete<K>(&self, store: &Store<Object<K>>, object: &Object<K>) -> Result<()>
     where
         K: NamespacedKind,
@@ -408,13 +410,13 @@ impl World {
         Ok(())
     }
 
-    /// Labels by node name, for what depends on topology.
+    /// Nodes by name, for their topology labels.
     pub fn node_labels(&self) -> HashMap<Arc<str>, Held<Node>> {
         self.nodes.all().into_iter().map(|node| (node.key().name, node)).collect()
     }
 }
 
-/// Completes a merge patch that writes `new` over `old`: fields that `new` lacks are removed by name, at any depth.
+/// Completes a merge patch from `old` to `new`: fields that `new` lacks are set to null, at any depth.
 fn remove_absent(old: &Value, new: &mut Value) {
     let (Value::Object(old), Value::Object(new)) = (old, new) else { return };
     for (name, before) in old {
@@ -435,7 +437,7 @@ mod tests {
     #[case(json!({"a": 1, "b": 2}), json!({"a": 3}), json!({"a": 3, "b": null}))]
     #[case(json!({"m": {"x": 1, "y": 2}}), json!({"m": {"y": 2}}), json!({"m": {"x": null, "y": 2}}))]
     #[case(json!({"l": [1, 2]}), json!({"l": [1]}), json!({"l": [1]}))]
-    fn patches_remove_what_is_gone(#[case] old: Value, #[case] new: Value, #[case] expected: Value) {
+    fn patches_remove_absent_fields(#[case] old: Value, #[case] new: Value, #[case] expected: Value) {
         let mut patch = new;
         remove_absent(&old, &mut patch);
         assert_eq!(patch, expected);

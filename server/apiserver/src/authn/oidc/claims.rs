@@ -1,4 +1,5 @@
-//! What an ID token claims: whether it counts, and who that is to Kubernetes. Pure; kube-apiserver's rules and words.
+//! Claims of ID tokens: their validity, and the Kubernetes user they identify. Pure; rules and messages are those of
+//! kube-apiserver.
 
 use crowsnest_apimachinery::user::UserInfo;
 use jiff::{SignedDuration, Timestamp};
@@ -10,31 +11,31 @@ use super::settings::{EMAIL, Settings};
 /// The claims of a token.
 pub type Claims = Map<String, Value>;
 
-/// How far a clock may be behind the issuer's, as go-oidc has it. Of a token's end there is no such leeway.
+/// Tolerated clock difference to the issuer for `nbf`, as in go-oidc; `exp` has no tolerance.
 const LEEWAY: SignedDuration = SignedDuration::from_mins(5);
 
-/// Why good claims make no user.
+/// Reason why valid claims do not identify a user.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClaimError {
     #[error("parse username claims {claim:?}: {why}")]
     Username { claim: String, why: &'static str },
-    #[error("parse 'email_verified' claim: it is no boolean")]
+    #[error("parse 'email_verified' claim: it is not a boolean")]
     EmailVerified,
     #[error("email not verified")]
     EmailNotVerified,
     #[error("parse groups claim {0:?}: it is neither a string nor a list of strings")]
     Groups(String),
-    #[error("could not expand distributed claims: groups that the issuer keeps elsewhere are not asked for")]
+    #[error("could not expand distributed claims: distributed claims are not supported")]
     Distributed,
     #[error("required claim {0} not present in ID token")]
     Absent(String),
-    #[error("parse claim {0}: it is no string")]
+    #[error("parse claim {0}: it is not a string")]
     NoString(String),
     #[error("required claim {claim} value does not match. Got = {got}, want = {want}")]
     Different { claim: String, got: String, want: String },
 }
 
-/// Who issued it, for whom, and whether it is good at this time.
+/// Checks issuer, audience and validity period.
 pub(super) fn check(settings: &Settings, claims: &Claims, now: Timestamp) -> Result<(), TokenError> {
     let issuer = claims.get("iss").and_then(Value::as_str).unwrap_or_default();
     if issuer != settings.issuer_url() {
@@ -56,12 +57,13 @@ pub(super) fn check(settings: &Settings, claims: &Claims, now: Timestamp) -> Res
     }
 }
 
-/// When a token ends; long ago where it does not say.
+/// Expiry time of a token; 1970 if it has none.
 pub fn expiry(claims: &Claims) -> Timestamp {
     time(claims, "exp").ok().flatten().unwrap_or(Timestamp::UNIX_EPOCH)
 }
 
-/// Seconds since 1970, whole or not. What is no time is no reason to leave the check out.
+/// Reads a claim in seconds since 1970, with or without fractions. A value that is not a time makes the token
+/// malformed.
 fn time(claims: &Claims, name: &str) -> Result<Option<Timestamp>, TokenError> {
     let seconds = match claims.get(name) {
         None | Some(Value::Null) => return Ok(None),
@@ -71,7 +73,7 @@ fn time(claims: &Claims, name: &str) -> Result<Option<Timestamp>, TokenError> {
     time.map(Some).ok_or(TokenError::Malformed)
 }
 
-/// The user of claims that count.
+/// The user that valid claims identify.
 pub(super) fn user(settings: &Settings, claims: &Claims) -> Result<UserInfo, ClaimError> {
     let name = username(settings, claims)?;
     let groups = groups(settings, claims)?;
@@ -125,7 +127,7 @@ fn groups(settings: &Settings, claims: &Claims) -> Result<Vec<String>, ClaimErro
     }
 }
 
-/// A string, or a list of them.
+/// Reads a string or a list of strings.
 fn strings(value: &Value) -> Option<Vec<String>> {
     match value {
         Value::String(one) => Some(vec![one.clone()]),
@@ -154,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_count_for_us_and_now() {
+    fn issuer_audience_and_time_are_checked() {
         let now = Timestamp::from_second(1_000_000).unwrap();
         let base = json!({"iss": ISSUER, "aud": "crowsnest", "exp": 1_000_001});
         let cases = [
@@ -192,11 +194,11 @@ mod tests {
     }
 
     #[test]
-    fn names_are_read_from_their_claim() {
+    fn usernames_are_read_from_their_claim() {
         let cases = [
             ("sub", json!({"sub": "u-1"}), Ok("u-1")),
             ("sub", json!({}), Err("parse username claims \"sub\": claim not present")),
-            ("sub", json!({"sub": 7}), Err("parse username claims \"sub\": it is no string")),
+            ("sub", json!({"sub": 7}), Err("parse username claims \"sub\": it is not a string")),
             ("sub", json!({"sub": ""}), Err("parse username claims \"sub\": it is empty")),
             ("email", json!({"email": "a@b.c"}), Ok("a@b.c")),
             ("email", json!({"email": "a@b.c", "email_verified": true}), Ok("a@b.c")),
@@ -204,7 +206,7 @@ mod tests {
             (
                 "email",
                 json!({"email": "a@b.c", "email_verified": "true"}),
-                Err("parse 'email_verified' claim: it is no boolean"),
+                Err("parse 'email_verified' claim: it is not a boolean"),
             ),
             ("name", json!({"name": "Alice", "email_verified": false}), Ok("Alice")),
         ];
@@ -216,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_are_a_list_or_one_and_get_their_prefix() {
+    fn groups_are_a_string_or_list_and_get_their_prefix() {
         let cases = [
             ("groups", "oidc:", json!({"groups": ["a", "b"]}), Ok(vec!["oidc:a", "oidc:b"])),
             ("groups", "", json!({"groups": "a"}), Ok(vec!["a"])),
@@ -235,7 +237,7 @@ mod tests {
                 "groups",
                 "",
                 json!({"_claim_names": {"groups": "src1"}}),
-                Err("could not expand distributed claims: groups that the issuer keeps elsewhere are not asked for"),
+                Err("could not expand distributed claims: distributed claims are not supported"),
             ),
             ("groups", "", json!({"groups": "a", "_claim_names": {"groups": "src1"}}), Ok(vec!["a"])),
         ];
@@ -250,12 +252,12 @@ mod tests {
     }
 
     #[test]
-    fn required_claims_have_to_be_there() {
+    fn required_claims_must_match() {
         let settings = settings(|g| g.required_claims = [("hd".to_owned(), "example.com".to_owned())].into());
         let cases = [
             (json!({"hd": "example.com"}), None),
             (json!({}), Some("required claim hd not present in ID token")),
-            (json!({"hd": ["example.com"]}), Some("parse claim hd: it is no string")),
+            (json!({"hd": ["example.com"]}), Some("parse claim hd: it is not a string")),
             (
                 json!({"hd": "example.org"}),
                 Some("required claim hd value does not match. Got = example.org, want = example.com"),

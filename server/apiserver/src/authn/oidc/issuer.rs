@@ -1,5 +1,5 @@
-//! What an issuer publishes: its discovery document and its keys. Asked for when they are needed first, when a token names a key
-//! that is not among them, and after an hour; not more often than the issuer can bear.
+//! Discovery document and keys of an issuer. Fetched on first use, after an hour, and when a token names an unknown
+//! key, at a limited rate.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,43 +13,43 @@ use tokio::sync::Mutex;
 use super::jose::Keys;
 use super::whole;
 
-/// Keys may be withdrawn, too.
+/// Time after which keys are fetched again, because the issuer may withdraw them.
 const KEEP: Duration = Duration::from_secs(3600);
-/// Between two questions that a token with an unknown key, or a silent issuer, is the reason of.
+/// Shortest interval between fetches caused by unknown keys or failures.
 const PAUSE: Duration = Duration::from_secs(10);
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Documents of issuers are small.
+/// Largest accepted document in bytes.
 const LONGEST: usize = 1 << 20;
 
 #[derive(Debug, thiserror::Error)]
 pub enum IssuerError {
-    #[error("the authority of the issuer's certificate (--oidc-ca-file)")]
+    #[error("cannot use the certificate authority of the issuer (--oidc-ca-file)")]
     Authority(#[from] rustls::Error),
-    #[error("making an HTTP client")]
+    #[error("cannot create an HTTP client")]
     Client(#[source] reqwest::Error),
-    /// reqwest's own words name the address.
-    #[error("asking the issuer")]
+    /// The error of reqwest names the address.
+    #[error("cannot reach the issuer")]
     Call(#[source] reqwest::Error),
     #[error("{url} answered {status}")]
     Status { url: String, status: http::StatusCode },
     #[error("the answer of {0} is too long")]
     TooLong(String),
-    #[error("the answer of {url} can't be read")]
+    #[error("the answer of {url} cannot be parsed")]
     Unreadable { url: String, source: serde_json::Error },
     #[error("{url} is of the issuer {got:?}, not of {expected:?}")]
     Other { url: String, expected: String, got: String },
-    #[error("the issuer's {what} {url:?} is no https URL")]
+    #[error("the issuer's {what} {url:?} is not an https URL")]
     NotSecure { what: &'static str, url: String },
-    #[error("{why} (the issuer is asked again after {} s)", PAUSE.as_secs())]
+    #[error("{why} (retrying after {} s)", PAUSE.as_secs())]
     Lately { why: String },
 }
 
-/// The discovery document, as far as it is of use here.
+/// The discovery document, limited to the fields used here.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Metadata {
     pub issuer: String,
     jwks_uri: String,
-    /// Where people sign in, and where what they bring from there becomes tokens. Not needed to check tokens.
+    /// Endpoints for signing in and for exchanging the code for tokens. Not needed to verify tokens.
     pub authorization_endpoint: Option<String>,
     pub token_endpoint: Option<String>,
     pub end_session_endpoint: Option<String>,
@@ -57,7 +57,7 @@ pub struct Metadata {
     pub token_endpoint_auth_methods_supported: Option<Vec<String>>,
 }
 
-/// What an issuer published at one time.
+/// Snapshot of the issuer's documents.
 #[derive(Debug)]
 pub struct Published {
     pub metadata: Metadata,
@@ -65,16 +65,16 @@ pub struct Published {
     at: Instant,
 }
 
-/// When the issuer was asked.
+/// Times of previous fetches.
 #[derive(Debug, Default)]
 struct Asked {
-    /// For a key that was not there.
+    /// Last fetch because of an unknown key.
     for_keys: Option<Instant>,
-    /// In vain, and why.
+    /// Last failed fetch and its error.
     in_vain: Option<(Instant, String)>,
 }
 
-/// See the module.
+/// Client of one issuer with a cache of its documents.
 #[derive(Debug)]
 pub struct Issuer {
     url: String,
@@ -89,7 +89,7 @@ impl Issuer {
         let http = reqwest::Client::builder()
             .tls_backend_preconfigured(tls)
             .https_only(true)
-            // An answer comes from where the issuer said, or not at all.
+            // Redirects are not followed: a response from another address than the issuer's is refused.
             .redirect(reqwest::redirect::Policy::none())
             .timeout(TIMEOUT)
             .build()
@@ -97,16 +97,17 @@ impl Issuer {
         Ok(Self { url: url.to_owned(), http, published: ArcSwapOption::empty(), asked: Mutex::default() })
     }
 
-    /// For requests to the issuer's other endpoints; it trusts the same authority.
+    /// Client for the issuer's other endpoints; it trusts the same authority.
     pub fn http(&self) -> &reqwest::Client {
         &self.http
     }
 
-    /// What it published last.
+    /// The cached documents; fetched if they are missing or older than an hour.
     pub async fn published(&self) -> Result<Arc<Published>, IssuerError> {
         match self.published.load_full() {
             Some(published) if published.at.elapsed() < KEEP => Ok(published),
-            // One asks; meanwhile, and while it is silent, the old ones do.
+            // One caller refreshes. Meanwhile, and if the issuer does not respond, the others use the cached
+            // documents.
             Some(old) => match self.asked.try_lock() {
                 Ok(mut asked) => Ok(self.ask(&mut asked).await.unwrap_or(old)),
                 Err(_) => Ok(old),
@@ -121,7 +122,7 @@ impl Issuer {
         }
     }
 
-    /// What it publishes now that something was missing in `seen`.
+    /// Documents newer than `seen`, in which a key was missing; `seen` itself if it was fetched recently.
     pub(super) async fn published_after(&self, seen: &Arc<Published>) -> Result<Arc<Published>, IssuerError> {
         let mut asked = self.asked.lock().await;
         if let Some(now) = self.published.load_full()
@@ -151,7 +152,7 @@ impl Issuer {
             }
             Err(error) => {
                 let why = whole(&error);
-                tracing::warn!(why, "an OpenID Connect issuer could not be asked");
+                tracing::warn!(why, "cannot fetch the documents of the OpenID Connect issuer");
                 asked.in_vain = Some((Instant::now(), why));
                 Err(error)
             }
@@ -178,7 +179,7 @@ impl Issuer {
         })
     }
 
-    /// The status and the whole body of an answer.
+    /// Sends a request and returns status and complete body.
     pub async fn send(
         &self,
         url: &str,
@@ -197,7 +198,7 @@ impl Issuer {
 }
 
 impl Metadata {
-    /// Browsers and secrets are sent to these addresses.
+    /// Requires https, because browsers and credentials are sent to these addresses.
     fn check(&self) -> Result<(), IssuerError> {
         let named = [
             ("authorization_endpoint", self.authorization_endpoint.as_deref()),

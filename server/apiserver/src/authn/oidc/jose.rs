@@ -1,8 +1,8 @@
-//! Signed tokens and the keys that signed them (RFC 7515, 7517, 7518), as far as ID tokens need them. Pure.
+//! Signed tokens and their keys (RFC 7515, 7517, 7518), limited to ID tokens. Pure.
 //!
-//! ring checks the signatures, as it does for our own tokens. ES512 is the one algorithm of kube-apiserver's it does not have.
-//! The crate `jsonwebtoken` has no backend on ring since its version 10: it would bring aws-lc, which must not be in the
-//! tree, or six crates of RustCrypto, `rsa` with RUSTSEC-2023-0071 among them.
+//! Signatures are verified with ring, as for our own tokens. It lacks ES512, which kube-apiserver supports. The
+//! crate `jsonwebtoken` has no ring backend since its version 10: it requires aws-lc, which this project excludes,
+//! or six RustCrypto crates, among them `rsa` with RUSTSEC-2023-0071.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -12,10 +12,10 @@ use serde::Deserialize;
 
 use super::claims::Claims;
 
-/// Longer ones fit no request's head.
+/// Longest accepted token in bytes; longer ones do not fit into request headers.
 const LONGEST: usize = 64 * 1024;
 
-/// How a token is signed. What is not here - `none`, shared secrets - is never believed.
+/// Signature algorithms of tokens. Others, such as `none` and shared secrets, are rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Algorithm {
     Rs256,
@@ -43,7 +43,7 @@ impl Algorithm {
     }
 }
 
-/// Why a token proves nothing.
+/// Reason why a token is not valid.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
     #[error("malformed token")]
@@ -69,11 +69,11 @@ struct Header {
     alg: String,
     #[serde(default)]
     kid: String,
-    /// What a reader has to understand; we understand none of it.
+    /// Critical header extensions, of which none is supported: tokens with them are rejected.
     crit: Option<serde::de::IgnoredAny>,
 }
 
-/// A token taken apart, nothing of it proven.
+/// A parsed token whose signature is not verified.
 pub(super) struct SignedToken<'a> {
     header: Header,
     message: &'a str,
@@ -107,7 +107,7 @@ impl<'a> SignedToken<'a> {
     }
 }
 
-/// Whom a token says it comes from.
+/// Issuer claim of a token whose signature is not verified.
 pub(super) fn unproven_issuer(token: &str) -> Option<String> {
     SignedToken::read(token)?.claims.get("iss")?.as_str().map(str::to_owned)
 }
@@ -115,7 +115,7 @@ pub(super) fn unproven_issuer(token: &str) -> Option<String> {
 #[derive(Debug)]
 enum Material {
     Rsa(PublicKeyComponents<Vec<u8>>),
-    /// Uncompressed points.
+    /// Point in uncompressed form.
     P256(Vec<u8>),
     P384(Vec<u8>),
 }
@@ -123,7 +123,7 @@ enum Material {
 #[derive(Debug)]
 struct PublicKey {
     id: String,
-    /// The only algorithm it is for, where it says so.
+    /// The only algorithm that the key may be used with, if the key set restricts it.
     algorithm: Option<String>,
     material: Material,
 }
@@ -154,7 +154,7 @@ struct JwkSet {
 }
 
 impl PublicKey {
-    /// None for keys of a kind we do not check, which others may have a use for.
+    /// Parses a key; `None` for key types and uses that are not supported.
     fn read(jwk: Jwk) -> Option<Self> {
         if jwk.purpose.is_some_and(|purpose| purpose != "sig") {
             return None;
@@ -182,7 +182,8 @@ impl PublicKey {
         Some(Self { id: jwk.kid, algorithm: jwk.alg, material })
     }
 
-    /// True when the token was signed with this key. Which kind of key an algorithm takes is ours to say, not the token's.
+    /// True if the token was signed with this key. The algorithm is the one allowed by configuration, not the one
+    /// that the token claims.
     fn signed(&self, token: &SignedToken<'_>, algorithm: Algorithm) -> bool {
         if self.algorithm.as_ref().is_some_and(|only| only != algorithm.name()) {
             return false;
@@ -206,12 +207,12 @@ impl PublicKey {
     }
 }
 
-/// The keys an issuer publishes.
+/// Published keys of an issuer.
 #[derive(Debug, Default)]
 pub struct Keys(Vec<PublicKey>);
 
 impl Keys {
-    /// A JSON web key set; keys that cannot be read are as good as absent.
+    /// Parses a JSON web key set; keys that cannot be read are skipped.
     pub(super) fn read(set: &[u8]) -> Result<Self, serde_json::Error> {
         let set: JwkSet = serde_json::from_slice(set)?;
         let keys = set.keys.into_iter().filter_map(|key| serde_json::from_value(key).ok().and_then(PublicKey::read));
@@ -222,14 +223,14 @@ impl Keys {
         self.0.iter().filter(move |key| id.is_empty() || key.id == id)
     }
 
-    /// True of an id that one of them has, and of a token that names none.
-    pub(super) fn know(&self, id: &str) -> bool {
+    /// True if a key has this ID; an empty ID matches any key.
+    pub(super) fn has_key(&self, id: &str) -> bool {
         self.of(id).next().is_some()
     }
 
-    /// What a token claims, once one of the keys it may be signed with did sign it.
+    /// The claims of a token that was signed with one of these keys.
     pub(super) fn verify(&self, token: &SignedToken<'_>, algorithm: Algorithm) -> Result<Claims, TokenError> {
-        if !self.know(token.key_id()) {
+        if !self.has_key(token.key_id()) {
             return Err(TokenError::UnknownKey(token.key_id().to_owned()));
         }
         let signed = self.of(token.key_id()).any(|key| key.signed(token, algorithm));
@@ -243,7 +244,7 @@ mod tests {
     use crate::authn::token;
     use serde_json::{Value, json};
 
-    /// A signer of ours, which signs as an issuer does, and what it would publish.
+    /// A signer that acts as an issuer, and its published keys.
     fn issuer(kind: token::Algorithm) -> (token::TokenSigner, Value) {
         let signer = token::TokenSigner::generate(kind).unwrap();
         let keys = signer.key_set();
@@ -256,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn signatures_are_checked_with_the_published_keys() {
+    fn signatures_are_verified_with_the_published_keys() {
         for (kind, algorithm, other) in [
             (token::Algorithm::Es256, Algorithm::Es256, Algorithm::Rs256),
             (token::Algorithm::Rs256, Algorithm::Rs256, Algorithm::Ps256),
@@ -265,13 +266,13 @@ mod tests {
             let claims = json!({"sub": "alice"});
             let token = ours.sign(&claims).unwrap();
             assert_eq!(verified(&keys, &token, algorithm).map(Value::Object), Ok(claims.clone()));
-            // Another algorithm than it was signed with, and a key that says it is for one only.
+            // A different algorithm, and a key that is restricted to one algorithm.
             assert_eq!(verified(&keys, &token, other), Err(TokenError::Signature));
             let mut unnamed = keys.clone();
             unnamed["keys"][0].as_object_mut().unwrap().remove("alg");
             assert_eq!(verified(&unnamed, &token, other), Err(TokenError::Signature));
             assert!(verified(&unnamed, &token, algorithm).is_ok());
-            // Somebody else's key: unknown by its id, and no good without one.
+            // A key of another issuer: unknown by its ID, and not valid without one.
             let foreign = theirs.sign(&claims).unwrap();
             assert!(matches!(verified(&keys, &foreign, algorithm), Err(TokenError::UnknownKey(_))));
             let (head, rest) = foreign.split_once('.').unwrap();
@@ -279,7 +280,7 @@ mod tests {
             header.as_object_mut().unwrap().remove("kid");
             let nameless = format!("{}.{rest}", URL_SAFE_NO_PAD.encode(header.to_string()));
             assert_eq!(verified(&keys, &nameless, algorithm), Err(TokenError::Signature));
-            // A changed claim.
+            // A modified claim.
             let (message, proof) = token.rsplit_once('.').unwrap();
             let forged = URL_SAFE_NO_PAD.encode(json!({"sub": "root"}).to_string());
             let forged = format!("{}.{forged}.{proof}", message.split_once('.').unwrap().0);
@@ -288,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_token_is_malformed() {
+    fn malformed_tokens_are_rejected() {
         let part = |value: Value| URL_SAFE_NO_PAD.encode(value.to_string());
         let crit = format!("{}.{}.AA", part(json!({"alg": "ES256", "crit": ["b64"]})), part(json!({})));
         let list = format!("{}.{}.AA", part(json!({"alg": "ES256"})), part(json!([])));
@@ -300,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_other_kinds_and_uses_are_left_out() {
+    fn unsupported_key_types_and_uses_are_skipped() {
         let (_, keys) = issuer(token::Algorithm::Es256);
         let mut for_encryption = keys["keys"][0].clone();
         for_encryption["use"] = "enc".into();

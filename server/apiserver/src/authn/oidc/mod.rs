@@ -1,7 +1,7 @@
-//! OpenID Connect: ID tokens of one issuer as bearer tokens, by the rules of kube-apiserver's `--oidc-*` flags.
+//! OpenID Connect: authenticates ID tokens of one issuer by the rules of kube-apiserver's `--oidc-*` flags.
 //!
-//! [`Oidc`] fetches and keeps what the issuer publishes. The registry's authenticator verifies bearer tokens with it, and the UI's sign-in
-//! the tokens that it was given, so that both accept the same.
+//! [`Oidc`] fetches and caches the issuer's keys. The registry's authenticator uses it for bearer tokens and the UI
+//! for the tokens of a sign-in, so that both accept the same tokens.
 
 mod claims;
 mod issuer;
@@ -18,7 +18,7 @@ pub use issuer::{Issuer, IssuerError, Metadata, Published};
 pub use jose::{Algorithm, TokenError};
 pub use settings::{Given, Settings, SettingsError};
 
-/// Why an ID token is not believed. Its words are kube-apiserver's where it has some.
+/// Reason why an ID token is rejected, with the messages of kube-apiserver where it has one.
 #[derive(Debug, thiserror::Error)]
 pub enum OidcError {
     #[error("authenticator not initialized")]
@@ -29,7 +29,7 @@ pub enum OidcError {
     Claims(#[from] ClaimError),
 }
 
-/// See the module.
+/// Verifier of ID tokens of one issuer.
 #[derive(Debug)]
 pub struct Oidc {
     settings: Settings,
@@ -37,7 +37,8 @@ pub struct Oidc {
 }
 
 impl Oidc {
-    /// `ca` vouches for the issuer (PEM); the system's authorities when empty. Nobody is asked yet.
+    /// Creates a verifier without network access. `ca` is the issuer's certificate authority in PEM; empty means the
+    /// system roots.
     pub fn new(settings: Settings, ca: &str) -> Result<Self, IssuerError> {
         let issuer = Issuer::new(settings.issuer_url(), ca)?;
         Ok(Self { settings, issuer })
@@ -47,22 +48,22 @@ impl Oidc {
         &self.settings
     }
 
-    /// The issuer's own address and what it publishes there.
+    /// The client of the issuer.
     pub fn issuer(&self) -> &Issuer {
         &self.issuer
     }
 
-    /// True of a token that says it is this issuer's. Nothing of it is proven.
+    /// True if the unverified token names this issuer.
     pub fn is_addressed(&self, token: &str) -> bool {
         jose::unproven_issuer(token).is_some_and(|issuer| issuer == self.settings.issuer_url())
     }
 
-    /// The claims of a token that this issuer signed for our client, and that is good now.
+    /// Verifies a token and returns its claims: signed by this issuer, issued for our client, and currently valid.
     pub async fn verify(&self, token: &str) -> Result<Claims, OidcError> {
         let token = jose::SignedToken::parse(token)?;
         let algorithm = self.settings.algorithm(token.algorithm())?;
         let mut published = self.issuer.published().await?;
-        if !published.keys.know(token.key_id()) {
+        if !published.keys.has_key(token.key_id()) {
             published = self.issuer.published_after(&published).await?;
         }
         let claims = published.keys.verify(&token, algorithm)?;
@@ -70,19 +71,19 @@ impl Oidc {
         Ok(claims)
     }
 
-    /// Who that is to Kubernetes.
+    /// The Kubernetes user that the claims identify.
     pub fn user(&self, claims: &Claims) -> Result<UserInfo, ClaimError> {
         claims::user(&self.settings, claims)
     }
 
-    /// Whose a bearer token is.
+    /// Authenticates a bearer token.
     pub async fn authenticate(&self, token: &str) -> Result<UserInfo, OidcError> {
         let claims = self.verify(token).await?;
         Ok(self.user(&claims)?)
     }
 }
 
-/// An error with all of its causes in one line.
+/// Formats an error and its causes in one line.
 pub fn whole(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -1,4 +1,4 @@
-//! Which issuer is believed and how its claims are read: kube-apiserver's flags, checked. Pure.
+//! Settings of the OIDC issuer and its claims: kube-apiserver's `--oidc-*` flags, validated. Pure.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use url::Url;
 use super::jose::{Algorithm, TokenError};
 use crate::authn::token::ISSUER;
 
-/// The flags as they were given; what was not is empty.
+/// The flags as given; unset ones are empty.
 #[derive(Debug, Clone, Default)]
 pub struct Given {
     pub issuer_url: String,
@@ -32,13 +32,13 @@ pub enum SettingsError {
     Algorithm(String),
 }
 
-/// See the module.
+/// Validated settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     issuer_url: String,
     client_id: String,
     pub(super) username_claim: String,
-    /// As it is put before names: kube-apiserver's default is worked out.
+    /// Prefix that is put before user names, with kube-apiserver's default resolved.
     pub(super) username_prefix: String,
     pub(super) groups_claim: String,
     pub(super) groups_prefix: String,
@@ -46,7 +46,7 @@ pub struct Settings {
     algorithms: Vec<Algorithm>,
 }
 
-/// The claim whose users get no prefix unless one is asked for, and that may be unverified.
+/// User names from this claim have no prefix by default and require `email_verified`.
 pub(super) const EMAIL: &str = "email";
 
 impl Settings {
@@ -85,12 +85,12 @@ impl Settings {
         &self.issuer_url
     }
 
-    /// Whom tokens are for.
+    /// Required audience of tokens.
     pub fn client_id(&self) -> &str {
         &self.client_id
     }
 
-    /// The algorithm of that name, where it is one that counts.
+    /// The algorithm with this name, if it is accepted.
     pub(super) fn algorithm(&self, name: &str) -> Result<Algorithm, TokenError> {
         self.algorithms.iter().find(|algorithm| algorithm.name() == name).copied().ok_or_else(|| {
             let expected = self.algorithms.iter().map(|algorithm| algorithm.name()).collect();
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_prefixed_as_kube_apiserver_prefixes_them() {
+    fn username_prefix_defaults_match_kube_apiserver() {
         const URL: &str = "https://id.example.com/realms/a";
         let cases = [
             ("", "", "https://id.example.com/realms/a#"),
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn invalid_settings_are_rejected() {
         let issuer = |url: &str| Settings::new(given(url, "", ""));
         let cases = [
             (issuer("http://id.example.com"), "URL scheme must be https"),
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn rs256_counts_unless_others_are_named() {
+    fn rs256_is_the_default_algorithm() {
         let settings = Settings::new(given("https://a", "", "")).unwrap();
         assert_eq!(settings.algorithm("RS256"), Ok(Algorithm::Rs256));
         assert!(settings.algorithm("ES256").is_err() && settings.algorithm("none").is_err());

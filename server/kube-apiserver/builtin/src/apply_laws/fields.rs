@@ -1,4 +1,4 @@
-//! How the objects of `objects` divide into fields, and what of that a manager owns.
+//! Division of the objects in `objects` into fields, and the fields that each manager owns.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,12 +6,12 @@ use crowsnest_schema::apply::managed;
 use crowsnest_schema::apply::path::{FieldSet, PathElement};
 use serde_json::{Map, Value, json};
 
-/// What a list is made of.
+/// How a list is divided for ownership.
 enum Division {
-    /// It is one value.
+    /// Atomic: the list is owned as one value.
     Whole,
     Values,
-    /// Elements by keys, in order of their names, with what a key is when it is left out.
+    /// Elements identified by keys, in the order of the key names, with the default of each key.
     Elements(&'static [(&'static str, Option<&'static str>)]),
 }
 
@@ -32,7 +32,7 @@ fn division(kind: &str, field: &str) -> Division {
     }
 }
 
-/// Maps that are one value.
+/// True for atomic maps.
 fn is_whole(field: &str) -> bool {
     const WHOLE: [&str; 7] =
         ["selector", "nodeSelector", "labelSelector", "marks", "secretKeyRef", "fieldRef", REFERENCE];
@@ -41,12 +41,12 @@ fn is_whole(field: &str) -> bool {
 
 const REFERENCE: &str = "an element of ownerReferences or imagePullSecrets";
 
-/// What the elements of a list are called here.
+/// Name under which `division` knows the elements of a list.
 fn item(list: &str) -> &'static str {
     if matches!(list, "ownerReferences" | "imagePullSecrets") { REFERENCE } else { "" }
 }
 
-/// An element's name in its list; `None` when the list has no named elements.
+/// Name of an element in its list; `None` for atomic lists.
 fn element(kind: &str, field: &str, item: &Value) -> Option<String> {
     match division(kind, field) {
         Division::Whole => None,
@@ -65,7 +65,7 @@ fn kind_of(object: &Value) -> &str {
     object["kind"].as_str().unwrap()
 }
 
-/// What is said of an object beside its name.
+/// The fields of an object without those that identify it.
 fn content(object: &Value) -> Value {
     let mut object = object.clone();
     let fields = object.as_object_mut().unwrap();
@@ -77,7 +77,7 @@ fn content(object: &Value) -> Value {
     object
 }
 
-/// All that whoever applies an object has to own: values, elements, and maps without any.
+/// Fields that a manager owns after applying the object: values, elements, and empty maps.
 pub fn named(object: &Value) -> BTreeSet<String> {
     let mut out = BTreeSet::new();
     collect(kind_of(object), "", &content(object), "", &mut out);
@@ -101,7 +101,7 @@ fn collect(kind: &str, field: &str, value: &Value, path: &str, out: &mut BTreeSe
     }
 }
 
-/// The object with its elements in one order, without those who manage it.
+/// The object with list elements in a canonical order and without managed fields.
 pub fn in_order(object: &Value) -> Value {
     ordered(kind_of(object), "", &content(object))
 }
@@ -110,7 +110,8 @@ fn ordered(kind: &str, field: &str, value: &Value) -> Value {
     match value {
         Value::Object(fields) => {
             let kept = fields.iter().map(|(name, value)| (name, value, ordered(kind, name, value)));
-            // A list without elements is nobody's, and stays with whoever comes first; so do maps of such.
+            // An empty list has no owner, and its presence depends on the first writer; so do maps that contain only
+            // such lists.
             let kept = kept.filter(|(_, before, after)| **before == json!({}) || !is_empty(after));
             Value::Object(kept.map(|(name, _, value)| (name.clone(), value)).collect())
         }
@@ -130,7 +131,7 @@ fn is_empty(value: &Value) -> bool {
     *value == json!([]) || *value == json!({})
 }
 
-/// Whether any list of it has no elements.
+/// True if the value contains an empty list.
 pub fn has_empty_list(value: &Value) -> bool {
     match value {
         Value::Array(items) => items.is_empty() || items.iter().any(has_empty_list),
@@ -139,7 +140,7 @@ pub fn has_empty_list(value: &Value) -> bool {
     }
 }
 
-/// An object as two configurations that have no field in common but what names elements.
+/// Splits an object into two configurations that share no fields except the keys of elements.
 pub fn split(object: &Value, mut coin: impl Iterator<Item = bool>) -> (Value, Value) {
     let parts = parted(kind_of(object), "", &content(object), &mut coin);
     let (mut one, mut other) = parts.unwrap_or_default();
@@ -155,7 +156,7 @@ pub fn split(object: &Value, mut coin: impl Iterator<Item = bool>) -> (Value, Va
     (one, other)
 }
 
-/// The two parts of a value; null for a part without any of it.
+/// Splits a value; a part without any of it is null.
 fn parted(kind: &str, field: &str, value: &Value, coin: &mut impl Iterator<Item = bool>) -> Option<(Value, Value)> {
     let (mut one, mut other) = (Value::Null, Value::Null);
     match value {
@@ -183,7 +184,7 @@ fn parted(kind: &str, field: &str, value: &Value, coin: &mut impl Iterator<Item 
                 let is_key = |name: &str| keys.iter().any(|(key, _)| *key == name);
                 let (keys, rest): (Map<_, _>, Map<_, _>) = fields.into_iter().partition(|(name, _)| is_key(name));
                 let (mut one, mut other) = parted(kind, "", &Value::Object(rest), coin)?;
-                // Somebody has the element, if nobody says more of it.
+                // If neither part has fields of the element, one of them gets its keys.
                 for (part, is_here, list) in [(&mut one, is_left, &mut left), (&mut other, !is_left, &mut right)] {
                     if is_here || part.is_object() {
                         keys.iter().for_each(|(name, value)| part[name] = value.clone());
@@ -206,10 +207,10 @@ fn parted(kind: &str, field: &str, value: &Value, coin: &mut impl Iterator<Item 
     Some((one, other))
 }
 
-/// Fields by what they are called.
+/// Fields by their display name.
 pub type Owned = BTreeMap<String, Vec<PathElement>>;
 
-/// Who owns what of an object, called as a conflict with them is.
+/// The fields that each manager owns, by the text of a conflict with the manager.
 pub fn owners(object: &Value) -> BTreeMap<String, Owned> {
     let entries = managed::decode(object).unwrap();
     let owned = entries.iter().map(|entry| {
@@ -231,7 +232,7 @@ fn members(set: &FieldSet, path: &mut Vec<PathElement>, out: &mut Owned) {
     }
 }
 
-/// What an object has at a field.
+/// The value at a field of an object.
 pub fn part<'v>(object: &'v Value, path: &[PathElement]) -> Option<&'v Value> {
     path.iter().try_fold(object, |value, element| match element {
         PathElement::Field(name) => value.get(&**name),

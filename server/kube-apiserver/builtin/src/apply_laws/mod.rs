@@ -1,4 +1,5 @@
-//! What holds whoever applies, updates and takes over whatever: laws of server-side apply, on objects of several kinds.
+//! Property tests of server-side apply: invariants of arbitrary sequences of applies, updates and forced conflicts,
+//! on objects of several kinds.
 
 use std::collections::BTreeSet;
 
@@ -20,11 +21,11 @@ type Checked<T = ()> = Result<T, TestCaseError>;
 enum Write {
     Apply(Value),
     Put(Value),
-    /// Applies nothing any more.
+    /// Applies an empty configuration, which gives up all fields.
     Leave,
 }
 
-/// As one may apply it by hand: what fails is long.
+/// Formatted so that a failing sequence can be reproduced by hand.
 impl std::fmt::Debug for Write {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -44,7 +45,7 @@ fn writes(kind: &Kind) -> impl Strategy<Value = Vec<(&'static str, Write)>> {
     prop::collection::vec((prop::sample::select(vec!["one", "two", "three"]), write), 1..7)
 }
 
-/// A moment, and who writes then.
+/// A manager that writes at a given time.
 struct Writer<'a> {
     kind: &'a Kind,
     name: &'a str,
@@ -99,7 +100,7 @@ fn nothing_of(object: &Value) -> Value {
     json!({"apiVersion": object["apiVersion"], "kind": object["kind"], "metadata": {"name": object["metadata"]["name"]}})
 }
 
-/// An object after somebody applied to it, by force where that is needed.
+/// Applies a configuration, with force if it conflicts, and checks the result.
 fn applied(writer: &Writer<'_>, live: Option<&Value>, config: &Value) -> Checked<Value> {
     let (after, conflicts) = match writer.apply(live, config, false) {
         Ok(after) => (after, BTreeSet::new()),
@@ -110,7 +111,7 @@ fn applied(writer: &Writer<'_>, live: Option<&Value>, config: &Value) -> Checked
             (writer.apply(live, config, true).unwrap(), conflicts)
         }
     };
-    // Where nobody owns anything, nobody is known until the next apply.
+    // Without any owner, managers are first recorded by the next apply.
     if !owners(&after).is_empty() {
         changes_nothing_again(writer, &after, config)?;
     }
@@ -129,7 +130,7 @@ fn applied(writer: &Writer<'_>, live: Option<&Value>, config: &Value) -> Checked
         for (field, path) in before.iter().filter(|(field, _)| part(&after, &before[*field]).is_some()) {
             let conflicts = conflicts.contains(&(who.clone(), field.clone()));
             prop_assert_eq!(left.contains_key(field), !conflicts, "{} of {} at {:?} in {}", field, who, path, after);
-            // The map that holds what is applied comes with it, and is nobody's then.
+            // The map that contains an applied field is created with it and has no owner.
             let is_value = part(&after, path).is_some_and(|value| !value.is_object() && !value.is_array());
             prop_assert!(!conflicts || !is_value || owned.contains_key(field), "{} is nobody's in {}", field, after);
         }
@@ -141,7 +142,7 @@ fn changes_nothing_again(writer: &Writer<'_>, live: &Value, config: &Value) -> C
     let later = Writer { second: writer.second + 1, ..*writer };
     let again = later.apply(Some(live), config, false).map_err(|error| TestCaseError::fail(error.message))?;
     if has_empty_list(config) {
-        // An empty list is owned by nobody, so it goes with the elements it had, and comes when it is applied again.
+        // An empty list has no owner, so it is removed with its last element and added again by the next apply.
         prop_assert_eq!(in_order(&again), in_order(live));
         prop_assert_eq!(owners(&again), owners(live));
     } else {
@@ -150,7 +151,7 @@ fn changes_nothing_again(writer: &Writer<'_>, live: &Value, config: &Value) -> C
     Ok(())
 }
 
-/// An object after somebody let go of it.
+/// Applies an empty configuration and checks that the manager's fields are removed.
 fn left(writer: &Writer<'_>, live: &Value) -> Checked<Value> {
     let own = format!("conflict with {:?}", writer.name);
     let mut others = owners(live);
@@ -171,24 +172,24 @@ fn left(writer: &Writer<'_>, live: &Value) -> Checked<Value> {
     }
     for (field, path) in owned {
         let is_others = others.values().flat_map(|fields| fields.keys()).any(|other| other.starts_with(&field));
-        prop_assert!(is_others || part(&after, &path).is_none_or(is_nothing), "{} stays in {}", field, after);
+        prop_assert!(is_others || part(&after, &path).is_none_or(is_zero_value), "{} stays in {}", field, after);
     }
     Ok(writer.stored(after))
 }
 
-/// What Go prints of a field that is not set.
-fn is_nothing(value: &Value) -> bool {
+/// True for values that Go omits as zero values.
+fn is_zero_value(value: &Value) -> bool {
     match value {
         Value::Null => true,
         Value::Bool(is_set) => !is_set,
         Value::Number(number) => number.as_i64() == Some(0),
         Value::String(text) => text.is_empty(),
         Value::Array(items) => items.is_empty(),
-        Value::Object(fields) => fields.values().all(is_nothing),
+        Value::Object(fields) => fields.values().all(is_zero_value),
     }
 }
 
-/// An object that somebody wrote as a whole.
+/// Writes an object by PUT and checks the result.
 fn put(writer: &Writer<'_>, live: Option<&Value>, object: &Value) -> Checked<Value> {
     let after = writer.put(live, object);
     let api_version = object["apiVersion"].as_str().unwrap();
@@ -209,9 +210,9 @@ fn put(writer: &Writer<'_>, live: Option<&Value>, object: &Value) -> Checked<Val
             let (before, after) = (part(live, path), part(&after, path));
             let is_same = before == after && before.is_some();
             prop_assert!(!is_same || kept.contains_key(field), "{} lost {} in {:?}", who, field, after);
-            // What a default took away before is noticed by nobody.
-            let has_gone = before.is_some() && after.is_none();
-            prop_assert!(!has_gone || !kept.contains_key(field), "{} of {} is gone", field, who);
+            // Removal of a value by a default is not attributed to a manager.
+            let removed = before.is_some() && after.is_none();
+            prop_assert!(!removed || !kept.contains_key(field), "{} was removed but is still owned by {}", field, who);
         }
     }
     let kept = owners_after.get(&own).cloned().unwrap_or_default();
@@ -223,7 +224,7 @@ fn put(writer: &Writer<'_>, live: Option<&Value>, object: &Value) -> Checked<Val
     Ok(after)
 }
 
-/// All fields that an object has, as whoever creates it owns them.
+/// The fields that a manager owns after creating an object.
 fn created(writer: &Writer<'_>, object: &Value) -> fields::Owned {
     owners(&writer.put(None, object)).into_values().next().unwrap_or_default()
 }
@@ -246,7 +247,7 @@ fn commutes(kind: &Kind, config: &Write, coins: Vec<bool>) -> Checked {
     let Write::Apply(config) = config else { return Ok(()) };
     let (first, second) = split(config, coins.into_iter().cycle());
     if named(&first).is_empty() || named(&second).is_empty() {
-        // Whoever comes second finds an object that nobody is known to have written.
+        // The second manager would find an object without owners.
         return Ok(());
     }
     let (one, two) = (Writer::new(kind, "one"), Writer::new(kind, "two"));
@@ -272,14 +273,14 @@ macro_rules! laws {
             use super::*;
 
             #[test]
-            fn whatever_is_written_keeps_the_laws() {
+            fn any_sequence_of_writes_keeps_the_invariants() {
                 let kind = objects::$kind();
                 let writes = writes(&kind);
                 proptest!(some_cases($cases), |(writes in writes)| { keeps_the_laws(&kind, writes)?; });
             }
 
             #[test]
-            fn managers_of_different_fields_may_come_in_any_order() {
+            fn disjoint_applies_commute() {
                 let kind = objects::$kind();
                 let (config, coins) = (kind.any.clone().prop_map(Write::Apply), prop::collection::vec(any::<bool>(), 7..40));
                 proptest!(some_cases($cases), |(config in config, coins in coins)| { commutes(&kind, &config, coins)?; });

@@ -1,5 +1,5 @@
-//! Objects of a few kinds that managers may apply, and how their fields divide. Said here a second time, beside the schemas: what
-//! judges the merger must not ask the merger.
+//! Objects of several kinds for the tests, and how their fields divide. The division is defined independently of the
+//! schemas, which the code under test uses.
 
 use crowsnest_registry::strategy::Strategy as _;
 use crowsnest_schema::decode::decode_value;
@@ -15,7 +15,7 @@ use crate::BuiltinStrategy;
 type Any = BoxedStrategy<Value>;
 type Fields = Vec<(&'static str, Any)>;
 
-/// A kind, and all configurations of one object that a test thinks of.
+/// A kind, and a generator of configurations of one object.
 pub struct Kind {
     pub schema: SchemaRef,
     rules: Rules,
@@ -37,7 +37,7 @@ impl Kind {
         }
     }
 
-    /// As an object is stored: in its types' form, with its defaults.
+    /// The object as it is stored: decoded by its types, with defaults.
     pub fn stored(&self, object: Value) -> Value {
         let mut object = self.read(object);
         match &self.rules {
@@ -47,7 +47,7 @@ impl Kind {
         object
     }
 
-    /// The same without defaults.
+    /// The decoded object without defaults.
     pub fn read(&self, mut object: Value) -> Value {
         match &self.rules {
             Rules::Builtin(_) => {
@@ -80,7 +80,7 @@ fn one_of(values: Value) -> Any {
     select(values.as_array().unwrap().clone()).boxed()
 }
 
-/// Some of the fields, or none.
+/// Generates objects with a subset of the fields.
 fn some(fields: Fields) -> Any {
     let (names, values): (Vec<_>, Vec<_>) =
         fields.into_iter().map(|(name, value)| (name, proptest::option::of(value))).unzip();
@@ -91,7 +91,7 @@ fn some(fields: Fields) -> Any {
     object.boxed()
 }
 
-/// The same, but not nothing: what is empty Go leaves out.
+/// Like `some`, but never empty: Go omits empty structs.
 fn filled(fields: Fields) -> Any {
     let (first, any) = (fields[0].0, fields[0].1.clone());
     let filled = (some(fields), any).prop_map(move |(mut object, value)| {
@@ -107,14 +107,14 @@ fn map(keys: &[&'static str], value: Any) -> Any {
     filled(keys.iter().map(|key| (*key, value.clone())).collect())
 }
 
-/// At least one of the values, in any order.
+/// Generates non-empty subsets of the values in any order.
 fn set(values: Value) -> Any {
     let values = values.as_array().unwrap().clone();
     let count = values.len();
     subsequence(values, 1..=count).prop_shuffle().prop_map(Value::Array).boxed()
 }
 
-/// Elements that their keys tell apart, in any order, each with some fields.
+/// Generates lists of elements with these keys in any order, each with a subset of the fields.
 fn elements(keys: Value, fields: Fields) -> Any {
     let keys = keys.as_array().unwrap().clone();
     let (count, fields) = (keys.len(), some(fields));
@@ -146,7 +146,7 @@ fn metadata() -> Any {
 }
 
 fn amounts() -> Any {
-    // Not each in the form in which it is kept.
+    // Includes quantities that are not in canonical form.
     map(&["cpu", "memory"], one_of(json!(["1", "2", "2000m", "0.5", 1])))
 }
 
@@ -291,7 +291,7 @@ pub fn service() -> Kind {
     )
 }
 
-/// The definition's schema of a custom resource with a list or map of each sort.
+/// Schema of a custom resource with lists and maps of every type.
 fn thing_schema() -> Value {
     let texts = json!({"type": "array", "items": {"type": "string"}});
     let with = |schema: &Value, member: &str, value: Value| {
@@ -314,7 +314,7 @@ fn thing_schema() -> Value {
     json!({"type": "object", "properties": {"spec": spec, "status": {"type": "object", "properties": {"phase": {"type": "string"}}}}})
 }
 
-/// A list or map, or an empty one.
+/// Generates the list or map, sometimes an empty one.
 fn or_empty(any: Any) -> Any {
     let emptied = (any, prop::bool::weighted(0.15)).prop_map(|(value, is_empty)| match value {
         Value::Array(_) if is_empty => json!([]),

@@ -1,4 +1,4 @@
-//! Jobs and cron jobs.
+//! Defaults of jobs and cron jobs.
 
 use serde_json::Value;
 
@@ -43,7 +43,7 @@ pub(super) fn cron_job(object: &mut Value) {
     default(spec, "suspend", false);
     default(spec, "successfulJobsHistoryLimit", 3);
     default(spec, "failedJobsHistoryLimit", 1);
-    // A job template takes only the pod's defaults; the job's own come when the job is created.
+    // A job template gets only the defaults of its pods; those of the job are set when the job is created.
     if let Some(template) = inside(spec, "jobTemplate.spec.template") {
         pod::template(template);
     }

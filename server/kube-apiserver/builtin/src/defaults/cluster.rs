@@ -1,4 +1,4 @@
-//! Secrets, namespaces, nodes, autoscalers, RBAC, admission configuration, custom resource definitions, flow control.
+//! Defaults of secrets, namespaces, nodes, autoscalers, RBAC, admission configuration, CRDs and flow control.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{default, default_pointer, each, inside, put, set, text};
 use crate::object::{fields, items};
 
-/// `stringData` is written only: it becomes part of `data`.
+/// Moves the write-only `stringData` to `data`.
 pub(super) fn secret(object: &mut Value) {
     if let Some(Value::Object(plain)) = crate::object::take(object, "stringData") {
         if !set(object, "data") && !plain.is_empty() {
@@ -21,7 +21,7 @@ pub(super) fn secret(object: &mut Value) {
 }
 
 pub(super) fn namespace(object: &mut Value) {
-    // The label lets selectors name a namespace.
+    // This label lets selectors select a namespace by name.
     let name = text(object, "metadata.name").to_owned();
     if name.is_empty() {
         return;
@@ -57,7 +57,7 @@ pub(super) fn limit_range(object: &mut Value) {
                 put(item, field, json!({}));
             }
         }
-        // Bounds serve as defaults: max for the limit, then limit and min for the request.
+        // Bounds serve as defaults: max for the limit, then the limit and min for the request.
         for (from, to) in [("max", "default"), ("default", "defaultRequest"), ("min", "defaultRequest")] {
             for (name, amount) in fields(item, from).clone() {
                 default(&mut item[to], &name, amount);

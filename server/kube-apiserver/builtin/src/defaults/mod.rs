@@ -1,4 +1,4 @@
-//! Defaults of the built-in kinds, as kube-apiserver's versioned defaulting fills them.
+//! Defaults of the built-in kinds, as set by kube-apiserver's versioned defaulting.
 
 use serde_json::{Value, json};
 
@@ -11,7 +11,7 @@ pub(super) mod pod;
 mod storage;
 mod workload;
 
-/// Fills the defaults of one object.
+/// Sets the defaults of one object.
 pub(super) fn apply(group: &str, version: &str, kind: &str, object: &mut Value) {
     match (group, kind) {
         ("", "Pod") => {
@@ -65,8 +65,8 @@ pub(super) fn apply(group: &str, version: &str, kind: &str, object: &mut Value) 
     }
 }
 
-/// A list and the field that holds its first, from when there was but one: who gives one of them means both, and the one that older
-/// clients know counts.
+/// Synchronizes a list with the older field that holds its first element. If they differ, the older field takes
+/// precedence, because older clients know only that one.
 fn first_of(object: &mut Value, one: &str, many: &str, entry: fn(&str) -> Value) {
     let given = text(object, one).to_owned();
     let first = items(object, many).first().cloned();

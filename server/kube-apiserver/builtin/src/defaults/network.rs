@@ -1,4 +1,4 @@
-//! Services, endpoints, network policies.
+//! Defaults of services, endpoints and network policies.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Pods and pod templates.
+//! Defaults of pods and pod templates.
 
 use std::sync::LazyLock;
 
@@ -67,7 +67,7 @@ fn pod_spec(spec: &mut Value) {
     if !set(spec, "securityContext") {
         put(spec, "securityContext", json!({}));
     }
-    // The old name of the field is kept equal to the new one.
+    // The deprecated field is kept equal to the current one.
     if unset(spec, "serviceAccountName") {
         let old = text(spec, "serviceAccount").to_owned();
         if !old.is_empty() {
@@ -126,7 +126,7 @@ fn http_get(handler: &mut Value) {
     }
 }
 
-/// A reference to an image, as the distribution's grammar has it: its name, its tag, its digest.
+/// Image reference by the grammar of `distribution/reference`: name, tag, digest.
 static IMAGE: LazyLock<Option<Regex>> = LazyLock::new(|| {
     let part = "(?:[a-zA-Z0-9]|[a-zA-Z0-9][a-zA-Z0-9-]*[a-zA-Z0-9])";
     let domain = format!(r"(?:(?:{part}(?:\.{part})*|\[(?:[a-fA-F0-9:]+)\])(?::[0-9]+)?/)?");
@@ -135,9 +135,9 @@ static IMAGE: LazyLock<Option<Regex>> = LazyLock::new(|| {
     Regex::new(&format!(r"^{domain}{name}(?:/{name})*(?::(?<tag>[\w][\w.-]{{0,127}}))?(?<digest>@{digest})?$")).ok()
 });
 
-/// `Always` for the tag `latest`, named or implied. Of what is no reference nothing is implied.
+/// Default pull policy: `Always` for the explicit or implied tag `latest`. Invalid references imply no tag.
 fn pull_policy(image: &str) -> &'static str {
-    // What looks like an identifier is no name.
+    // 64 hexadecimal digits are an image ID, not a name.
     let identifier = image.len() == 64 && image.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
     let found = IMAGE.as_ref().filter(|_| !identifier).and_then(|form| form.captures(image));
     let Some(found) = found else { return "IfNotPresent" };
@@ -221,7 +221,7 @@ pub(super) fn azure_disk(disk: &mut Value) {
     default(disk, "readOnly", false);
 }
 
-/// `status.qosClass` of a new pod.
+/// The `status.qosClass` of a new pod.
 pub(crate) fn qos_class(spec: &Value) -> &'static str {
     use crowsnest_apimachinery::quantity::Quantity;
     let amount = |container: &Value, kind: &str, name: &str| {

@@ -1,4 +1,4 @@
-//! Volumes, claims and the storage group.
+//! Defaults of volumes, claims and the storage group.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Deployments, replica sets, stateful sets, daemon sets, replication controllers.
+//! Defaults of deployments, replica sets, stateful sets, daemon sets and replication controllers.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use super::{default, each, inside, pod, put, set, storage, text, unset};
 use crate::object::{at, fields};
 use crate::prepare;
 
-/// How changes of the template are rolled out, and in what steps.
+/// Defaults of the rollout strategy.
 fn rollout(spec: &mut Value, field: &str, max_unavailable: impl Into<Value>, max_surge: impl Into<Value>) {
     if !set(spec, field) {
         put(spec, field, json!({}));
@@ -82,7 +82,7 @@ pub(super) fn stateful_set(object: &mut Value) {
 }
 
 pub(super) fn daemon_set(object: &mut Value) {
-    // A field of older versions, which an annotation stands for.
+    // A field of removed versions, stored in an annotation.
     if let Some(metadata) = inside(object, "metadata") {
         if !set(metadata, "annotations") {
             put(metadata, "annotations", json!({}));

@@ -1,5 +1,5 @@
-//! Addresses that are allocated to services, and the ranges they come from: values that are compared as texts, so each has one
-//! form only (`IsValidIP` and `IsValidCIDR` of apimachinery). Called by the strategy; pure.
+//! Validation of allocated IP addresses and CIDRs. They are compared as text, so only the canonical form is valid
+//! (`IsValidIP` and `IsValidCIDR` of apimachinery). Used by the strategy; pure.
 
 use std::net::IpAddr;
 
@@ -10,7 +10,7 @@ use super::{Errors, Value, at, dns1123_subdomain, items, json, path_segment, tex
 
 const IMMUTABLE: &str = "field is immutable";
 
-/// What is wrong with an address.
+/// Validates an address in canonical form.
 pub(super) fn wrong_address(text: &str) -> Option<String> {
     ambiguous_address(text).or_else(|| {
         let canonical = text.parse::<IpAddr>().ok()?.to_string();
@@ -18,7 +18,7 @@ pub(super) fn wrong_address(text: &str) -> Option<String> {
     })
 }
 
-/// What is wrong with an address in a field of old, which may be written in several forms (`IsValidIPForLegacyField`).
+/// Validates an address in a legacy field, which accepts several forms (`IsValidIPForLegacyField`).
 pub(super) fn ambiguous_address(text: &str) -> Option<String> {
     match text.parse::<IpAddr>() {
         Ok(IpAddr::V6(v6)) if v6.to_ipv4_mapped().is_some() => {
@@ -30,7 +30,7 @@ pub(super) fn ambiguous_address(text: &str) -> Option<String> {
     }
 }
 
-/// What is wrong with a range of addresses.
+/// Validates a CIDR in canonical form.
 fn wrong_range(range: &str) -> Option<String> {
     ambiguous_range(range).or_else(|| {
         let (address, length) = range.split_once('/')?;
@@ -39,7 +39,7 @@ fn wrong_range(range: &str) -> Option<String> {
     })
 }
 
-/// What is wrong with a range in a field of old (`IsValidCIDRForLegacyField`).
+/// Validates a CIDR in a legacy field (`IsValidCIDRForLegacyField`).
 pub(super) fn ambiguous_range(range: &str) -> Option<String> {
     let (address, length) = range.split_once('/').unwrap_or((range, ""));
     let plain = || {
@@ -64,7 +64,7 @@ pub(super) fn ambiguous_range(range: &str) -> Option<String> {
     (number & behind != 0).then(|| "must not have bits set beyond the prefix length".to_owned())
 }
 
-/// `ValidateIPAddress`: whose address it is.
+/// `ValidateIPAddress`: checks the parent reference.
 pub(super) fn address(e: &mut Errors, object: &Value) {
     let (owner, path) = (at(object, "spec.parentRef"), "spec.parentRef");
     if owner.is_null() {
@@ -109,7 +109,7 @@ pub(super) fn service_cidr(e: &mut Errors, object: &Value) {
     }
 }
 
-/// `ValidateServiceCIDRUpdate`: a second range may come, nothing else.
+/// `ValidateServiceCIDRUpdate`: a second range can be added, everything else is immutable.
 pub(super) fn service_cidr_update(e: &mut Errors, old: &Value, new: &Value) {
     let (field, before, after) = ("spec.cidrs", items(old, "spec.cidrs"), items(new, "spec.cidrs"));
     let grows = before.len() == 1 && after.len() == 2;
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_have_one_form() {
+    fn addresses_must_be_canonical() {
         let addresses = [
             ("10.0.0.1", None),
             ("2001:db8::1", None),

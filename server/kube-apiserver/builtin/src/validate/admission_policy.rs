@@ -1,4 +1,4 @@
-//! Validation of admission policies and their bindings, in kube-apiserver's order and wording.
+//! Validation of admission policies and their bindings, with kube-apiserver's order and wording.
 
 use std::collections::BTreeSet;
 
@@ -28,7 +28,7 @@ fn choice(value: &Value, key: &str, path: &str, known: &[&str], errors: &mut Vec
     }
 }
 
-/// Everything wrong with a ValidatingAdmissionPolicy.
+/// Validates a ValidatingAdmissionPolicy.
 pub fn validating_policy(object: &Value) -> Vec<FieldError> {
     let (spec, mut errors) = (&object["spec"], Vec::new());
     let variables = common(spec, &[], &mut errors);
@@ -62,7 +62,7 @@ pub fn validating_policy(object: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// Everything wrong with a MutatingAdmissionPolicy.
+/// Validates a MutatingAdmissionPolicy.
 pub fn mutating_policy(object: &Value) -> Vec<FieldError> {
     let (spec, mut errors) = (&object["spec"], Vec::new());
     let variables = common(spec, &["*", "CONNECT", "CREATE", "UPDATE"], &mut errors);
@@ -82,7 +82,8 @@ pub fn mutating_policy(object: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// What policies of both kinds have; the variables with their types. No operations: any is allowed.
+/// Validates the fields common to both kinds of policy; returns the variables with their types. Empty `operations`
+/// allow any.
 fn common(spec: &Value, operations: &[&str], errors: &mut Vec<FieldError>) -> Vec<(String, Type)> {
     choice(spec, "failurePolicy", "spec", &["Fail", "Ignore"], errors);
     let kind = given(spec, "paramKind");
@@ -105,7 +106,7 @@ fn common(spec: &Value, operations: &[&str], errors: &mut Vec<FieldError>) -> Ve
     self::variables(list(spec, "variables"), kind.is_some(), errors)
 }
 
-/// Operations that a policy can't have.
+/// Checks that a policy uses only supported operations.
 fn operations(constraints: &Value, known: &[&str], errors: &mut Vec<FieldError>) {
     for rule in list(constraints, "resourceRules") {
         for operation in list(rule, "operations") {
@@ -159,7 +160,7 @@ fn matching(resources: &Value, path: &str, errors: &mut Vec<FieldError>) {
     choice(resources, "matchPolicy", path, &["Equivalent", "Exact"], errors);
 }
 
-/// An expression that must be there and compile; the type of what it gives if it does.
+/// Validates a required expression; returns its type if it compiles.
 fn expression(
     value: &Value,
     key: &str,
@@ -187,7 +188,7 @@ fn expression(
     }
 }
 
-/// Variables: names once, with an expression each, which may use those before it.
+/// Validates variables: unique names, and expressions that can use preceding variables.
 fn variables(list: &[Value], params: bool, errors: &mut Vec<FieldError>) -> Vec<(String, Type)> {
     let mut known: Vec<(String, Type)> = Vec::new();
     for (index, entry) in list.iter().enumerate() {
@@ -233,14 +234,14 @@ fn validation(validation: &Value, path: &str, reads: Reads<'_>, errors: &mut Vec
     }
 }
 
-/// Everything wrong with a MutatingAdmissionPolicyBinding.
+/// Validates a MutatingAdmissionPolicyBinding.
 pub fn mutating_binding(object: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     binding(&object["spec"], &mut errors);
     errors
 }
 
-/// Everything wrong with a ValidatingAdmissionPolicyBinding.
+/// Validates a ValidatingAdmissionPolicyBinding.
 pub fn validating_binding(object: &Value) -> Vec<FieldError> {
     let (spec, mut errors) = (&object["spec"], Vec::new());
     binding(spec, &mut errors);
@@ -266,7 +267,7 @@ pub fn validating_binding(object: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// What bindings of both kinds have.
+/// Validates the fields common to both kinds of binding.
 fn binding(spec: &Value, errors: &mut Vec<FieldError>) {
     let policy = text(spec, "policyName");
     if policy.is_empty() {

@@ -1,10 +1,10 @@
-//! Horizontal pod autoscalers, as `autoscaling/v2` describes them. Called by the strategy; pure.
+//! Validation of horizontal pod autoscalers in terms of `autoscaling/v2`. Used by the strategy; pure.
 
 use super::resources::{amount, container_resource_name};
 use super::{Errors, Value, at, dns1123_label, items, json, number, path_segment, set, text};
 use crate::convert::convert;
 
-/// `kind` of a metric, the field that describes it, in the order they are looked at.
+/// Metric types and the fields that describe them, in the order of validation.
 const SOURCES: [(&str, &str); 5] = [
     ("Object", "object"),
     ("External", "external"),
@@ -14,7 +14,7 @@ const SOURCES: [(&str, &str); 5] = [
 ];
 const KINDS: [&str; 5] = ["ContainerResource", "External", "Object", "Pods", "Resource"];
 
-/// A new autoscaler, or a change of the old one. Both are looked at as `autoscaling/v2` has them.
+/// Validates a new or changed autoscaler; both versions are converted to `autoscaling/v2`.
 pub(super) fn autoscaler(e: &mut Errors, old: Option<&Value>, object: &Value) {
     let v2 = |object: &Value| convert(object.clone(), "autoscaling/v2");
     let (old, object) = (old.map(v2), v2(object));
@@ -41,7 +41,7 @@ pub(super) fn autoscaler(e: &mut Errors, old: Option<&Value>, object: &Value) {
         let core = text(target, "kind") == "ReplicationController";
         api_version(e, target, path, core);
     }
-    // Objects of metrics that were wrong before stay as wrong as they were.
+    // Metrics whose object reference was invalid before may stay invalid.
     let wrong = |metric: &Value| wrong_version(text(metric, "object.describedObject.apiVersion"), true).is_some();
     let lenient = before.is_some_and(|before| items(before, "metrics").iter().any(|m| set(m, "object") && wrong(m)));
     let metrics = items(spec, "metrics");
@@ -72,7 +72,7 @@ fn reference(e: &mut Errors, reference: &Value, path: &str) {
     }
 }
 
-/// What is wrong with the API version of what is referred to.
+/// Validates the API version of a reference.
 fn wrong_version(version: &str, core: bool) -> Option<String> {
     match version.matches('/').count() {
         2.. => Some(format!("unexpected GroupVersion string: {version}")),

@@ -1,4 +1,4 @@
-//! Jobs and cron jobs.
+//! Validation of jobs and cron jobs.
 
 use super::selector::label_selector;
 use super::workload::selects;
@@ -8,10 +8,10 @@ use super::{
 use crate::object;
 
 const JOB_RESTART: [&str; 2] = ["OnFailure", "Never"];
-/// Of an indexed job.
+/// Limits of indexed jobs.
 const MOST_PARALLEL: i64 = 100_000;
 const MOST_FAILED: i64 = 100_000;
-/// From so many completions on there may be at most so many failures, and pods at once.
+/// Completions from which stricter limits on failures and parallelism apply.
 const MANY: i64 = 100_000;
 const MOST_OF_MANY: i64 = 10_000;
 
@@ -26,7 +26,7 @@ pub(super) fn job(e: &mut Errors, object: &Value) {
         label_selector(e, selector, "spec.selector");
         matches_template(e, at(object, "spec"));
     }
-    // The last pod's host is named after the job and its index.
+    // The hostname of the last pod contains the name of the job and its index.
     if let Some(last) = number(object, "spec.completions").filter(|count| *count > 0).map(|count| count - 1)
         && text(object, "spec.completionMode") == "Indexed"
     {
@@ -47,7 +47,7 @@ fn matches_template(e: &mut Errors, spec: &Value) {
     }
 }
 
-/// A selector that nobody made by hand selects by what the job is known by.
+/// Checks that a generated selector matches the generated labels of the job.
 fn generated(e: &mut Errors, object: &Value) {
     let selector = at(object, "spec.selector");
     if at(object, "spec.manualSelector") == true || selector.is_null() {
@@ -149,7 +149,7 @@ fn completion(e: &mut Errors, spec: &Value, path: &str) {
     }
 }
 
-/// How many indexes may fail; with very many of them, fewer.
+/// Validates `maxFailedIndexes`, whose limit is lower for very many completions.
 fn failed_indexes(e: &mut Errors, spec: &Value, completions: Option<i64>, parallelism: i64, path: &str) {
     let (field, failed) = (format!("{path}.maxFailedIndexes"), number(spec, "maxFailedIndexes"));
     if let (Some(completions), Some(failed)) = (completions, failed)
@@ -192,7 +192,7 @@ fn template(e: &mut Errors, spec: &Value, path: &str) {
 }
 
 pub(super) fn job_update(e: &mut Errors, old: &Value, new: &Value) {
-    // kube-apiserver looks at a changed job as at a new one, and then once more.
+    // kube-apiserver validates a changed job like a new one, and then its spec again.
     job(e, new);
     spec(e, at(new, "spec"), "spec");
     let fixed: &[&str] =
@@ -283,17 +283,17 @@ fn time_zone(e: &mut Errors, zone: &Value) {
     }
 }
 
-/// A suspended job without pods may still be steered to other nodes, and its containers be given other resources.
+/// The template's scheduling directives and resources can change while the job is suspended and has no pods.
 fn template_update(e: &mut Errors, old: &Value, new: &Value) {
     let (before, after) = (at(old, "spec.template"), at(new, "spec.template"));
     let suspended = at(old, "spec.suspend") == true;
-    let told =
+    let has_condition =
         items(old, "status.conditions").iter().any(|c| text(c, "type") == "Suspended" && text(c, "status") == "True");
     let started = !at(old, "status.startTime").is_null();
-    let open = suspended && (!started || told) && number(old, "status.active").unwrap_or(0) == 0;
+    let open = suspended && (!started || has_condition) && number(old, "status.active").unwrap_or(0) == 0;
     let mut wanted = before.clone();
     if open {
-        steer(at(after, "spec"), &mut wanted["spec"]);
+        copy_scheduling_directives(at(after, "spec"), &mut wanted["spec"]);
         for field in ["labels", "annotations"] {
             if let Some(metadata) = wanted.get_mut("metadata") {
                 object::copy(at(after, "metadata"), metadata, field);
@@ -322,8 +322,8 @@ fn template_update(e: &mut Errors, old: &Value, new: &Value) {
     }
 }
 
-/// Takes over where pods may go; of affinities only that to nodes.
-fn steer(from: &Value, to: &mut Value) {
+/// Copies scheduling directives; of the affinity only the node affinity.
+fn copy_scheduling_directives(from: &Value, to: &mut Value) {
     for field in ["nodeSelector", "tolerations", "schedulingGates"] {
         object::copy(from, to, field);
     }

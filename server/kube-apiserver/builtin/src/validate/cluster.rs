@@ -1,4 +1,4 @@
-//! Disruption budgets, leases, nodes, signing requests, priority classes.
+//! Validation of disruption budgets, leases, nodes, signing requests and priority classes.
 
 use crowsnest_apiserver::authn::SigningRequest;
 use crowsnest_schema::internal::internal_text;
@@ -87,7 +87,7 @@ fn taints(e: &mut Errors, object: &Value) {
     const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
     let mut seen: Vec<(&str, &str)> = Vec::new();
     for (index, taint) in items(object, "spec.taints").iter().enumerate() {
-        // kube-apiserver names a taint as if it were metadata.
+        // kube-apiserver reports taints under this path.
         let path = format!("metadata.taints[{index}]");
         let (key, value, effect) = (text(taint, "key"), text(taint, "value"), text(taint, "effect"));
         e.names(&format!("{path}.key"), key, qualified_name(key));
@@ -137,7 +137,7 @@ pub(super) fn signing_request(e: &mut Errors, object: &Value) {
     let spec = at(object, "spec");
     let request = text(spec, "request");
     let pem = base64::Engine::decode(&base64::engine::general_purpose::STANDARD, request).unwrap_or_default();
-    // Other signers validate their subjects themselves.
+    // Other signers validate the subject themselves.
     let signer = text(spec, "signerName");
     let checked = match signer.starts_with("kubernetes.io/") {
         true => SigningRequest::parse(&pem).map(drop),
@@ -256,7 +256,7 @@ pub(super) fn priority_class(e: &mut Errors, object: &Value) {
     }
 }
 
-/// `IsKnownSystemPriorityClass`: what tells a class from the server's own.
+/// `IsKnownSystemPriorityClass`: the first difference from the server's own class.
 fn system_class(name: &str, value: i64, default: bool) -> Option<String> {
     let known = match name {
         "system-node-critical" => 2_000_001_000,
@@ -302,13 +302,13 @@ pub(super) fn priority_class_update(e: &mut Errors, old: &Value, new: &Value) {
     }
 }
 
-/// A namespace's own finalizers, told by their index when they are all that is written.
+/// Validates the finalizers of a namespace; errors contain an index if only finalizers are written.
 pub(super) fn finalizers(e: &mut Errors, object: &Value, indexed: bool) {
     for (index, finalizer) in items(object, "spec.finalizers").iter().enumerate() {
         let name = finalizer.as_str().unwrap_or_default();
         let path = if indexed { format!("spec.finalizers[{index}]") } else { "spec.finalizers".to_owned() };
         let why = qualified_name(name);
-        // Both the generic check and the one of the core group say so.
+        // Both the generic and the core validation report this error.
         let times = if why.is_empty() { 2 } else { 1 };
         e.names(&path, name, why);
         if !name.contains('/') && !matches!(name, "kubernetes" | "orphan" | "foregroundDeletion") {

@@ -1,4 +1,4 @@
-//! Config maps and secrets.
+//! Validation of config maps and secrets.
 
 use crowsnest_apimachinery::field::{FieldError, FieldErrorKind};
 
@@ -43,7 +43,7 @@ pub(super) fn config_map(e: &mut Errors, object: &Value) {
         total += size(value) / 4 * 3;
     }
     if total > MAX_SIZE {
-        // A config map that is too long is named by the empty path of the whole object.
+        // kube-apiserver reports an oversized config map with an empty path.
         e.push(FieldError::new(FieldErrorKind::TooLong, "", None, format!("may not be more than {MAX_SIZE} bytes")));
     }
 }

@@ -1,4 +1,4 @@
-//! Containers: names, ports, environment, restart rules, security context.
+//! Validation of containers: names, ports, environment, restart rules, security context.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use super::{
     resources, set, text, unset, windows,
 };
 
-/// What a container is part of.
+/// List of a pod that a container belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
     Main,
@@ -33,7 +33,7 @@ const DOWNWARD_FIELDS: [&str; 14] = [
     "status.podIPs",
 ];
 
-/// What the containers of a pod may refer to.
+/// The parts of a pod that its containers refer to.
 pub(super) struct Pod<'a> {
     pub(super) spec: &'a Value,
     pub(super) volumes: Volumes,
@@ -44,13 +44,13 @@ impl Pod<'_> {
         number(self.spec, "terminationGracePeriodSeconds")
     }
 
-    /// True when the containers share the host's user namespace.
+    /// True if the containers share the host's user namespace.
     fn host_users(&self) -> bool {
         at(self.spec, "hostUsers") != false
     }
 }
 
-/// Containers of one list. `names` are those already taken in the pod.
+/// Validates the containers of a list. `names` are the container names already used in the pod.
 pub(super) fn list<'a>(
     e: &mut Errors,
     containers: &'a [Value],
@@ -85,7 +85,7 @@ pub(super) fn list<'a>(
     }
 }
 
-/// `validateContainerRestartPolicy`: the container's own policy and what its exit codes lead to.
+/// `validateContainerRestartPolicy`: the container's restart policy and its rules for exit codes.
 fn restart(e: &mut Errors, container: &Value, path: &str) {
     let (policy, rules) = (at(container, "restartPolicy"), items(container, "restartPolicyRules"));
     let known = ["Always", "Never", "OnFailure"];
@@ -120,9 +120,10 @@ fn restart(e: &mut Errors, container: &Value, path: &str) {
 }
 
 fn init(e: &mut Errors, container: &Value, grace: Option<i64>, list: &str, path: &str) {
-    // Init containers run one by one: only the ports of one may collide, which is told of the first.
+    // Init containers run sequentially, so only ports within one container conflict; errors name the first
+    // container.
     host_ports(e, std::slice::from_ref(container), list);
-    // A restartable init container is a sidecar and may have all a container may.
+    // A restartable init container is a sidecar and supports all fields of a container.
     if text(container, "restartPolicy") == "Always" {
         return probe::handlers(e, container, grace, path);
     }
@@ -160,7 +161,7 @@ fn ephemeral(e: &mut Errors, container: &Value, pod: &Pod<'_>, path: &str) {
     }
 }
 
-/// `validateContainerOnlyForPod`: a template's image may still be padded.
+/// `validateContainerOnlyForPod`: images in templates may have surrounding whitespace.
 pub(super) fn images(e: &mut Errors, containers: &[Value], path: &str) {
     for (index, container) in containers.iter().enumerate() {
         let image = text(container, "image");

@@ -1,6 +1,6 @@
-//! Schedules of cron jobs, as `robfig/cron` reads and refuses them. Called by `batch`; pure.
+//! Validation of cron schedules as by `robfig/cron`. Used by `batch`; pure.
 
-/// Bounds of the five fields, and names that stand for numbers.
+/// Bounds of the five fields, and names that can replace numbers.
 const FIELDS: [(u32, u32, &[&str]); 5] = [
     (0, 59, &[]),
     (0, 23, &[]),

@@ -1,8 +1,8 @@
-//! What differs between two versions of a field that may not change, told below the refusal: a unified diff of both as
-//! kube-apiserver's own structs, three lines of context around each change.
+//! Differences in an immutable field, which are appended to the error: a unified diff of kube-apiserver's internal
+//! structs with three lines of context.
 //!
-//! kube-apiserver compares with go-difflib, whose matcher is that of Python's `difflib` (Ratcliff and Obershelp): the longest run of
-//! equal lines, then the same before and after it. Other algorithms would group changes in other ways.
+//! kube-apiserver uses go-difflib, a port of Python's `difflib` (Ratcliff and Obershelp): the longest run of equal
+//! lines, then recursively before and after it. Other algorithms would group changes differently.
 
 use std::collections::HashMap;
 
@@ -10,20 +10,20 @@ use crowsnest_schema::internal::internal_lines;
 use serde_json::Value;
 
 const CONTEXT: usize = 3;
-/// From so many lines on, those that come too often are no reason for a match.
+/// Number of lines from which very frequent lines do not start a match.
 const MANY: usize = 200;
 
-/// `name` is that of the struct: `core.PodSpec`.
+/// Diff of two values; `name` is the Go struct, such as `core.PodSpec`.
 pub(super) fn difference(name: &str, old: &Value, new: &Value) -> String {
     unified(&internal_lines(name, old), &internal_lines(name, new))
 }
 
-/// A run of equal lines: where it begins on both sides, and its length.
+/// A run of equal lines: start in both texts, and length.
 type Block = (usize, usize, usize);
 
 struct Matcher<'a> {
     old: Vec<&'a str>,
-    /// Where a line of the other side stands.
+    /// Positions of each line in the new text.
     places: HashMap<&'a str, Vec<usize>>,
     new: Vec<&'a str>,
 }
@@ -42,7 +42,7 @@ impl<'a> Matcher<'a> {
         Self { old, places, new }
     }
 
-    /// The longest run within both ranges, the first of them.
+    /// The first of the longest runs within both ranges.
     fn longest(&self, old: std::ops::Range<usize>, new: std::ops::Range<usize>) -> Block {
         let mut best: Block = (old.start, new.start, 0);
         let mut lengths: HashMap<usize, usize> = HashMap::new();
@@ -57,7 +57,7 @@ impl<'a> Matcher<'a> {
             }
             lengths = here;
         }
-        // Lines that come too often still make it longer.
+        // Very frequent lines can extend a run.
         let alike = |i: usize, j: usize| self.old[i] == self.new[j];
         while best.0 > old.start && best.1 > new.start && alike(best.0 - 1, best.1 - 1) {
             best = (best.0 - 1, best.1 - 1, best.2 + 1);
@@ -68,7 +68,7 @@ impl<'a> Matcher<'a> {
         best
     }
 
-    /// All runs, in order, neighbours joined.
+    /// All runs in order, with adjacent ones merged.
     fn blocks(&self) -> Vec<Block> {
         let mut todo = vec![(0..self.old.len(), 0..self.new.len())];
         let mut found = Vec::new();
@@ -92,7 +92,7 @@ impl<'a> Matcher<'a> {
     }
 }
 
-/// Lines of both sides that differ, or are alike.
+/// Ranges of lines that are equal or different.
 struct Step {
     old: std::ops::Range<usize>,
     new: std::ops::Range<usize>,
@@ -114,7 +114,7 @@ fn steps(matcher: &Matcher<'_>) -> Vec<Step> {
     out
 }
 
-/// Changes that are near each other, each with its context.
+/// Groups nearby changes with their context.
 fn hunks(steps: Vec<Step>) -> Vec<Vec<Step>> {
     let last = steps.len().saturating_sub(1);
     let (mut hunks, mut hunk) = (Vec::new(), Vec::new());
@@ -173,8 +173,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_that_differ_stand_between_those_around_them() {
-        // Old, new, the diff of Python's difflib.
+    fn diffs_match_python_difflib() {
+        // Old text, new text, and the diff of Python's difflib.
         let cases = [
             ("a", "a", ""),
             ("a\nb", "a\nc", "@@ -1,2 +1,2 @@\n a\n-b\n+c\n"),
@@ -197,9 +197,9 @@ mod tests {
     }
 
     #[test]
-    fn structs_are_compared_as_the_server_has_them() {
+    fn internal_structs_are_compared() {
         let (old, new) = (json!({"volumeName": "a"}), json!({"volumeName": "b"}));
-        let told = difference("core.PersistentVolumeClaimSpec", &old, &new);
+        let actual = difference("core.PersistentVolumeClaimSpec", &old, &new);
         let wanted = r#"@@ -5,7 +5,7 @@
    "Limits": null,
    "Requests": null
@@ -210,6 +210,6 @@ mod tests {
   "VolumeMode": null,
   "DataSource": null,
 "#;
-        assert_eq!(told, wanted);
+        assert_eq!(actual, wanted);
     }
 }

@@ -1,4 +1,5 @@
-//! What storage drivers write: drivers, nodes, attachments, capacities; and classes of attributes.
+//! Validation of objects written by storage drivers: CSI drivers, nodes, attachments, capacities; and of volume
+//! attributes classes.
 
 use super::selector::label_selector;
 use super::{
@@ -8,7 +9,7 @@ use super::{
 
 const POLICIES: [&str; 3] = ["File", "None", "ReadWriteOnceWithFSType"];
 const LIFECYCLES: [&str; 2] = ["Persistent", "Ephemeral"];
-/// Of what a driver tells of a node.
+/// Longest node ID in bytes.
 const NODE_ID: usize = 192;
 
 pub(super) fn create(e: &mut Errors, kind: &str, object: &Value) {
@@ -26,7 +27,7 @@ pub(super) fn update(e: &mut Errors, kind: &str, old: &Value, new: &Value) {
     match kind {
         "CSIDriver" => {
             driver(e, at(new, "spec"));
-            // kube-apiserver calls the first one so.
+            // kube-apiserver reports `attachRequired` under this name.
             for (field, shown) in
                 [("attachRequired", "spec.attachedRequired"), ("volumeLifecycleModes", "spec.volumeLifecycleModes")]
             {
@@ -40,7 +41,7 @@ pub(super) fn update(e: &mut Errors, kind: &str, old: &Value, new: &Value) {
             for before in items(old, "spec.drivers") {
                 for after in items(new, "spec.drivers").iter().filter(|after| after["name"] == before["name"]) {
                     if fixed(before) != fixed(after) {
-                        // How much a node takes may change.
+                        // The number of volumes that a node supports can change.
                         let shown = json!({"name": after["name"], "nodeID": after["nodeID"], "topologyKeys": after["topologyKeys"]});
                         e.push(go::invalid_internal(
                             "spec.drivers",

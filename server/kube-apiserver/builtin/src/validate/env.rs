@@ -1,4 +1,4 @@
-//! The environment of containers: variables, where their values come from, and sources of many.
+//! Validation of the environment of containers: `env`, `valueFrom` and `envFrom`.
 
 use super::container::{field_selector, resource_field};
 use super::{
@@ -127,7 +127,7 @@ fn file_key(e: &mut Errors, reference: &Value, path: &str) {
     }
 }
 
-/// `validateFileKeyRefVolumes`: such files are in volumes that begin empty.
+/// `validateFileKeyRefVolumes`: file key references need an `emptyDir` volume.
 pub(super) fn files(e: &mut Errors, spec: &Value, path: &str) {
     for list in ["initContainers", "containers", "ephemeralContainers"] {
         for (c, container) in items(spec, list).iter().enumerate() {

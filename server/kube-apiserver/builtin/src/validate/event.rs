@@ -1,12 +1,12 @@
-//! Events: what both of their API groups refuse. Called by the strategy; pure.
+//! Validation of events in both of their API groups. Used by the strategy; pure.
 
 use super::{Errors, Value, at, go, json, qualified_name, same, text, unset};
 
-/// How long the texts of an event may be; the message is the longest.
+/// Longest texts of an event in bytes; `LONG` applies to the message.
 const SHORT: usize = 128;
 const LONG: usize = 1024;
 const NEWER: &str = "events.k8s.io";
-/// Fields of the newer group that may not change, with the names that messages have for them, in their order.
+/// Immutable fields in the newer group, with their names in messages, in the order of validation.
 const FIXED: [(&str, &str); 14] = [
     ("regarding", "involvedObject"),
     ("reason", "reason"),
@@ -24,7 +24,7 @@ const FIXED: [(&str, &str); 14] = [
     ("reportingInstance", "reportingInstance"),
 ];
 
-/// The first of two names of a field that is set: the groups call some fields differently.
+/// The first non-empty field of two that have different names in the groups.
 fn either<'a>(object: &'a Value, names: [&str; 2]) -> &'a str {
     let first = text(object, names[0]);
     if first.is_empty() { text(object, names[1]) } else { first }
@@ -37,7 +37,7 @@ pub(super) fn event(e: &mut Errors, group: &str, namespace: &str, object: &Value
     }
 }
 
-/// What the older group takes may be changed at will; in the newer one nothing but the series may.
+/// Validates an update. Events of the older group can be changed freely; in the newer group, only `series` can.
 pub(super) fn update(e: &mut Errors, group: &str, namespace: &str, (old, new): (&Value, &Value)) {
     legacy(e, group, namespace, new);
     if group != NEWER {
@@ -111,7 +111,7 @@ fn series(e: &mut Errors, series: &Value) {
     }
 }
 
-/// What the newer group asks for on top.
+/// Additional rules of the newer group.
 fn strict(e: &mut Errors, object: &Value, new: bool) {
     series(e, at(object, "series"));
     if !new {

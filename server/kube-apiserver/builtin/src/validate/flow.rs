@@ -1,10 +1,11 @@
-//! Flow schemas and priority levels. They are kept for those who bring them; requests are limited by other means here.
+//! Validation of flow schemas and priority levels. They are stored for clients only; this server limits requests in
+//! another way.
 
 use super::{Errors, Value, at, dns1123_label, dns1123_subdomain, go, items, json, number, set, text};
 
 const SUBJECTS: [(&str, &str); 3] = [("ServiceAccount", "serviceAccount"), ("User", "user"), ("Group", "group")];
 const VERBS: [&str; 9] = ["create", "delete", "deletecollection", "get", "list", "patch", "proxy", "update", "watch"];
-/// Bits of the hash that deals queues to flows.
+/// Bits of the hash that assigns queues to flows.
 const MOST_HASH_BITS: u32 = 60;
 const MOST_QUEUES: i64 = 10_000_000;
 const NOT_NEGATIVE: &str = "must be a non-negative integer";
@@ -83,7 +84,7 @@ fn subject(e: &mut Errors, subject: &Value, path: &str) {
             }
         }
     }
-    // Told in this order, whatever the kind.
+    // Errors are in this order, regardless of the kind.
     for (name, other) in [SUBJECTS[0], SUBJECTS[1], SUBJECTS[2]].into_iter().filter(|(name, _)| *name != kind) {
         if set(subject, other) {
             e.forbidden(format!("{path}.{other}"), &format!("{other} is forbidden when subject kind is not '{name}'"));
@@ -95,7 +96,7 @@ fn has_wildcard(list: &[Value]) -> bool {
     list.iter().any(|item| item == "*")
 }
 
-/// A list that says everything says nothing else. False when it says everything.
+/// Validates a list that can contain only a wildcard or only other values; returns false for a wildcard.
 fn wildcard(e: &mut Errors, rule: &Value, field: &str, path: &str, others: &str, required: &str) -> bool {
     let list = items(rule, field);
     let at_list = format!("{path}.{field}");
@@ -249,7 +250,7 @@ fn queuing(e: &mut Errors, queuing: &Value, path: &str) {
     } else if queues > MOST_QUEUES {
         wrong("queues", format!("must not be greater than {MOST_QUEUES}"));
     }
-    // Lossless: neither is near 2^52.
+    // The conversion is lossless: both values are far below 2^52.
     let bits = ((queues.max(1) as f64).log2() * hand as f64).ceil();
     if hand <= 0 {
         wrong("handSize", "must be positive".to_owned());
@@ -263,7 +264,7 @@ fn queuing(e: &mut Errors, queuing: &Value, path: &str) {
     }
 }
 
-/// Conditions, which need nothing but a type of their own.
+/// Validates conditions: their types must be unique and not empty.
 pub(super) fn conditions(e: &mut Errors, object: &Value) {
     let conditions = items(object, "status.conditions");
     for (index, condition) in conditions.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Errors that repeat a struct, as Go prints it.
+//! Errors whose value is a struct as Go prints it.
 
 use crowsnest_apimachinery::field::{FieldError, FieldErrorKind};
 use crowsnest_schema::internal::internal_text;
@@ -10,12 +10,13 @@ pub(super) fn invalid(field: &str, value: &Value, definition: &str, detail: &str
     FieldError::new(FieldErrorKind::Invalid, field, Some(text_of(value, definition)), detail)
 }
 
-/// An `Invalid` error whose value is one of the server's own structs (`core.Taint`), or a list of them (`[]core.PodIP`).
+/// An `Invalid` error whose value is an internal struct of kube-apiserver (`core.Taint`), or a list of them
+/// (`[]core.PodIP`).
 pub(super) fn invalid_internal(field: &str, value: &Value, name: &str, detail: &str) -> FieldError {
     FieldError::new(FieldErrorKind::Invalid, field, Some(internal_text(name, value)), detail)
 }
 
-/// The same for a value that is none of those that are supported.
+/// A `NotSupported` error whose value is an internal struct of kube-apiserver.
 pub(super) fn unsupported_internal(field: &str, value: &Value, name: &str, supported: &[&str]) -> FieldError {
     let known: Vec<String> = supported.iter().map(|name| format!("{name:?}")).collect();
     let detail = format!("supported values: {}", known.join(", "));

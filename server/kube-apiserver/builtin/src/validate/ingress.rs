@@ -1,4 +1,4 @@
-//! Ingresses and their classes.
+//! Validation of ingresses and ingress classes.
 
 use super::{
     Errors, Value, at, dns1123_label, dns1123_subdomain, items, json, number, path_segment, port_name, port_number,
@@ -39,7 +39,7 @@ pub(super) fn create(e: &mut Errors, object: &Value) {
     }
 }
 
-/// The old annotation is checked where an ingress is made, not where it is changed.
+/// The legacy class annotation is validated on create only.
 pub(super) fn annotation(e: &mut Errors, object: &Value) {
     const ANNOTATION: &str = "kubernetes.io/ingress.class";
     let annotation = at(object, "metadata.annotations").get(ANNOTATION).and_then(Value::as_str);

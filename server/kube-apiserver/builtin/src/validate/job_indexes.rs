@@ -1,6 +1,6 @@
-//! Indexes of an indexed job's pods as text: `1,3-5`, in rising order. Pure.
+//! Index lists of indexed jobs, such as `1,3-5`, in increasing order. Pure.
 
-/// How many indexes a text names.
+/// Number of indexes in a list.
 pub(super) fn total(text: &str, completions: i64) -> Result<i64, String> {
     let (mut last, mut total): (Option<i64>, i64) = (None, 0);
     for fragment in text.split(',').filter(|_| !text.is_empty()) {
@@ -32,7 +32,7 @@ fn interval(fragment: &str, completions: i64) -> Result<(i64, i64), String> {
     }
 }
 
-/// The first index that both texts name; what cannot be read is passed over.
+/// The first index in both lists; unreadable intervals are ignored.
 pub(super) fn overlap(one: &str, other: &str, completions: i64) -> Option<i64> {
     let intervals = |text: &str| -> Vec<(i64, i64)> {
         text.split(',').filter_map(|fragment| interval(fragment, completions).ok()).collect()

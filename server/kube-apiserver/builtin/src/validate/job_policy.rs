@@ -1,4 +1,4 @@
-//! What a job makes of its pods' ends: failure and success policies. Called by `batch`; pure.
+//! Validation of failure and success policies of jobs. Used by `batch`; pure.
 
 use std::collections::BTreeSet;
 
@@ -6,15 +6,15 @@ use super::job_indexes::total;
 use super::{Errors, FieldError, FieldErrorKind, Value, at, items, json, number, qualified_name, set, text};
 
 const MOST_RULES: usize = 20;
-/// Bytes.
+/// Longest list of indexes in bytes.
 const LONGEST_INDEXES: usize = 64 * 1024;
 
-/// An error that prints no value.
+/// An error without a value.
 fn bare(e: &mut Errors, path: &str, why: &str) {
     e.push(FieldError::new(FieldErrorKind::Invalid, path, None, why));
 }
 
-/// Like `one_of`, with the values in the detail of what is missing.
+/// Like `one_of`, but the error for a missing value lists the valid ones.
 fn listed(e: &mut Errors, field: &str, value: &Value, known: &[&str]) {
     if value.is_null() || value == "" {
         let names: Vec<String> = known.iter().map(|name| format!("{name:?}")).collect();

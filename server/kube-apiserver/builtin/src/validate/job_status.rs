@@ -1,13 +1,13 @@
-//! What a job's status may become: an end is an end, and says when, why and of which indexes. Only what a write changes is looked
-//! at, so that a status that is wrong already can be mended bit by bit. Called for `status`; pure.
+//! Validation of job status updates: finished jobs stay finished and have consistent times, reasons and indexes.
+//! Only changed fields are validated, so that an invalid status can be corrected step by step. Pure.
 
 use super::job_indexes::{overlap, total};
 use super::{Errors, FieldError, FieldErrorKind, Value, at, flag, items, json, number, same, set, text};
 
-/// Conditions that stay once they are true.
+/// Conditions that cannot be revoked.
 const TERMINAL: [&str; 3] = ["Failed", "Complete", "FailureTarget"];
 
-/// A job with what is asked of it most.
+/// A job with accessors for its status.
 struct Seen<'a> {
     job: &'a Value,
 }
@@ -60,7 +60,7 @@ pub(super) fn update(e: &mut Errors, old: &Value, new: &Value) {
     stays(e, &before, &after);
 }
 
-/// An error of the conditions as a whole.
+/// An error for the conditions as a whole.
 fn conditions(e: &mut Errors, why: &str) {
     e.push(FieldError::new(FieldErrorKind::Invalid, "status.conditions", None, why));
 }
@@ -82,7 +82,7 @@ fn uncounted(e: &mut Errors, new: &Value) {
     }
 }
 
-/// Conditions that exclude or need each other, and the time of completion.
+/// Validates conditions that exclude or require each other, and the completion time.
 fn ends(e: &mut Errors, before: &Seen<'_>, after: &Seen<'_>) {
     let turned = |condition: &str| before.is(condition) != after.is(condition);
     let changed = |field: &str| !same(before.status(field), after.status(field));
@@ -115,7 +115,7 @@ fn ends(e: &mut Errors, before: &Seen<'_>, after: &Seen<'_>) {
     }
 }
 
-/// What a finished job has, and no longer has.
+/// Validates times and pod counters of a finished job.
 fn times_and_pods(e: &mut Errors, before: &Seen<'_>, after: &Seen<'_>) {
     let changed = |field: &str| !same(before.status(field), after.status(field));
     let turned = before.finished() != after.finished();
@@ -189,7 +189,7 @@ fn successes(e: &mut Errors, after: &Seen<'_>) {
     }
 }
 
-/// What cannot be taken back.
+/// Validates fields that cannot be reverted.
 fn stays(e: &mut Errors, before: &Seen<'_>, after: &Seen<'_>) {
     for condition in TERMINAL {
         if before.is(condition) && !after.is(condition) {
@@ -199,7 +199,7 @@ fn stays(e: &mut Errors, before: &Seen<'_>, after: &Seen<'_>) {
     if after.count("failed") < before.count("failed") {
         e.invalid("status.failed", &json!(after.count("failed")), "cannot decrease the failed counter");
     }
-    // An indexed job may be made smaller.
+    // An elastic indexed job can be scaled down.
     let spec = at(after.job, "spec");
     let elastic = text(spec, "completionMode") == "Indexed" && same(at(spec, "completions"), at(spec, "parallelism"));
     if !elastic && after.count("succeeded") < before.count("succeeded") {

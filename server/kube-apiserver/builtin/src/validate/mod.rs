@@ -1,4 +1,5 @@
-//! Validation of the built-in kinds, in kube-apiserver's order and words. Generic metadata is checked by `crowsnest-registry`.
+//! Validation of the built-in kinds, with kube-apiserver's order and wording. `crowsnest-registry` validates generic
+//! metadata.
 
 use crowsnest_apimachinery::field::{FieldError, FieldErrorKind};
 use crowsnest_apimachinery::names::format::{
@@ -53,7 +54,7 @@ pub mod webhook;
 mod windows;
 mod workload;
 
-/// Findings in the order they are reported.
+/// Validation errors in the order in which they are reported.
 #[derive(Default)]
 pub(super) struct Errors(Vec<FieldError>);
 
@@ -82,7 +83,7 @@ impl Errors {
         self.push(FieldError::not_supported(field, value, supported));
     }
 
-    /// One error for each text of a name check.
+    /// Adds an error for each message of a name check.
     fn names(&mut self, field: &str, value: &str, why: Vec<String>) {
         why.into_iter().for_each(|why| self.invalid(field, &json!(value), why));
     }
@@ -98,7 +99,7 @@ impl Errors {
         }
     }
 
-    /// Required, and one of the supported values (given in the order they are printed in).
+    /// Requires a value that is one of the supported ones (in the order in which they are printed).
     fn one_of(&mut self, field: &str, value: &Value, supported: &[&str]) {
         if value.is_null() || value == "" {
             self.required(field, "");
@@ -107,7 +108,7 @@ impl Errors {
         }
     }
 
-    /// The same for a field that may be absent.
+    /// Like [`Self::one_of`] for a field that may be absent.
     fn optional_one_of(&mut self, field: &str, value: &Value, supported: &[&str]) {
         if !value.is_null() && value != "" {
             self.one_of(field, value, supported);
@@ -121,7 +122,7 @@ impl Errors {
     }
 }
 
-/// Everything wrong with a new object.
+/// Validates a new object.
 pub(super) fn create(ctx: &RequestContext, group: &str, kind: &str, object: &Value) -> Vec<FieldError> {
     let mut errors = Errors::default();
     let e = &mut errors;
@@ -186,9 +187,9 @@ fn policies(kind: &str, object: &Value) -> Vec<FieldError> {
     }
 }
 
-/// Everything wrong with a change.
+/// Validates an update.
 pub(super) fn update(ctx: &RequestContext, group: &str, kind: &str, old: &Value, new: &Value) -> Vec<FieldError> {
-    // The server's own writes: a binding sets the node of a pod, which nothing else may.
+    // Written by the server itself: only a binding can set the node of a pod.
     if matches!(ctx.subresource.as_str(), "binding" | "eviction") {
         return Vec::new();
     }
@@ -233,7 +234,7 @@ pub(super) fn update(ctx: &RequestContext, group: &str, kind: &str, old: &Value,
         }
         ("", "PersistentVolumeClaim") => storage::claim_update(e, old, new),
         ("", "PersistentVolume") => {
-            // The strategy judges it, and so does the rule for changes.
+            // Both the strategy and the update validation check it.
             persistent_volume::volume(e, new);
             persistent_volume::volume(e, new);
             persistent_volume::volume_update(e, old, new);
@@ -241,7 +242,7 @@ pub(super) fn update(ctx: &RequestContext, group: &str, kind: &str, old: &Value,
         ("storage.k8s.io", "StorageClass") => storage::class_update(e, old, new),
         ("storage.k8s.io", _) => drivers::update(e, kind, old, new),
         ("scheduling.k8s.io", "PriorityClass") => cluster::priority_class_update(e, old, new),
-        // What else a class says may change, however wrong it is.
+        // The other fields of a runtime class are mutable and not validated.
         ("node.k8s.io", "RuntimeClass") => {
             cluster::runtime_class(e, new);
             e.immutable("handler", at(old, "handler"), at(new, "handler"));
@@ -277,16 +278,16 @@ pub(super) fn update(ctx: &RequestContext, group: &str, kind: &str, old: &Value,
     errors.0
 }
 
-/// Addresses and families of a service as far as they can be judged before it has any.
+/// Validates the cluster IPs and IP families of a Service before allocation.
 pub(super) fn cluster_ips(spec: &Value) -> Vec<FieldError> {
     let mut errors = Errors::default();
     service::cluster_ips(&mut errors, spec);
     errors.0
 }
 
-/// What is wrong with an object's name.
+/// Validates the name of an object.
 pub(super) fn name(group: &str, kind: &str, name: &str, prefix: bool) -> Vec<String> {
-    // A generated name's prefix may end where a name may not: the suffix follows.
+    // The prefix of a generated name may end with a dash, because a suffix follows.
     let masked = prefix && name.len() > 1 && name.ends_with('-');
     let whole = if masked { format!("{}a", &name[..name.len() - 1]) } else { name.to_owned() };
     match (group, kind) {
@@ -327,7 +328,7 @@ fn port_name(name: &str) -> Vec<String> {
     why
 }
 
-/// A port that is a number or a name.
+/// Validates a port number or name.
 fn port(e: &mut Errors, field: &str, value: &Value) {
     match value {
         Value::String(name) => e.names(field, name, port_name(name)),

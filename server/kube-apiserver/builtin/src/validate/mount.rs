@@ -1,14 +1,14 @@
-//! Volume mounts and block devices of a container. Called by `container`; pure.
+//! Validation of a container's volume mounts and block devices. Used by `container`; pure.
 
 use std::collections::BTreeSet;
 
 use super::{Errors, FieldError, Value, at, flag, items, json, set, text};
 
-/// What a pod's volumes are, by their names.
+/// Names of a pod's volumes.
 #[derive(Default)]
 pub(super) struct Volumes {
     pub(super) names: BTreeSet<String>,
-    /// Volumes that may be used as block devices.
+    /// Volumes that can be used as block devices.
     pub(super) claims: BTreeSet<String>,
     pub(super) images: BTreeSet<String>,
 }
@@ -23,7 +23,7 @@ pub(super) fn descending(e: &mut Errors, path: &str, value: &str) {
     }
 }
 
-/// True when a part of the path is `..`.
+/// True if a part of the path is `..`.
 pub(super) fn climbs(value: &str) -> bool {
     value.split('/').any(|part| part == "..")
 }
@@ -58,7 +58,7 @@ pub(super) fn mounts(e: &mut Errors, container: &Value, volumes: &Volumes, list:
     }
 }
 
-/// Where these findings point to the list and not to the mount, so does kube-apiserver.
+/// Validates sub paths. kube-apiserver reports some errors for the list instead of the mount.
 fn sub_paths(e: &mut Errors, mount: &Value, image: bool, list: &str, path: &str) {
     let (sub, expression) = (text(mount, "subPath"), text(mount, "subPathExpr"));
     if image {

@@ -1,4 +1,4 @@
-//! Endpoints, endpoint slices, network policies.
+//! Validation of endpoints, endpoint slices and network policies.
 
 use std::net::IpAddr;
 
@@ -228,7 +228,7 @@ fn policy_port(e: &mut Errors, entry: &Value, path: &str) {
         match (start, end) {
             (Some(start), Some(end)) => {
                 if end < start {
-                    // The other port is shown, as kube-apiserver does.
+                    // kube-apiserver reports the other port.
                     e.invalid(&field, &json!(start), "must be greater than or equal to `port`");
                 }
                 if let Some(why) = port_number(end) {
@@ -282,16 +282,16 @@ fn block(e: &mut Errors, block: &Value, path: &str) {
     }
 }
 
-/// A block of addresses as numbers.
+/// A CIDR in numbers.
 struct Block {
     first: u128,
     prefix: u32,
-    /// Bits of an address of its family.
+    /// Address length in bits.
     width: u32,
 }
 
 impl Block {
-    /// True when the other is a part of this one and smaller.
+    /// True if the other CIDR is a strict subset.
     fn holds(&self, other: &Self) -> bool {
         let host = self.width - self.prefix;
         let same = host >= 128 || self.first >> host == other.first >> host;

@@ -1,4 +1,4 @@
-//! Persistent volumes, and what stands of one in an attachment: their source, and what of them may change. From
+//! Validation of persistent volumes and of inline volumes in attachments: sources and immutable fields. From
 //! `ValidatePersistentVolumeSpec` and `pkg/volume/validation`.
 
 use super::difference::difference;
@@ -11,7 +11,7 @@ use super::{
 use crate::object;
 
 const MOUNT_OPTIONS: &str = "volume.beta.kubernetes.io/mount-options";
-/// Sources that such an annotation is known of.
+/// Sources that support the mount options annotation.
 const MOUNTED_BY_OPTIONS: [&str; 13] = [
     "gcePersistentDisk",
     "awsElasticBlockStore",
@@ -27,7 +27,7 @@ const MOUNTED_BY_OPTIONS: [&str; 13] = [
     "azureDisk",
     "photonPersistentDisk",
 ];
-/// What a node's label was called before, and is now.
+/// Deprecated node labels and their replacements.
 const LABELS: [(&str, &str); 5] = [
     ("failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone"),
     ("failure-domain.beta.kubernetes.io/region", "topology.kubernetes.io/region"),
@@ -107,7 +107,7 @@ fn attributes(e: &mut Errors, spec: &Value, path: &str) {
     }
 }
 
-/// What an attachment says of a volume that is no object: only what a driver needs.
+/// Validates an inline volume in an attachment, which may contain only the fields that a driver needs.
 pub(super) fn inline(e: &mut Errors, spec: &Value, path: &str) {
     let refused = |e: &mut Errors, field: &str| {
         e.forbidden(format!("{path}.{field}"), "may not be specified in the context of inline volumes");
@@ -140,7 +140,7 @@ pub(super) fn inline(e: &mut Errors, spec: &Value, path: &str) {
     }
 }
 
-/// In the order the sources are looked at.
+/// In the order of validation.
 const SOURCES: [&str; 22] = [
     "hostPath",
     "gcePersistentDisk",
@@ -196,7 +196,7 @@ fn source(e: &mut Errors, spec: &Value, parent: &str) {
     }
 }
 
-/// `validatePVSecretReference` of every secret a driver may need.
+/// `validatePVSecretReference` for all secrets of a driver.
 fn secrets(e: &mut Errors, source: &Value, path: &str) {
     let kinds = ["controllerPublish", "controllerExpand", "nodePublish", "nodeExpand"];
     for field in kinds.iter().map(|kind| format!("{kind}SecretRef")).filter(|field| set(source, field)) {
@@ -232,7 +232,7 @@ pub(super) fn volume_update(e: &mut Errors, old: &Value, new: &Value) {
         spec
     };
     let (before, mut after) = (source(old), source(new));
-    // A secret for growing may come later.
+    // A secret for expansion can be added later.
     const SECRET: &str = "controllerExpandSecretRef";
     if set(&before, "csi") && !set(at(&before, "csi"), SECRET) && set(at(&after, "csi"), SECRET) {
         object::take(&mut after["csi"], SECRET);
@@ -242,7 +242,7 @@ pub(super) fn volume_update(e: &mut Errors, old: &Value, new: &Value) {
         let why = format!("spec.persistentvolumesource is immutable after creation\n{differs}");
         e.forbidden("spec.persistentvolumesource", &why);
     }
-    // The path of this field lacks its parent in kube-apiserver too.
+    // The path of this field lacks its parent in kube-apiserver as well.
     e.immutable("volumeMode", at(old, "spec.volumeMode"), at(new, "spec.volumeMode"));
     let (affinity, wanted) = (at(old, "spec.nodeAffinity"), at(new, "spec.nodeAffinity"));
     if !affinity.is_null() && renamed(affinity, wanted) != *wanted {
@@ -257,7 +257,7 @@ pub(super) fn volume_update(e: &mut Errors, old: &Value, new: &Value) {
     }
 }
 
-/// An affinity whose labels are called as in the other one, where only their names are newer there.
+/// The old affinity with deprecated labels replaced where the new affinity has the replacement.
 fn renamed(affinity: &Value, wanted: &Value) -> Value {
     let mut affinity = affinity.clone();
     let terms = affinity.pointer_mut("/required/nodeSelectorTerms").and_then(Value::as_array_mut).into_iter().flatten();

@@ -1,4 +1,4 @@
-//! Pods and pod templates.
+//! Validation of pods and pod templates.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use super::{
     qualified_name, resources, scheduling, set, text, volume,
 };
 
-/// Pods that a kubelet has from elsewhere carry it.
+/// Annotation of mirror pods, which represent static pods of a kubelet.
 pub(super) const MIRROR: &str = "kubernetes.io/config.mirror";
 
 pub(super) fn create(e: &mut Errors, object: &Value) {
@@ -21,7 +21,7 @@ pub(super) fn create(e: &mut Errors, object: &Value) {
     }
 }
 
-/// A pod itself: what `spec` checks, and what templates are not held to.
+/// Validates a pod: its spec, and rules that do not apply to templates.
 pub(super) fn whole(e: &mut Errors, object: &Value) {
     let pod = at(object, "spec");
     annotations(e, at(object, "metadata"), pod, "metadata.annotations");
@@ -41,7 +41,7 @@ pub(super) fn whole(e: &mut Errors, object: &Value) {
     }
 }
 
-/// `ValidatePodSpecificAnnotations`, as far as the annotations still mean something.
+/// `ValidatePodSpecificAnnotations` for the annotations that are still in use.
 pub(super) fn annotations(e: &mut Errors, metadata: &Value, spec: &Value, path: &str) {
     const COST: &str = "controller.kubernetes.io/pod-deletion-cost";
     let all = fields(metadata, "annotations");
@@ -59,7 +59,7 @@ pub(super) fn annotations(e: &mut Errors, metadata: &Value, spec: &Value, path: 
     }
 }
 
-/// A template: its labels and annotations, then the spec.
+/// Validates a pod template: labels and annotations, then the spec.
 pub(super) fn template(e: &mut Errors, template: &Value, path: &str) {
     template_metadata(e, template, path);
     spec(e, at(template, "spec"), None, &format!("{path}.spec"));
@@ -78,7 +78,7 @@ pub(super) fn template_metadata(e: &mut Errors, template: &Value, path: &str) {
     annotations(e, at(template, "metadata"), at(template, "spec"), &format!("{path}.annotations"));
 }
 
-/// `name` is the pod's own, absent for the spec of a template.
+/// Validates a pod spec; `name` is the name of the pod, `None` for templates.
 pub(super) fn spec(e: &mut Errors, spec: &Value, name: Option<&str>, path: &str) {
     let volumes = volume::list(e, spec, name, path);
     pod_context::resource_claims(e, spec, path);

@@ -1,5 +1,5 @@
-//! What surrounds a pod's containers: its security context, operating system, name resolution and claims of devices.
-//! Called by `pod`; pure.
+//! Validation of pod-level settings: security context, operating system, DNS and resource claims. Used by `pod`;
+//! pure.
 
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
@@ -9,7 +9,7 @@ use regex::Regex;
 use super::container;
 use super::{Errors, Value, addresses, at, dns1123_label, dns1123_subdomain, flag, go, items, json, number, set, text};
 
-/// As kube-apiserver prints it.
+/// Pattern of sysctl names as kube-apiserver prints it.
 const SYSCTL: &str = "^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
 const UNDERSCORED: &str = "[a-z0-9]([-_a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-_a-z0-9]*[a-z0-9])?)*";
 
@@ -52,7 +52,7 @@ pub(super) fn security(e: &mut Errors, spec: &Value, path: &str) {
     one_of(e, "seLinuxChangePolicy", &["Recursive"]);
 }
 
-/// The namespace a sysctl belongs to, as the kernel groups them.
+/// The kernel namespace of a sysctl.
 fn namespace(name: &str) -> &'static str {
     let dotted = name.replace('/', ".");
     let ipc = ["kernel.sem", "kernel.shmall", "kernel.shmmax", "kernel.shmmni", "kernel.shm_rmid_forced"];
@@ -156,7 +156,7 @@ pub(super) fn host_aliases(e: &mut Errors, spec: &Value, path: &str) {
     }
 }
 
-/// Ports of a pod on the host's network are the host's.
+/// In the host network, container ports must equal host ports.
 pub(super) fn host_network(e: &mut Errors, spec: &Value, is_pod: bool, path: &str) {
     if !flag(spec, "hostNetwork") {
         return;
@@ -210,7 +210,7 @@ pub(super) fn resource_claims(e: &mut Errors, spec: &Value, path: &str) {
     }
 }
 
-/// `spec.os` and what the other system's pods may not have.
+/// Validates `spec.os` and fields that do not apply to the operating system.
 pub(super) fn os(e: &mut Errors, spec: &Value, path: &str) {
     if !set(spec, "os") {
         return;

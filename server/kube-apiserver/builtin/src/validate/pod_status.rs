@@ -1,4 +1,4 @@
-//! Changes of a pod's status.
+//! Validation of pod status updates.
 
 use std::net::IpAddr;
 
@@ -44,7 +44,7 @@ pub(super) fn update(e: &mut Errors, old: &Value, new: &Value) {
     addresses(e, old, new, "hostIPs");
 }
 
-/// Containers that ended come back only where the pod says they do.
+/// Terminated containers may run again only if the restart policy allows it.
 fn transitions(e: &mut Errors, old: &Value, new: &Value, list: &str, of: &str) {
     let path = format!("status.{list}");
     let spec = at(old, "spec");
@@ -71,7 +71,7 @@ fn transitions(e: &mut Errors, old: &Value, new: &Value, list: &str, of: &str) {
     }
 }
 
-/// `ContainerShouldRestart`: the rules of the container, its policy, the policy of the pod.
+/// `ContainerShouldRestart`: the container's restart rules, its restart policy, then that of the pod.
 fn restarts(container: &Value, spec: &Value, code: i64) -> bool {
     let tells = |rule: &&Value| {
         let named = items(rule, "exitCodes.values").iter().any(|value| value.as_i64() == Some(code));
@@ -91,7 +91,7 @@ fn restarts(container: &Value, spec: &Value, code: i64) -> bool {
     policy == "Always" || (policy == "OnFailure" && code != 0)
 }
 
-/// One address of each family; wrong ones may stay where they are.
+/// Validates pod IPs: one per family. Invalid addresses that already exist are accepted.
 fn addresses(e: &mut Errors, old: &Value, new: &Value, list: &str) {
     let path = format!("status.{list}");
     let all = items(new, &path);

@@ -1,4 +1,4 @@
-//! What may change in a pod, by itself and by its subresources.
+//! Validation of updates of pods and their subresources.
 
 use super::difference::difference;
 use super::pod::{MIRROR, whole};
@@ -39,7 +39,7 @@ pub(super) fn update(e: &mut Errors, subresource: &str, old: &Value, new: &Value
     if !deadline(e, before, after) {
         return;
     }
-    // Only how long a toleration holds may change.
+    // Only `tolerationSeconds` of a toleration can change.
     let timeless = |toleration: &Value| {
         let mut copy = toleration.clone();
         object::take(&mut copy, "tolerationSeconds");
@@ -78,7 +78,7 @@ fn is_static(pod: &Value) -> bool {
     fields(pod, "metadata.annotations").contains_key(MIRROR)
 }
 
-/// `ValidatePodEphemeralContainersUpdate`: they come, and stay as they are.
+/// `ValidatePodEphemeralContainersUpdate`: containers can be added, but neither changed nor removed.
 fn ephemeral(e: &mut Errors, old: &Value, new: &Value) {
     const LIST: &str = "spec.ephemeralContainers";
     if is_static(old) {
@@ -98,7 +98,8 @@ fn ephemeral(e: &mut Errors, old: &Value, new: &Value) {
     }
 }
 
-/// A gated pod may be narrowed to fewer nodes; `spec` is what is compared with the old one afterwards.
+/// Validates narrower node selection of a pod with scheduling gates, then restores it in `spec` for the comparison
+/// with the old spec.
 fn gated(e: &mut Errors, before: &Value, spec: &mut Value) {
     let kept = |(key, value): (&String, &Value)| fields(spec, "nodeSelector").get(key) == Some(value);
     if !fields(before, "nodeSelector").iter().all(kept) {
@@ -124,7 +125,7 @@ fn gated(e: &mut Errors, before: &Value, spec: &mut Value) {
     }
 }
 
-/// `validateNodeAffinityMutation`: terms stay, requirements are added to them.
+/// `validateNodeAffinityMutation`: requirements can be added to existing terms.
 fn node_affinity(e: &mut Errors, old: &Value, new: &Value) {
     const TERMS: &str = "requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms";
     let field = format!("spec.affinity.nodeAffinity.{TERMS}");
@@ -147,7 +148,7 @@ fn node_affinity(e: &mut Errors, old: &Value, new: &Value) {
     }
 }
 
-/// `ValidatePodResize`: what containers may use changes in amounts of cpu and memory alone, and never the class of the pod.
+/// `ValidatePodResize`: only quantities of cpu and memory can change, and the QoS class cannot.
 fn resize(e: &mut Errors, old: &Value, new: &Value) {
     if is_static(old) {
         e.0.clear();
@@ -159,7 +160,7 @@ fn resize(e: &mut Errors, old: &Value, new: &Value) {
     }
     let before = match text(old, "status.qosClass") {
         "" => qos_class(at(old, "spec")),
-        told => told,
+        recorded => recorded,
     };
     if before != qos_class(at(new, "spec")) {
         e.invalid("spec", at(new, "status.qosClass"), "Pod QOS Class may not change as a result of resizing");
@@ -169,11 +170,11 @@ fn resize(e: &mut Errors, old: &Value, new: &Value) {
         e.forbidden("spec", "Pod running on node without support for resize");
     }
     whole_resize(e, old, new);
-    let told = e.0.len();
+    let count = e.0.len();
     for list in ["containers", "initContainers"] {
         ordering(e, old, new, list);
     }
-    if e.0.len() > told {
+    if e.0.len() > count {
         return;
     }
     for list in ["initContainers", "containers"] {
@@ -207,7 +208,7 @@ fn pairs<'a>(old: &'a Value, new: &'a Value, list: &str) -> impl Iterator<Item =
     items(at(old, "spec"), list).iter().zip(items(at(new, "spec"), list)).enumerate()
 }
 
-/// Amounts of the pod as a whole.
+/// Validates changes of pod-level resources.
 fn whole_resize(e: &mut Errors, old: &Value, new: &Value) {
     let (before, after) = (at(old, "spec"), at(new, "spec"));
     let amounts = |spec: &Value| fields(spec, "resources.requests").len() + fields(spec, "resources.limits").len();
@@ -248,7 +249,7 @@ fn removals(e: &mut Errors, before: &Value, after: &Value, path: &str, what: &st
     }
 }
 
-/// What is left of a container's change besides amounts of cpu and memory.
+/// The container with the old quantities of cpu and memory, in which any difference is invalid.
 fn resized(old: &Value, new: &Value) -> Value {
     let mut container = new.clone();
     object::copy(old, &mut container, "resizePolicy");
@@ -258,7 +259,7 @@ fn resized(old: &Value, new: &Value) -> Value {
     container
 }
 
-/// Gives a container the amounts of cpu and memory that it had.
+/// Restores a container's quantities of cpu and memory.
 fn cpu_and_memory_of(old: &Value, container: &mut Value, kind: &str) {
     let path = format!("resources.{kind}");
     let mut amounts = fields(container, &path).clone();
@@ -276,7 +277,7 @@ fn cpu_and_memory_of(old: &Value, container: &mut Value, kind: &str) {
     }
 }
 
-/// False when the comparison of the rest is not worth telling.
+/// Validates the active deadline; false if the remaining comparison should be skipped.
 fn deadline(e: &mut Errors, before: &Value, after: &Value) -> bool {
     const FIELD: &str = "spec.activeDeadlineSeconds";
     let (old, new) = (number(before, "activeDeadlineSeconds"), number(after, "activeDeadlineSeconds"));

@@ -1,8 +1,8 @@
-//! Probes and lifecycle handlers of a container. Called by `container`; pure.
+//! Validation of a container's probes and lifecycle handlers. Used by `container`; pure.
 
 use super::{Errors, Value, at, items, json, number, port, set, text, unset};
 
-/// `grace` is the pod's `terminationGracePeriodSeconds`, which bounds a sleep.
+/// Validates lifecycle handlers; `grace` is `terminationGracePeriodSeconds`, the upper limit of a sleep.
 pub(super) fn handlers(e: &mut Errors, container: &Value, grace: Option<i64>, path: &str) {
     for name in ["postStart", "preStop"] {
         let handler = at(container, &format!("lifecycle.{name}"));

@@ -1,4 +1,4 @@
-//! Resource quotas and limit ranges.
+//! Validation of resource quotas and limit ranges.
 
 use crowsnest_apimachinery::quantity::Quantity;
 
@@ -32,7 +32,7 @@ pub(super) fn resource_quota(e: &mut Errors, object: &Value) {
     selector(e, object, scopes);
 }
 
-/// What was counted.
+/// Validates the status of a quota.
 pub(super) fn status(e: &mut Errors, object: &Value) {
     ["status.hard", "status.used"].iter().for_each(|list| amounts(e, object, list));
 }
@@ -48,7 +48,7 @@ fn amounts(e: &mut Errors, object: &Value, list: &str) {
     }
 }
 
-/// Limits that mean nothing in a scope.
+/// Resources that a scope does not support.
 fn unfit<'a>(object: &'a Value, scope: &'a str) -> impl Iterator<Item = &'a String> {
     const COMPUTE: [&str; 7] =
         ["cpu", "memory", "limits.cpu", "limits.memory", "pods", "requests.cpu", "requests.memory"];
@@ -106,7 +106,7 @@ fn selector(e: &mut Errors, object: &Value, scopes: &[Value]) {
     conflicts(e, &names, PATH, scopes);
 }
 
-/// The scopes of a quota are chosen once.
+/// The scopes of a quota are immutable.
 pub(super) fn quota_update(e: &mut Errors, old: &Value, new: &Value) {
     let (before, after) = (items(old, "spec.scopes"), items(new, "spec.scopes"));
     let same = before.iter().all(|scope| after.contains(scope)) && after.iter().all(|scope| before.contains(scope));
@@ -141,7 +141,7 @@ pub(super) fn limit_range(e: &mut Errors, object: &Value) {
     }
 }
 
-/// What a limit speaks of; only claims are limited in more than containers have.
+/// Validates resource names in a limit; those for pods and containers are restricted to compute resources.
 fn resource_names(e: &mut Errors, limit: &Value, kind: &str, path: &str) {
     let of_container = matches!(kind, "Pod" | "Container");
     for field in ["max", "min", "default", "defaultRequest", "maxLimitRequestRatio"] {
@@ -183,7 +183,8 @@ fn bounds(e: &mut Errors, limit: &Value, path: &str) {
     names.dedup();
     for name in names {
         let value = |field: &str| fields(limit, field).get(name.as_str()).and_then(amount).filter(|_| counted(&field));
-        // (smaller, larger, field at fault, its value): the order and the choice of fields are kube-apiserver's.
+        // Smaller field, larger field, field to report, its value: order and choice of fields are those of
+        // kube-apiserver.
         for (low, high, field, shown) in [
             ("min", "max", "min", "min"),
             ("min", "defaultRequest", "defaultRequest", "defaultRequest"),

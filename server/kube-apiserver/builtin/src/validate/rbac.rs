@@ -1,4 +1,4 @@
-//! Roles and bindings.
+//! Validation of roles and bindings.
 
 use crowsnest_apimachinery::selector::Selector;
 

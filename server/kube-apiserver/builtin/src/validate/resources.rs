@@ -1,4 +1,4 @@
-//! Amounts of resources: container requests and limits.
+//! Validation of resource requests and limits.
 
 use crowsnest_apimachinery::quantity::Quantity;
 
@@ -55,7 +55,7 @@ fn is_huge_request(name: &str) -> bool {
     name.starts_with("requests.hugepages-")
 }
 
-/// Resources of Kubernetes itself, which may be promised more than once.
+/// Resources of Kubernetes itself, which can be overcommitted.
 pub(super) fn is_native(name: &str) -> bool {
     !name.contains('/') || name.contains("kubernetes.io/")
 }
@@ -81,7 +81,7 @@ pub(super) fn container_resource_name(e: &mut Errors, name: &str, path: &str) {
     }
 }
 
-/// `validatePodResourceName`: what a whole pod may ask for.
+/// `validatePodResourceName`: resources that are supported at pod level.
 fn pod_resource_name(e: &mut Errors, name: &str, path: &str) {
     let known = matches!(name, "cpu" | "memory") || is_huge(name);
     if resource_name(e, name, path) && !known {
@@ -89,7 +89,7 @@ fn pod_resource_name(e: &mut Errors, name: &str, path: &str) {
     }
 }
 
-/// Integers only for what cannot be divided.
+/// Validates a quantity, which must be an integer for countable resources.
 pub(super) fn resource_value(e: &mut Errors, name: &str, value: &Value, path: &str) {
     let Some(quantity) = amount(value) else { return };
     if quantity.sign() < 0 {
@@ -101,7 +101,7 @@ pub(super) fn resource_value(e: &mut Errors, name: &str, value: &Value, path: &s
     }
 }
 
-/// Huge pages come in whole pages.
+/// Huge pages must be requested in multiples of the page size.
 fn huge_value(e: &mut Errors, name: &str, value: &Value, path: &str) {
     let (Some(page), Some(quantity)) = (name.strip_prefix("hugepages-"), amount(value)) else { return };
     let Ok(page) = Quantity::parse(page) else { return };
@@ -111,7 +111,7 @@ fn huge_value(e: &mut Errors, name: &str, value: &Value, path: &str) {
     }
 }
 
-/// `ValidateContainerResourceRequirements`; `pod` is the spec whose claims a container may name.
+/// `ValidateContainerResourceRequirements`; `pod` is the spec whose claims the container can reference.
 pub(super) fn requirements(e: &mut Errors, resources: &Value, pod: Option<&Value>, path: &str) {
     lists(e, resources, container_resource_name, path);
     claims(e, resources, pod, path);

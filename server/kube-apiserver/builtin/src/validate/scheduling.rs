@@ -1,4 +1,5 @@
-//! Where a pod may run: affinity, tolerations, topology spread, scheduling gates. Called by `pod`; pure.
+//! Validation of scheduling directives: affinity, tolerations, topology spread, scheduling gates. Used by `pod`;
+//! pure.
 
 use super::selector::{label_selector, node_selector, preferred_term};
 use super::{
@@ -55,7 +56,8 @@ fn pod_term(e: &mut Errors, term: &Value, path: &str) {
     e.names(&format!("{path}.topologyKey"), key, qualified_name(key));
 }
 
-/// `ValidateMatchLabelKeysAndMismatchLabelKeys`: the selector has what a new pod's labels added to it already.
+/// `ValidateMatchLabelKeysAndMismatchLabelKeys`: the values of the labels have already been merged into the
+/// selector.
 fn label_keys(e: &mut Errors, term: &Value, path: &str) {
     let selector = at(term, "labelSelector");
     for list in ["matchLabelKeys", "mismatchLabelKeys"] {
@@ -170,7 +172,7 @@ pub(super) fn tolerations(e: &mut Errors, spec: &Value, path: &str) {
                 e.invalid(format!("{path}.operator"), &json!(value), why);
             }
             "Exists" => {}
-            // Those of a gate that is off are named to who uses them.
+            // The error lists operators of a disabled feature gate as supported, as in kube-apiserver.
             "Lt" | "Gt" => {
                 e.unsupported(format!("{path}.operator"), &json!(operator), &["Equal", "Exists", "Lt", "Gt"]);
             }

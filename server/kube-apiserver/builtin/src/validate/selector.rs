@@ -1,8 +1,8 @@
-//! Label selectors and node selectors.
+//! Validation of label selectors and node selectors.
 
 use super::{Errors, Value, dns1123_subdomain, fields, items, json, label_value, qualified_name, text};
 
-/// For whom the error list is its own.
+/// Validates a label selector into a separate list of errors.
 pub(crate) fn wrong_selector(selector: &Value, path: &str) -> Vec<super::FieldError> {
     let mut errors = Errors::default();
     label_selector(&mut errors, selector, path);
@@ -50,7 +50,7 @@ pub(super) fn node_selector(e: &mut Errors, selector: &Value, path: &str) {
     }
 }
 
-/// A term of a preference, whose values need not be labels: with one node it was always fulfilled.
+/// Validates a preferred term. Its values need not be valid label values, for compatibility with existing objects.
 pub(super) fn preferred_term(e: &mut Errors, term: &Value, path: &str) {
     node_selector_term(e, term, false, path);
 }

@@ -1,4 +1,4 @@
-//! Services.
+//! Validation of Services.
 
 use std::collections::BTreeSet;
 
@@ -82,7 +82,7 @@ pub(super) fn create(e: &mut Errors, object: &Value) {
     traffic(e, spec, kind);
 }
 
-/// Two annotations of one meaning.
+/// The deprecated and the current topology annotation must match.
 fn hints(e: &mut Errors, object: &Value) {
     const OLD: &str = "service.kubernetes.io/topology-aware-hints";
     const NEW: &str = "service.kubernetes.io/topology-mode";
@@ -209,7 +209,7 @@ pub(super) fn cluster_ips(e: &mut Errors, spec: &Value) {
     }
 }
 
-/// What only a load balancer has.
+/// Validates fields that apply only to load balancers.
 fn balancer(e: &mut Errors, object: &Value, kind: &str) {
     const ONLY: &str = "may only be used when `type` is 'LoadBalancer'";
     const ANNOTATION: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
@@ -263,7 +263,7 @@ fn traffic(e: &mut Errors, spec: &Value, kind: &str) {
     }
     e.optional_one_of("spec.internalTrafficPolicy", at(spec, "internalTrafficPolicy"), &["Cluster", "Local"]);
     let distribution = at(spec, "trafficDistribution");
-    // In the order that kube-apiserver prints them.
+    // In the order in which kube-apiserver prints them.
     let known = ["PreferClose", "PreferSameZone", "PreferSameNode"];
     if !distribution.is_null() && !known.iter().any(|name| distribution == name) {
         e.unsupported("spec.trafficDistribution", distribution, &known);

@@ -1,4 +1,5 @@
-//! Changes of signing requests: what is said of them once stays said, and each subresource has its part.
+//! Validation of updates of signing requests: approval and denial are final, and each subresource writes its own
+//! fields.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -14,9 +15,9 @@ fn of_type<'a>(object: &'a Value, kind: &str) -> Vec<&'a Value> {
     items(object, CONDITIONS).iter().filter(|condition| text(condition, "type") == kind).collect()
 }
 
-/// `validateCertificateSigningRequestUpdate`, of `approval` and `status`.
+/// `validateCertificateSigningRequestUpdate` for `approval` and `status`.
 pub(super) fn update(e: &mut Errors, subresource: &str, old: &Value, new: &Value) {
-    // What is stored may be as wrong as it was.
+    // Existing invalid values are accepted.
     if at(old, CONDITIONS) != at(new, CONDITIONS) {
         cluster::approval(e, new);
     }
@@ -39,7 +40,7 @@ pub(super) fn update(e: &mut Errors, subresource: &str, old: &Value, new: &Value
     }
 }
 
-/// Approval and denial have their own subresource.
+/// Approval and denial can only be written through their subresource.
 fn decided(e: &mut Errors, kind: &str, old: &Value, new: &Value) {
     let (before, after) = (of_type(old, kind), of_type(new, kind));
     if after.len() > before.len() {
@@ -50,7 +51,7 @@ fn decided(e: &mut Errors, kind: &str, old: &Value, new: &Value) {
     }
 }
 
-/// Why data is no chain of certificates; none is fine.
+/// Validates a certificate chain; empty data is valid.
 fn wrong_certificate(data: &str) -> Option<String> {
     if data.is_empty() {
         return None;

@@ -1,4 +1,4 @@
-//! What may not be written to the status of kinds whose status is not checked with the rest of them.
+//! Validation of status updates for kinds whose validation does not include the status.
 
 use crowsnest_apimachinery::names::format::condition_reason;
 
@@ -7,7 +7,7 @@ use super::{
     Errors, FieldError, Value, at, dns1123_subdomain, fields, items, json, pod_context, qualified_name, set, text,
 };
 
-/// `kind` is one of the built-in kinds that a `status` subresource belongs to.
+/// Validates the status; `kind` is a built-in kind with a `status` subresource.
 pub(super) fn update(e: &mut Errors, kind: &str, new: &Value) {
     match kind {
         "PersistentVolumeClaim" => claim(e, new),
@@ -69,7 +69,7 @@ fn counts(e: &mut Errors, new: &Value, names: &[&str]) {
 
 fn claim(e: &mut Errors, new: &Value) {
     if items(new, "spec.accessModes").is_empty() {
-        // The path is spelt like this in kube-apiserver too.
+        // kube-apiserver spells the path like this.
         e.required("Spec.accessModes", "");
     }
     for (name, value) in fields(new, "status.capacity") {
@@ -78,7 +78,7 @@ fn claim(e: &mut Errors, new: &Value) {
     for (name, state) in fields(new, "status.allocatedResourceStatuses") {
         claimed(e, name, "status.allocatedResourceStatuses");
         if !RESIZE_STATES.iter().any(|known| state == known) {
-            // The value that is shown is the resource.
+            // kube-apiserver reports the resource as the value.
             e.unsupported("status.allocatedResourceStatuses", &json!(name), &RESIZE_STATES);
         }
     }
@@ -98,14 +98,14 @@ const RESIZE_STATES: [&str; 5] = [
     "NodeResizePending",
 ];
 
-/// Says so of an amount below zero.
+/// Reports a negative quantity.
 fn negative(e: &mut Errors, field: &str, value: &Value) {
     if let Some(quantity) = amount(value).filter(|quantity| quantity.sign() < 0) {
         e.invalid(field, &json!(quantity.value()), "must be a valid resource quantity");
     }
 }
 
-/// Whether a claim can be given such a resource; says so otherwise.
+/// True if a claim supports the resource; reports an error otherwise.
 fn claimed(e: &mut Errors, name: &str, path: &str) -> bool {
     let wrong = qualified_name(name);
     if !wrong.is_empty() {
@@ -127,7 +127,7 @@ fn service(e: &mut Errors, new: &Value) {
     ingresses(e, list, true);
 }
 
-/// Where a load balancer listens.
+/// Validates the ingress points of a load balancer.
 fn ingresses(e: &mut Errors, list: &[Value], modes: bool) {
     for (index, ingress) in list.iter().enumerate() {
         let path = format!("status.loadBalancer.ingress[{index}]");

@@ -1,4 +1,4 @@
-//! Claims and storage classes.
+//! Validation of claims and storage classes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -53,7 +53,7 @@ pub(super) fn claim(e: &mut Errors, spec: &Value, path: &str) {
     }
 }
 
-/// Where the first content of a claim comes from, which may be told in two ways.
+/// Validates `dataSource` and `dataSourceRef` of a claim.
 fn data_source(e: &mut Errors, spec: &Value, path: &str) {
     for field in ["dataSource", "dataSourceRef"] {
         let (source, path) = (at(spec, field), format!("{path}.{field}"));
@@ -82,7 +82,7 @@ fn data_source(e: &mut Errors, spec: &Value, path: &str) {
     if source.is_null() || reference.is_null() {
         return;
     }
-    // The value kube-apiserver prints is the path itself, a structure without public fields.
+    // kube-apiserver prints its path object, which has no public fields, as the value.
     let shown = json!({});
     if !text(reference, "namespace").is_empty() {
         e.invalid(path, &shown, "may not be specified when dataSourceRef.namespace is specified");
@@ -97,7 +97,7 @@ pub(super) fn claim_update(e: &mut Errors, old: &Value, new: &Value) {
     claim(e, at(new, "spec"), "spec");
     let mut wanted = at(new, "spec").clone();
     let before = at(old, "spec");
-    // The class may go from the annotation that it was once told by to the field.
+    // The class can be moved from the deprecated annotation to the field.
     let beta =
         |object| fields(object, "metadata.annotations").get(BETA_CLASS).and_then(Value::as_str).unwrap_or_default();
     let (was, is) = (beta(old), beta(new));
@@ -110,11 +110,11 @@ pub(super) fn claim_update(e: &mut Errors, old: &Value, new: &Value) {
     } else if was != is {
         e.invalid(format!("metadata.annotations.{BETA_CLASS}"), &json!(is), "field is immutable");
     }
-    // The binder fills the volume's name; a bound claim may grow.
+    // The binder sets the volume name; a bound claim can be expanded.
     if text(before, "volumeName").is_empty() {
         object::copy(before, &mut wanted, "volumeName");
     }
-    // A claim made before there was a default class gets it later.
+    // Claims created before there was a default class receive it later.
     if !set(before, "storageClassName") {
         object::copy(before, &mut wanted, "storageClassName");
     }
@@ -161,7 +161,7 @@ pub(super) fn class(e: &mut Errors, object: &Value) {
     topologies(e, items(object, "allowedTopologies"));
 }
 
-/// A driver by its name.
+/// Validates a driver name.
 pub(super) fn provisioner(e: &mut Errors, name: &str, field: &str) {
     if name.is_empty() {
         e.required(field, "");
@@ -204,7 +204,7 @@ fn topologies(e: &mut Errors, terms: &[Value]) {
                 e.duplicate(format!("{path}.key"), &json!(key));
             }
         }
-        // kube-apiserver compares with as many terms without anything as there are terms, and with those before.
+        // kube-apiserver compares an empty term with all terms, and other terms with those before them.
         let empty = if expressions.is_empty() { terms.len() } else { 0 };
         let same = terms[..index].iter().filter(|other| requirements(other) == requirements(term)).count();
         for _ in 0..empty + same {
@@ -214,7 +214,7 @@ fn topologies(e: &mut Errors, terms: &[Value]) {
     }
 }
 
-/// The values of each key, the last of those that are there twice.
+/// Values by key; the last of duplicate keys counts.
 fn requirements(term: &Value) -> BTreeMap<&str, BTreeSet<&str>> {
     let values = |expression| items(expression, "values").iter().filter_map(Value::as_str).collect();
     items(term, "matchLabelExpressions").iter().map(|one| (text(one, "key"), values(one))).collect()

@@ -1,4 +1,4 @@
-//! Objects that kube-apiserver refuses, with what it says of each: the fixtures are tables of cases.
+//! Objects that kube-apiserver rejects and the errors it returns, as tables in fixtures.
 
 use crowsnest_registry::authz::bootstrap::loopback;
 use crowsnest_registry::strategy::Strategy;
@@ -36,7 +36,7 @@ fn said(case: &Value) -> Vec<String> {
 #[case::cluster(include_str!("fixtures/cluster.json"))]
 #[case::status(include_str!("fixtures/status.json"))]
 #[case::contexts(include_str!("fixtures/contexts.json"))]
-fn refused(#[case] table: &str) {
+fn invalid_objects_are_rejected(#[case] table: &str) {
     let cases: Vec<Value> = serde_json::from_str(table).unwrap();
     for case in &cases {
         let wanted: Vec<&str> = case["said"].as_array().unwrap().iter().map(|text| text.as_str().unwrap()).collect();

@@ -1,4 +1,4 @@
-//! Volumes of a pod.
+//! Validation of a pod's volumes.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use super::{
     volume_sources,
 };
 
-/// In the order the sources are looked at: the first that is set counts, the others are refused.
+/// In the order of validation: the first source counts, further ones are errors.
 const SOURCES: [&str; 29] = [
     "hostPath",
     "gitRepo",
@@ -42,7 +42,7 @@ const SOURCES: [&str; 29] = [
 ];
 const MODE: &str = "must be a number between 0 and 0777 (octal), both inclusive";
 
-/// Returns the volumes that are in order. `pod` is the pod's name, absent in a template.
+/// Validates volumes; returns the valid ones. `pod` is the name of the pod, `None` for templates.
 pub(super) fn list(e: &mut Errors, spec: &Value, pod: Option<&str>, path: &str) -> Volumes {
     let mut volumes = Volumes::default();
     let pod = pod.filter(|name| !name.is_empty());
@@ -91,7 +91,7 @@ fn source(e: &mut Errors, volume: &Value, pod: Option<&str>, path: &str) {
     }
     for kind in SOURCES.into_iter().filter(|kind| set(volume, kind)) {
         if found {
-            // Two kinds are misspelled by kube-apiserver.
+            // kube-apiserver misspells two kinds.
             let shown = match kind {
                 "cephfs" => "cephFS",
                 "downwardAPI" => "downwarAPI",
@@ -118,7 +118,7 @@ fn source(e: &mut Errors, volume: &Value, pod: Option<&str>, path: &str) {
     }
 }
 
-/// Fields that may not be empty, of a pod's volume sources and a persistent volume's alike.
+/// Requires fields of a volume source, for pods and persistent volumes.
 pub(super) fn needs(e: &mut Errors, source: &Value, fields: &[&str], path: &str) {
     for field in fields.iter().filter(|field| text(source, field).is_empty()) {
         e.required(format!("{path}.{field}"), "");
@@ -224,7 +224,7 @@ fn keys(e: &mut Errors, source: &Value, path: &str) {
     }
 }
 
-/// Files are not told apart: findings point to the source.
+/// Validates a downward API source. Errors name the source instead of the file, as in kube-apiserver.
 fn downward(e: &mut Errors, source: &Value, path: &str) {
     for item in items(source, "items") {
         local_path(e, format!("{path}.path"), at(item, "path"));

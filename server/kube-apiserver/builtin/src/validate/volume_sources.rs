@@ -1,4 +1,4 @@
-//! Sources of volumes that pods and persistent volumes share: what each of them needs.
+//! Validation of volume sources that pods and persistent volumes have in common.
 
 use std::sync::LazyLock;
 
@@ -7,7 +7,7 @@ use regex::Regex;
 use super::volume::needs;
 use super::{Errors, Value, at, dns1123_label, items, json, mount, number, set, text};
 
-/// Sources that a pod and a persistent volume describe alike.
+/// Validates a source that pods and persistent volumes have in common.
 pub(super) fn shared(e: &mut Errors, kind: &str, source: &Value, path: &str) {
     match kind {
         "hostPath" => {
@@ -127,7 +127,7 @@ fn quobyte(e: &mut Errors, source: &Value, path: &str) {
     needs(e, source, &["volume"], path);
 }
 
-/// What Go's `net.SplitHostPort` takes apart.
+/// True if Go's `net.SplitHostPort` accepts the text.
 fn is_host_and_port(pair: &str) -> bool {
     match pair.rsplit_once(':') {
         Some((host, _)) if host.starts_with('[') => {

@@ -1,4 +1,4 @@
-//! Validation of webhook configurations, in kube-apiserver's order and wording.
+//! Validation of webhook configurations, with kube-apiserver's order and wording.
 
 use std::collections::BTreeSet;
 
@@ -11,14 +11,14 @@ use serde_json::Value;
 use crate::wrong_selector;
 
 const MAX_CONDITIONS: usize = 64;
-/// Versions of AdmissionReview that this server sends.
+/// AdmissionReview versions that this server sends.
 const REVIEW_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
 
 fn texts(value: &Value, key: &str) -> Vec<String> {
     value[key].as_array().into_iter().flatten().map(|v| v.as_str().unwrap_or("").to_owned()).collect()
 }
 
-/// Everything wrong with a Validating- or MutatingWebhookConfiguration.
+/// Validates a ValidatingWebhookConfiguration or MutatingWebhookConfiguration.
 pub fn validate(configuration: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let mut names: BTreeSet<&str> = BTreeSet::new();
@@ -134,7 +134,7 @@ fn resources(rule: &Value, path: &str, errors: &mut Vec<FieldError>) {
             continue;
         }
         let Some((parent, sub)) = resource.split_once('/') else {
-            // The last one decides, as in kube-apiserver.
+            // As in kube-apiserver, the last entry decides.
             whole = resource != "*";
             continue;
         };
@@ -199,7 +199,7 @@ pub(super) fn conditions(webhook: &Value, path: &str, params: bool, errors: &mut
     }
 }
 
-/// Checks a `clientConfig`: exactly one of url and service, https, a caBundle that is PEM.
+/// Validates a `clientConfig`: exactly one of url and service, https, a caBundle in PEM.
 pub fn client_config(config: &Value, path: &str) -> Vec<FieldError> {
     let url = config.get("url").and_then(Value::as_str);
     let service = config.get("service").filter(|s| s.is_object());
@@ -210,7 +210,7 @@ pub fn client_config(config: &Value, path: &str) -> Vec<FieldError> {
         (Some(url), None) => validate_url(url, &format!("{path}.url")),
         (None, Some(service)) => {
             let text = |key: &str| service[key].as_str().unwrap_or_default();
-            // kube-apiserver takes the one for the other.
+            // kube-apiserver confuses namespace and name here.
             let (namespace, name) = (text("name"), text("namespace"));
             let port = service["port"].as_i64().unwrap_or(443);
             validate_service(Service { namespace, name, path: text("path"), port }, &format!("{path}.service"))

@@ -1,11 +1,11 @@
-//! `securityContext.windowsOptions`: credentials and the user a container runs as.
+//! Validation of `securityContext.windowsOptions`: credentials and user names.
 
 use super::{Errors, Value, at, dns1123_subdomain, set, text};
 
 const MAX_CREDENTIAL_KIB: usize = 64;
 const MAX_DOMAIN: usize = 256;
 const MAX_USER: usize = 104;
-/// What no user of Windows may be called with.
+/// Characters that Windows user names cannot contain.
 const FORBIDDEN: &str = r#""/\:;|=,+*?<>@[]"#;
 
 pub(super) fn options(e: &mut Errors, context: &Value, path: &str) {
@@ -33,7 +33,7 @@ pub(super) fn options(e: &mut Errors, context: &Value, path: &str) {
     }
 }
 
-/// `DOMAIN\USER` or `USER`.
+/// Validates `DOMAIN\USER` or `USER`.
 fn user_name(name: &str) -> Vec<String> {
     let only = |why: &str| vec![why.to_owned()];
     if name.is_empty() {
@@ -70,7 +70,7 @@ fn user_name(name: &str) -> Vec<String> {
     wrong
 }
 
-/// One to fifteen characters, of which the first is no dot.
+/// True for a NetBIOS name: one to fifteen characters without a leading dot.
 fn is_net_bios(domain: &str) -> bool {
     const NEVER: &str = r#"\/:*?"<>|"#;
     !domain.starts_with('.') && (1..=15).contains(&domain.chars().count()) && !domain.chars().any(|c| NEVER.contains(c))

@@ -1,4 +1,5 @@
-//! Deployments, replica sets, stateful sets, daemon sets, replication controllers, controller revisions.
+//! Validation of deployments, replica sets, stateful sets, daemon sets, replication controllers and controller
+//! revisions.
 
 use super::selector::label_selector;
 use super::{Errors, Value, at, fields, go, items, json, number, pod, set, storage, text};
@@ -10,7 +11,7 @@ fn is_empty(selector: &Value) -> bool {
     fields(selector, "matchLabels").is_empty() && items(selector, "matchExpressions").is_empty()
 }
 
-/// True when the labels satisfy the selector.
+/// True if the labels satisfy the selector.
 pub(super) fn selects(selector: &Value, labels: &serde_json::Map<String, Value>) -> bool {
     let equal = fields(selector, "matchLabels").iter().all(|(key, value)| labels.get(key) == Some(value));
     equal
@@ -43,7 +44,7 @@ fn selector(e: &mut Errors, object: &Value, kind: &str) {
     }
 }
 
-/// The template's labels must be selected; then the pod itself, which must restart always.
+/// Validates a pod template: its labels must match the selector, and pods must restart always.
 fn template(e: &mut Errors, object: &Value, kind: &str) {
     let claims = items(object, "spec.volumeClaimTemplates");
     let whole;
@@ -74,7 +75,7 @@ fn template(e: &mut Errors, object: &Value, kind: &str) {
             e.invalid("spec.template.metadata.labels", labels, "`selector` does not match template `labels`");
         }
         pod::template(e, template, "spec.template");
-        // Said twice by kube-apiserver.
+        // kube-apiserver reports these errors twice.
         if stateful {
             pod::template_metadata(e, template, "spec.template");
         }
@@ -88,7 +89,7 @@ fn claims(e: &mut Errors, object: &Value) {
     }
 }
 
-/// The pods of a stateful set have a volume for each of its claims, in place of one of that name.
+/// The template of a stateful set's pods: each claim template adds a volume or replaces the one with its name.
 fn with_claims(template: &Value, claims: &[Value]) -> Value {
     let mut whole = template.clone();
     let names: Vec<&str> = claims.iter().map(|claim| text(claim, "metadata.name")).collect();
@@ -112,7 +113,7 @@ fn restart_always(e: &mut Errors, template: &Value, kind: &str) {
     }
 }
 
-/// A whole number, or a percentage.
+/// Validates an integer or percentage.
 fn int_or_percent(e: &mut Errors, field: &str, value: &Value) {
     match value {
         Value::String(text) => {
@@ -125,7 +126,7 @@ fn int_or_percent(e: &mut Errors, field: &str, value: &Value) {
     }
 }
 
-/// The number a value stands for, percentages as they are.
+/// The number of an integer or percentage.
 fn points(value: &Value) -> i64 {
     match value {
         Value::String(text) => text.trim_end_matches('%').parse().unwrap_or(0),
@@ -189,7 +190,7 @@ pub(super) fn replica_set(e: &mut Errors, object: &Value) {
     template(e, object, "ReplicaSet");
 }
 
-/// `new`: its claims are looked at, which can never be changed.
+/// Validates a stateful set; `new` includes the claim templates, which are immutable.
 pub(super) fn stateful_set(e: &mut Errors, object: &Value, new: bool) {
     let spec = at(object, "spec");
     match text(spec, "podManagementPolicy") {
@@ -353,10 +354,10 @@ pub(super) fn revision(e: &mut Errors, object: &Value) {
     }
 }
 
-/// Counts of a status are never negative, and parts never exceed the whole.
+/// Validates the status: counters are not negative, and parts do not exceed their total.
 pub(super) fn status(e: &mut Errors, kind: &str, old: &Value, object: &Value) {
     counts(e, kind, object);
-    // It names the next revision.
+    // The collision count is part of the name of the next revision.
     let collisions = |object| number(object, "status.collisionCount");
     if collisions(old).is_some_and(|before| collisions(object).is_none_or(|count| count < before)) {
         let why = "cannot be decremented";
@@ -364,7 +365,7 @@ pub(super) fn status(e: &mut Errors, kind: &str, old: &Value, object: &Value) {
     }
 }
 
-/// Counts in the order that kube-apiserver looks at them.
+/// Counters in the order of validation.
 fn counted(kind: &str) -> &'static [&'static str] {
     match kind {
         "Deployment" => &[

@@ -1,8 +1,8 @@
-//! Addresses and networks that are valid and not written as they should be (KEP-4858).
+//! Warnings for addresses and networks that are valid but not in canonical form (KEP-4858).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Of an address. What is none has been refused before.
+/// Warning for an address; invalid ones are handled by validation.
 pub(super) fn address(field: &str, text: &str) -> Option<String> {
     let Ok(IpAddr::V6(address)) = text.parse::<IpAddr>() else { return None };
     if let Some(mapped) = address.to_ipv4_mapped() {
@@ -13,7 +13,7 @@ pub(super) fn address(field: &str, text: &str) -> Option<String> {
         .then(|| format!("{field}: IPv6 address \"{text}\" should be in RFC 5952 canonical format (\"{canonical}\")"))
 }
 
-/// Of a network: bits behind its prefix, and another way to write its address.
+/// Warnings for a network: bits beyond the prefix, and non-canonical notation.
 pub(super) fn network(field: &str, text: &str) -> Vec<String> {
     let mut out = Vec::new();
     let Some((given, length)) = text.split_once('/') else { return out };

@@ -1,4 +1,4 @@
-//! Labels of nodes that have other names by now.
+//! Warnings for deprecated node labels.
 
 use crowsnest_apimachinery::names::format::label_value;
 use serde_json::Value;
@@ -23,12 +23,12 @@ pub(super) fn message(key: &str) -> Option<&'static str> {
     OLD.iter().find(|(old, _)| *old == key).map(|(_, message)| *message)
 }
 
-/// Of a map of labels, each as `told(message, key)` puts it.
-pub(super) fn selector(of: &Value, path: &str, told: impl Fn(&str, &str) -> String) -> Vec<String> {
-    fields(of, path).keys().filter_map(|key| message(key).map(|message| told(message, key))).collect()
+/// Warnings for the keys of a label map; `format` formats message and key.
+pub(super) fn selector(of: &Value, path: &str, format: impl Fn(&str, &str) -> String) -> Vec<String> {
+    fields(of, path).keys().filter_map(|key| message(key).map(|message| format(message, key))).collect()
 }
 
-/// Of requirements at `path`; where they only state a preference, values may be no label's at all.
+/// Warnings for requirements at `path`; with `preferred` also for values that no label can have.
 pub(super) fn requirements(of: &Value, path: &str, preferred: bool) -> Vec<String> {
     let mut out = Vec::new();
     for (index, requirement) in items(of, "matchExpressions").iter().enumerate() {

@@ -1,5 +1,5 @@
-//! What kube-apiserver says of an accepted write of a built-in kind, in `Warning` headers: deprecated fields, labels and annotations,
-//! values that mean nothing or not what they seem to mean.
+//! Warnings for accepted writes of built-in kinds, sent in `Warning` headers as by kube-apiserver: deprecated
+//! fields, labels and annotations, and values without effect or with an unexpected one.
 
 mod addresses;
 mod labels;
@@ -18,11 +18,11 @@ use serde_json::Value;
 use super::apparmor;
 use super::object::{at, fields, items, number, same, text, unset};
 
-/// Indexed jobs above both of these may lose track of what failed.
+/// Indexed jobs above both limits may lose track of failed indexes.
 const MANY_COMPLETIONS: i64 = 100_000;
 const MANY_AT_ONCE: i64 = 10_000;
 
-/// Texts for the headers. `old` is what was there before an update.
+/// Warning texts of a write. `old` is the object before an update.
 pub(super) fn of(group: &str, kind: &str, old: Option<&Value>, new: &Value) -> Vec<String> {
     match (group, kind) {
         ("", "Pod") => pods(old, new),
@@ -60,7 +60,7 @@ fn changed(old: Option<&Value>, new: &Value, path: &str) -> bool {
     old.is_none_or(|old| !same(at(old, path), at(new, path)))
 }
 
-/// People rarely change pods, and what does so changes them often: only new ones are looked at.
+/// Only new pods are checked: updates are frequent and made by controllers.
 fn pods(old: Option<&Value>, new: &Value) -> Vec<String> {
     if old.is_some() {
         return Vec::new();
@@ -123,10 +123,10 @@ fn job(old: Option<&Value>, new: &Value, path: &str) -> Vec<String> {
     out
 }
 
-/// More may be asked for than may be used.
+/// Warnings for quotas whose requests exceed their limits.
 fn quota(quota: &Value) -> Vec<String> {
     let hard = fields(quota, "spec.hard");
-    let mut told = Vec::new();
+    let mut out = Vec::new();
     for name in ["cpu", "memory", "storage", "ephemeral-storage"] {
         let (requests, limits) = (format!("requests.{name}"), format!("limits.{name}"));
         let bare = || hard.get(name).filter(|_| matches!(name, "cpu" | "memory")).map(|amount| (name, amount));
@@ -138,10 +138,10 @@ fn quota(quota: &Value) -> Vec<String> {
         if let (Some(more), Some(less)) = (amount(request), amount(limit))
             && more > less
         {
-            told.push(format!("ResourceQuota {asked} ({more}) should be less than {limits} ({less})"));
+            out.push(format!("ResourceQuota {asked} ({more}) should be less than {limits} ({less})"));
         }
     }
-    told
+    out
 }
 
 fn node(new: &Value) -> Vec<String> {

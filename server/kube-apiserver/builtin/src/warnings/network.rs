@@ -1,11 +1,11 @@
-//! Services and what leads to them.
+//! Warnings for Services, endpoints and ingresses.
 
 use serde_json::Value;
 
 use super::super::object::{at, fields, items, text, unset};
 use super::addresses;
 
-/// Who writes addresses as they should be by itself.
+/// Controllers that write canonical addresses.
 const CONTROLLERS: [&str; 3] =
     ["endpoint-controller", "endpointslice-controller.k8s.io", "endpointslicemirroring-controller.k8s.io"];
 
@@ -52,7 +52,7 @@ pub(super) fn service(new: &Value) -> Vec<String> {
     out
 }
 
-/// Of a list of addresses.
+/// Warnings for a list of addresses.
 fn all(of: &Value, list: &str, path: &str) -> Vec<String> {
     let addresses = items(of, list).iter().enumerate();
     addresses

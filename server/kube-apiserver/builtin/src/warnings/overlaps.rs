@@ -1,10 +1,10 @@
-//! Files of one volume that lie in each other's way: which of them a kubelet writes last is nobody's promise.
+//! Warnings for overlapping files in a volume: the order in which a kubelet writes them is undefined.
 
 use serde_json::Value;
 
 use super::super::object::{at, items, set, text};
 
-/// A path in a volume and where its content comes from, as far as that is told.
+/// A path in a volume and its source, where known.
 #[derive(Clone, PartialEq)]
 struct File {
     path: String,
@@ -20,7 +20,7 @@ impl std::fmt::Display for File {
     }
 }
 
-/// Of one volume of a pod.
+/// Warnings for a volume of a pod.
 pub(super) fn of(volume: &Value) -> Vec<String> {
     let name = text(volume, "name");
     let sources =
@@ -29,7 +29,7 @@ pub(super) fn of(volume: &Value) -> Vec<String> {
     for (field, named, kind) in sources {
         let source = at(volume, field);
         let shown = if named.is_empty() { kind.to_owned() } else { format!("{kind} \"{}\"", text(source, named)) };
-        out.extend(collisions(files(source, "")).iter().map(|body| told(name, &shown, body)));
+        out.extend(collisions(files(source, "")).iter().map(|body| warning(name, &shown, body)));
     }
     if set(volume, "projected") {
         out.extend(projected(name, items(volume, "projected.sources")));
@@ -37,13 +37,15 @@ pub(super) fn of(volume: &Value) -> Vec<String> {
     out
 }
 
-fn told(volume: &str, kind: &str, body: &str) -> String {
+fn warning(volume: &str, kind: &str, body: &str) -> String {
     format!("volume \"{volume}\" ({kind}): overlapping paths: {body}")
 }
 
-fn files(source: &Value, told: &str) -> Vec<File> {
-    let file =
-        |item: &Value| File { path: text(item, "path").trim_end_matches('/').to_owned(), source: told.to_owned() };
+fn files(source: &Value, source_name: &str) -> Vec<File> {
+    let file = |item: &Value| File {
+        path: text(item, "path").trim_end_matches('/').to_owned(),
+        source: source_name.to_owned(),
+    };
     items(source, "items").iter().map(file).collect()
 }
 
@@ -55,7 +57,7 @@ fn projected(volume: &str, sources: &[Value]) -> Vec<String> {
             continue;
         }
         for file in projection(source) {
-            out.extend(beside(&all, &file).map(|other| told(volume, "Projected", &format!("{file} with {other}"))));
+            out.extend(beside(&all, &file).map(|other| warning(volume, "Projected", &format!("{file} with {other}"))));
             all.push(file);
         }
     }
@@ -72,9 +74,9 @@ fn projection(source: &Value) -> Vec<File> {
     if set(source, "downwardAPI.items") {
         return files(at(source, "downwardAPI"), "DownwardAPI");
     }
-    let one = |path: &str, told: String| {
+    let one = |path: &str, source_name: String| {
         let path = text(source, path).trim_end_matches('/').to_owned();
-        File { path, source: told }
+        File { path, source: source_name }
     };
     if set(source, "serviceAccountToken") {
         return vec![one("serviceAccountToken.path", "ServiceAccountToken".into())];
@@ -98,7 +100,7 @@ fn collisions(files: Vec<File>) -> Vec<String> {
     out
 }
 
-/// Those that are at the same place, above or below.
+/// Files at the same path, above or below it.
 fn beside<'a>(all: &'a [File], file: &'a File) -> impl Iterator<Item = &'a File> {
     let below = |one: &str, other: &str| format!("{one}/").starts_with(&format!("{other}/"));
     all.iter().filter(move |other| {

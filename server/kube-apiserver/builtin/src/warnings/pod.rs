@@ -1,4 +1,4 @@
-//! Pods and their templates.
+//! Warnings for pods and pod templates.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::super::apparmor;
 use super::super::object::{at, fields, items, number, text, unset};
 use super::{addresses, labels, overlaps, storage};
 
-/// Annotations that nothing reads any more.
+/// Annotations without effect.
 const ANNOTATIONS: [(&str, &str); 3] = [
     (
         "scheduler.alpha.kubernetes.io/critical-pod",
@@ -20,7 +20,7 @@ const ANNOTATIONS: [(&str, &str); 3] = [
 const SECCOMP_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
 const SECCOMP_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
 const SECCOMP: &str = "non-functional in v1.27+; use the \"seccompProfile\" field instead";
-/// Volumes that no kubelet mounts, as messages name them.
+/// Volume sources that kubelets no longer support, with their names in messages.
 const VOLUMES: [(&str, &str, &str); 9] = [
     ("photonPersistentDisk", "photonPersistentDisk", "deprecated in v1.11, non-functional in v1.16+"),
     ("gitRepo", "gitRepo", "deprecated in v1.11, and disabled by default in v1.33+"),
@@ -47,7 +47,7 @@ pub(super) fn template(template: &Value, path: &str) -> Vec<String> {
 struct Told<'a> {
     spec: &'a Value,
     annotations: &'a Map<String, Value>,
-    /// What comes before `spec` and `metadata`; empty for a pod itself.
+    /// Path before `spec` and `metadata`; empty for a pod.
     prefix: &'a str,
     out: Vec<String>,
 }
@@ -89,7 +89,7 @@ impl<'a> Told<'a> {
         self.tell(&format!("metadata.annotations[{key}]"), message);
     }
 
-    /// With their fields, in the order that they start in.
+    /// All containers with their paths, in the order in which they start.
     fn containers(&self) -> Vec<(String, &'a Value)> {
         let lists = ["initContainers", "containers", "ephemeralContainers"];
         let spec = self.spec;
@@ -193,7 +193,7 @@ impl<'a> Told<'a> {
         self.environment(path, container);
     }
 
-    /// Variables that hide an earlier one without using it.
+    /// Warnings for variables that hide a previous definition without using it.
     fn environment(&mut self, path: &str, container: &Value) {
         let mut names: Vec<&str> = Vec::new();
         for (index, variable) in items(container, "env").iter().enumerate() {
@@ -270,7 +270,7 @@ fn host_port(port: &Value) -> i64 {
     number(port, "hostPort").unwrap_or(0)
 }
 
-/// How two ports of a pod get into each other's way.
+/// The kind of conflict between two ports of a pod.
 fn conflict(port: &Value, earlier: &Value) -> Option<&'static str> {
     if at(port, "containerPort") != at(earlier, "containerPort") || text(port, "protocol") != text(earlier, "protocol")
     {
@@ -286,7 +286,7 @@ fn conflict(port: &Value, earlier: &Value) -> Option<&'static str> {
     }
 }
 
-/// A port as Go prints its struct.
+/// A port as Go prints the struct.
 fn shown(port: &Value) -> String {
     format!(
         "{{Name:{} HostPort:{} ContainerPort:{} Protocol:{} HostIP:{}}}",

@@ -1,4 +1,4 @@
-//! Volumes, claims and their classes.
+//! Warnings for volumes, claims and storage classes.
 
 use crowsnest_apimachinery::quantity::Quantity;
 use serde_json::Value;
@@ -6,12 +6,12 @@ use serde_json::Value;
 use super::super::object::{at, fields, items, same, text, unset};
 use super::labels;
 
-/// Annotations that are fields by now.
+/// Annotations that have been replaced by fields.
 const ANNOTATIONS: [(&str, &str); 2] = [
     ("volume.beta.kubernetes.io/storage-class", "deprecated since v1.8; use \"storageClassName\" attribute instead"),
     ("volume.beta.kubernetes.io/mount-options", "deprecated since v1.31; use \"mountOptions\" attribute instead"),
 ];
-/// Sources of persistent volumes that nothing mounts any more.
+/// Sources of persistent volumes that are no longer supported.
 const GONE: [(&str, &str); 6] = [
     ("cephfs", "deprecated in v1.28, non-functional in v1.31+"),
     ("photonPersistentDisk", "deprecated in v1.11, non-functional in v1.16+"),
@@ -21,14 +21,14 @@ const GONE: [(&str, &str); 6] = [
     ("rbd", "deprecated in v1.28, non-functional in v1.31+"),
 ];
 
-/// An amount of bytes that is no whole number.
+/// Warning for a fractional number of bytes.
 pub(super) fn fraction(amounts: &Value, name: &str, path: &str) -> Option<String> {
     let amount = Quantity::parse(amounts.get(name)?.as_str()?).ok()?;
     (amount.milli_value() % 1000 != 0)
         .then(|| format!("{path}[{name}]: fractional byte value \"{amount}\" is invalid, must be an integer"))
 }
 
-/// What a claim asks for.
+/// Warnings for the resources of a claim.
 pub(super) fn amounts(spec: &Value, path: &str) -> Vec<String> {
     ["requests", "limits"]
         .iter()
@@ -70,14 +70,14 @@ pub(super) fn class(kind: &str, old: Option<&Value>, new: &Value) -> Vec<String>
     match kind {
         "StorageClass" => {
             let topologies = items(new, "allowedTopologies").iter().enumerate();
-            let told = topologies.flat_map(|(index, topology)| {
+            let warnings = topologies.flat_map(|(index, topology)| {
                 let expressions = items(topology, "matchLabelExpressions").iter().enumerate();
                 expressions.filter_map(move |(position, expression)| {
                     let message = labels::message(text(expression, "key"))?;
                     Some(format!("allowedTopologies[{index}].matchLabelExpressions[{position}].key: {message}"))
                 })
             });
-            told.collect()
+            warnings.collect()
         }
         "CSIStorageCapacity" => {
             let topology = at(new, "nodeTopology");

@@ -1,4 +1,4 @@
-//! Objects that kube-apiserver accepts, with what it says of each: the fixture is a table of cases recorded on 1.36.
+//! Objects that kube-apiserver accepts with warnings, as a table recorded on 1.36.
 
 use crowsnest_registry::authz::bootstrap::loopback;
 use crowsnest_registry::strategy::Strategy;
@@ -15,11 +15,11 @@ struct Case {
     #[serde(default)]
     old: Option<Value>,
     object: Value,
-    told: Vec<String>,
+    warnings: Vec<String>,
 }
 
 #[test]
-fn told() {
+fn warnings_match_kube_apiserver() {
     let cases: Vec<Case> = serde_saphyr::from_str(include_str!("fixtures/warnings.yaml")).unwrap();
     for case in cases {
         let (group, version) = case.api.rsplit_once('/').unwrap_or(("", &case.api));
@@ -33,7 +33,7 @@ fn told() {
             object
         };
         let old = case.old.as_ref().map(whole);
-        let told = strategy.warnings(&loopback("default"), old.as_ref(), &whole(&case.object));
-        assert_eq!(told, case.told, "{}", case.name);
+        let warnings = strategy.warnings(&loopback("default"), old.as_ref(), &whole(&case.object));
+        assert_eq!(warnings, case.warnings, "{}", case.name);
     }
 }

@@ -1,4 +1,4 @@
-//! Certificates in Secrets, with Go's words for what is wrong with them.
+//! Warnings for certificates in Secrets, with the messages of Go's `crypto/tls`.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 const PRIVATE_KEY: &str = "PRIVATE KEY";
 
-/// Why a certificate and its key are none, or not each other's.
+/// Error of a certificate and key that are invalid or do not match.
 pub(super) fn pair(data: &Value) -> Option<String> {
     let read = |key: &str| {
         let bytes = STANDARD.decode(data.get(key).and_then(Value::as_str).unwrap_or_default()).unwrap_or_default();
@@ -37,7 +37,7 @@ pub(super) fn pair(data: &Value) -> Option<String> {
     mismatch(&certificate, &key)
 }
 
-/// The types of the blocks in a text.
+/// Types of the PEM blocks in a text.
 fn blocks(pem: &str) -> Vec<&str> {
     let begins = pem.lines().filter_map(|line| line.trim_end().strip_prefix("-----BEGIN ")?.strip_suffix("-----"));
     begins.filter(|kind| pem.contains(&format!("-----END {kind}-----"))).collect()
@@ -47,7 +47,7 @@ fn mismatch(certificate: &str, key: &str) -> Option<String> {
     let first = CertificateDer::from_pem_slice(certificate.as_bytes()).ok();
     let first = first.as_ref().and_then(|der| x509_parser::parse_x509_certificate(der).ok());
     let Some((_, parsed)) = first else { return Some("x509: malformed certificate".into()) };
-    // Keys of a kind that we cannot read may well be the right ones.
+    // Keys of an unsupported type may still match.
     let key = rcgen::KeyPair::from_pem(key).ok()?;
     let ours = rcgen::PublicKeyData::subject_public_key_info(&key);
     (parsed.tbs_certificate.subject_pki.raw != ours).then(|| "tls: private key does not match public key".into())

@@ -1,5 +1,5 @@
-//! CEL expressions over a write: match conditions of webhooks and policies, what policies demand, make and say. Pure but for
-//! what `authorizer` asks.
+//! CEL expressions evaluated during admission: match conditions of webhooks and policies, validations, mutations,
+//! messages and audit annotations of policies. Pure except for the checks that `authorizer` makes.
 
 use std::sync::Arc;
 
@@ -14,16 +14,16 @@ use serde_json::Value;
 
 use super::Attributes;
 
-/// What an expression may read besides the object, the old one, the request and its namespace.
+/// Variables available to an expression in addition to `object`, `oldObject`, `request` and `namespaceObject`.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Reads<'a> {
     pub params: bool,
     pub authorizer: bool,
-    /// The variables that it may use and their types, if there are any at all.
+    /// Names and types of `variables`; `None` if the expression cannot use `variables`.
     pub variables: Option<&'a [(String, Type)]>,
 }
 
-/// What an expression is for, which is what it may give.
+/// Result type that an expression must have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wanted {
     Bool,
@@ -34,7 +34,7 @@ pub enum Wanted {
     JsonPatch,
 }
 
-/// What is wrong with an expression that somebody writes, in kube-apiserver's words; else the type of what it gives.
+/// Compiles an expression for validation. Returns its type, or the error in kube-apiserver's wording.
 pub fn checked(source: &str, reads: Reads<'_>, wanted: Wanted) -> Result<Type, String> {
     let patches = matches!(wanted, Wanted::ApplyConfiguration | Wanted::JsonPatch);
     let failed = |why: String| format!("compilation failed: {why}");
@@ -58,13 +58,13 @@ pub fn checked(source: &str, reads: Reads<'_>, wanted: Wanted) -> Result<Type, S
     compiled.map_err(failed).map(|_| given)
 }
 
-/// Why no program can be made of an expression in which everything fits.
+/// Error if a type-correct expression cannot be instantiated as a program.
 pub fn instantiated(source: &str, field: &str) -> Option<FieldError> {
     let why = instantiate(source).err()?;
     Some(FieldError::new(FieldErrorKind::Internal, field, None, format!("program instantiation failed: {why}")))
 }
 
-/// What is in every expression of a policy besides the objects, which may be of any type here.
+/// Declarations for expressions of a policy. The objects are of type `dyn` here.
 pub fn names(reads: Reads<'_>, patches: bool) -> Names {
     let mut names = Names { patches, ..Names::default() };
     for (name, fields) in OBJECTS {
@@ -95,7 +95,7 @@ const VARIABLES: &str = "kubernetes.variables";
 
 type Fields = &'static [(&'static str, &'static str)];
 
-/// Objects that expressions read, with their fields.
+/// Object types that expressions can read, with their fields.
 const OBJECTS: &[(&str, Fields)] = &[
     (
         "kubernetes.AdmissionRequest",
@@ -164,7 +164,7 @@ const OBJECTS: &[(&str, Fields)] = &[
     ),
 ];
 
-/// One expression, compiled once.
+/// An expression, compiled once.
 #[derive(Debug)]
 pub struct Expression {
     pub source: String,
@@ -172,12 +172,12 @@ pub struct Expression {
 }
 
 impl Expression {
-    /// One that does not compile fails whenever it is evaluated.
+    /// An expression that does not compile fails on each evaluation.
     pub fn compile(source: &str) -> Self {
         Self::of(source, Program::compile(source))
     }
 
-    /// One that makes a patch.
+    /// Compiles an expression whose result is a patch.
     pub fn compile_patch(source: &str) -> Self {
         Self::of(source, Program::compile_patch(source))
     }
@@ -196,26 +196,26 @@ impl Expression {
     }
 }
 
-/// What stands before the error of an expression.
+/// Prefix of an expression's error message.
 pub fn failed(source: &str) -> String {
     format!("expression '{source}' resulted in error: ")
 }
 
-/// What expressions can read.
+/// Values that expressions can read.
 #[derive(Clone, Copy)]
 pub struct Inputs<'a> {
     pub object: Option<&'a Value>,
     pub old: Option<&'a Value>,
-    /// The request as an AdmissionRequest without its objects.
+    /// The request as an `AdmissionRequest` without its objects.
     pub request: &'a Value,
     pub namespace: Option<&'a Value>,
     pub params: Option<&'a Value>,
-    /// Who asks, and the request as a question.
+    /// The user who makes the request, and the request as an authorization check.
     pub authorizer: Option<(&'a Asker, &'a Action)>,
 }
 
 impl Inputs<'_> {
-    /// A scope with them, within one that has the functions.
+    /// Creates a scope with these values inside `base`, which has the functions.
     pub fn scope<'b>(&self, base: &'b Context<'b>) -> Context<'b> {
         let bind = |value: Option<&Value>| value.map_or(Cel::Null, untyped_to_cel);
         let mut scope = base.new_inner_scope();
@@ -231,7 +231,8 @@ impl Inputs<'_> {
     }
 }
 
-/// Who asks in expressions over a write, and that write as a question still without a verb.
+/// The user of a write and the write as an authorization check, whose verb is still empty, for `authorizer` in
+/// expressions.
 pub fn asker(judge: &Arc<dyn Judge>, a: &Attributes<'_>) -> (Asker, Action) {
     let action = Action::Resource {
         verb: String::new(),
@@ -244,13 +245,13 @@ pub fn asker(judge: &Arc<dyn Judge>, a: &Attributes<'_>) -> (Asker, Action) {
     (Asker::new(judge.clone(), a.ctx.user.clone()), action)
 }
 
-/// Whether all conditions hold; an error names the condition that could not be evaluated.
+/// True if all conditions are true. An error names the conditions that could not be evaluated.
 pub fn hold(conditions: &[Expression], scope: &Context<'_>) -> Result<bool, String> {
     let (mut failures, mut budget) = (Vec::new(), Budget::conditions());
     for condition in conditions {
         match condition.evaluate(scope, &mut budget) {
             Ok(Cel::Bool(true)) => {}
-            // One false condition decides, whatever the others would fail with.
+            // One false condition decides, even if others fail.
             Ok(Cel::Bool(false)) => return Ok(false),
             Ok(_) => failures.push("match condition must evaluate to bool".to_owned()),
             Err(why) => failures.push(why),

@@ -1,7 +1,7 @@
-//! Steps of admission: what may still change or refuse a write after authorisation.
+//! Interface of the admission chain, which can change or reject a write after authorization.
 //!
-//! The registry runs every step's `mutate` and then `guard`, and, on the finished object, every step's `validate`. Which steps there are
-//! is set by who starts it ([`super::Registry::set_admission`]).
+//! The registry runs `mutate` of every step, then `guard`, and finally `validate` on the object to be stored. The
+//! steps are set at the server's start ([`super::Registry::set_admission`]).
 
 pub mod expression;
 mod reinvocation;
@@ -38,18 +38,18 @@ impl Operation {
     }
 }
 
-/// One write under admission.
+/// Attributes of a write under admission.
 #[derive(Debug)]
 pub struct Attributes<'a> {
     pub ctx: &'a RequestContext,
     pub resource: &'a ResourceRef,
     pub operation: Operation,
     pub name: &'a str,
-    /// Absent on create.
+    /// The stored object; `None` on create.
     pub old: Option<&'a Value>,
     /// `CreateOptions`, `UpdateOptions`, `PatchOptions`, `DeleteOptions` as the client sent them.
     pub options: &'a Value,
-    /// How far mutating admission has come.
+    /// Progress of mutating admission.
     pub reinvocation: Reinvocation,
 }
 
@@ -64,13 +64,13 @@ impl<'a> Attributes<'a> {
         Self { ctx, resource, operation, name, old: None, options, reinvocation: Reinvocation::default() }
     }
 
-    /// The subresource written to, where what is written to it is of another kind than the resource.
+    /// The subresource that is written to, if its kind differs from the resource's.
     pub fn of_own_kind(&self) -> Option<&Subresource> {
         let own = |sub: &&Subresource| sub.name == self.ctx.subresource && sub.kind != self.resource.kind;
         self.resource.subresources.iter().find(own)
     }
 
-    /// A write of the objects themselves, not of a subresource.
+    /// True if the resource itself is written, not a subresource.
     pub fn is(&self, group: &str, resource: &str) -> bool {
         *self.resource.gvr.group == *group
             && *self.resource.gvr.resource == *resource
@@ -89,10 +89,10 @@ pub struct Review<'r, Object> {
 pub type Mutation<'r> = Review<'r, &'r mut Value>;
 pub type Validation<'r> = Review<'r, &'r Value>;
 
-/// A step of the chain.
+/// A step of the admission chain.
 #[async_trait]
 pub trait Admission: Send + Sync {
-    /// May change the object.
+    /// Mutating admission: can change or reject the object.
     async fn mutate(&self, _review: Mutation<'_>) -> ApiResult<()> {
         Ok(())
     }
@@ -103,7 +103,7 @@ pub trait Admission: Send + Sync {
         Ok(())
     }
 
-    /// May only refuse.
+    /// Validating admission: can only reject the request.
     async fn validate(&self, _review: Validation<'_>) -> ApiResult<()> {
         Ok(())
     }

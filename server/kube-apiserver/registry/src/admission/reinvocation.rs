@@ -1,12 +1,13 @@
-//! The second round of mutating admission, as kube-apiserver goes it: when webhooks or policies changed an object, the whole
-//! chain mutates once more, and of webhooks and policies those that asked for it and saw the object before it changed.
+//! Reinvocation of mutating admission, as in kube-apiserver: when a webhook or policy has changed the object, the
+//! chain runs a second time. Webhooks and policies run again only if their `reinvocationPolicy` is `IfNeeded` and
+//! the object has changed since their first call.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use parking_lot::Mutex;
 use serde_json::Value;
 
-/// What one write's mutating admission has come to.
+/// Reinvocation state of one write.
 #[derive(Debug, Default)]
 pub struct Reinvocation(Mutex<State>);
 
@@ -17,14 +18,14 @@ struct State {
     steps: BTreeMap<&'static str, Step>,
 }
 
-/// Of the webhooks, or of the policies.
+/// State of one step: the webhooks, or the policies.
 #[derive(Debug, Default)]
 struct Step {
-    /// The object as this step left it.
+    /// The object after this step.
     left: Option<Value>,
-    /// Who may be asked again, and was asked since the last change.
+    /// Webhooks or policies with `IfNeeded` that have been called since the last change.
     asked: BTreeSet<String>,
-    /// Who is asked in the second round.
+    /// Webhooks or policies to be called in the second round.
     again: BTreeSet<String>,
 }
 
@@ -35,7 +36,7 @@ impl Step {
 }
 
 impl Reinvocation {
-    /// Whether there is to be a second round, which begins by this; there is no third.
+    /// Starts the second round if it is necessary. There is no third round.
     pub fn begin_second(&self) -> bool {
         let mut state = self.0.lock();
         let begins = state.wanted && !state.second;
@@ -43,7 +44,7 @@ impl Reinvocation {
         begins
     }
 
-    /// A step begins.
+    /// Records the object at the start of a step.
     pub fn enter(&self, step: &'static str, object: Option<&Value>) {
         let mut state = self.0.lock();
         let second = state.second;
@@ -53,13 +54,13 @@ impl Reinvocation {
         }
     }
 
-    /// Whether somebody of a step is asked in this round.
+    /// True if this webhook or policy is called in the current round.
     pub fn asks(&self, step: &'static str, who: &str) -> bool {
         let state = self.0.lock();
         !state.second || state.steps.get(step).is_some_and(|step| step.again.contains(who))
     }
 
-    /// Somebody of a step was asked.
+    /// Records the call of a webhook or policy, and whether it changed the object.
     pub fn asked(&self, step: &'static str, who: &str, changed: bool, may_be_asked_again: bool) {
         let mut state = self.0.lock();
         state.wanted |= changed;
@@ -72,7 +73,7 @@ impl Reinvocation {
         }
     }
 
-    /// A step ends.
+    /// Records the object at the end of a step.
     pub fn leave(&self, step: &'static str, object: Option<&Value>) {
         self.0.lock().steps.entry(step).or_default().left = object.cloned();
     }
@@ -85,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_saw_the_object_before_it_changed_is_asked_again() {
+    fn reinvocable_webhooks_run_again_after_a_change() {
         let round = Reinvocation::default();
         let (before, after) = (json!({"a": 1}), json!({"a": 2}));
         round.enter("webhooks", Some(&before));
@@ -101,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_other_steps_change_is_seen_too() {
+    fn changes_of_other_steps_trigger_reinvocation() {
         let round = Reinvocation::default();
         let object = json!({"a": 1});
         round.enter("policies", Some(&object));

@@ -1,7 +1,7 @@
-//! Bootstrap tokens: `<id>.<secret>`, kept as Secrets `bootstrap-token-<id>` of `kube-system`, with which a new member or node
-//! proves that somebody has let it ask for a certificate. Their bearers are `system:bootstrap:<id>` of `system:bootstrappers`
-//! and of the groups the Secret names; what they may do is RBAC's business. With the same secret the control plane signs what
-//! it tells strangers, so that a bearer knows it for the right one ([`signature`]).
+//! Bootstrap tokens, `<id>.<secret>`: stored as Secrets `bootstrap-token-<id>` in `kube-system`. A new member or
+//! node requests its certificate with one. The user is `system:bootstrap:<id>` in `system:bootstrappers` and in the
+//! groups that the Secret names; RBAC decides on its rights. The same secret signs the public cluster information,
+//! so that a token's bearer can verify it ([`signature`]).
 
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
@@ -20,10 +20,10 @@ const TYPE: &str = "bootstrap.kubernetes.io/token";
 const GROUP: &str = "system:bootstrappers";
 const ID_LENGTH: usize = 6;
 const SECRET_LENGTH: usize = 16;
-/// The longest name of an extra group, behind the prefix all of them have.
+/// Longest extra group name in bytes, without the common prefix.
 const LONGEST_GROUP: usize = 256;
 
-/// Id and secret of a text that is a bootstrap token.
+/// Splits a bootstrap token into ID and secret; `None` if the text does not have its format.
 fn parts(token: &str) -> Option<(&str, &str)> {
     let (id, secret) = token.split_once('.')?;
     let is_word = |text: &str| text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
@@ -31,12 +31,12 @@ fn parts(token: &str) -> Option<(&str, &str)> {
     fits.then_some((id, secret))
 }
 
-/// Whether a bearer token has the form of a bootstrap token, which no other kind has.
+/// True if a bearer token has the format of a bootstrap token, which no other kind of token has.
 pub(super) fn is_addressed(token: &str) -> bool {
     parts(token).is_some()
 }
 
-/// Whose a bootstrap token is, or why it is not believed.
+/// Authenticates a bootstrap token; returns its user or the reason for the rejection.
 pub(super) fn check(registry: &Registry, token: &str, now: Timestamp) -> Result<UserInfo, String> {
     let (id, secret) = parts(token).ok_or("not a bootstrap token")?;
     let found = stored(registry, "", "secrets", NAMESPACE, &format!("bootstrap-token-{id}"));
@@ -44,13 +44,13 @@ pub(super) fn check(registry: &Registry, token: &str, now: Timestamp) -> Result<
     user(&found, (id, secret), now).map_err(|why| format!("bootstrap token {id}: {why}"))
 }
 
-/// What the Secret of a bootstrap token says of its bearer.
+/// The user that the Secret of a bootstrap token defines.
 fn user(found: &Value, (id, secret): (&str, &str), now: Timestamp) -> Result<UserInfo, &'static str> {
     if found.is_deleting() || found["type"] != TYPE {
         return Err("its Secret is being deleted, or of another type");
     }
     let field = |name: &str| field(found, name);
-    // Digests, so that how long it takes tells nothing of where they differ.
+    // Digests are compared, so that timing does not reveal the position of the first difference.
     let digested = |text: &str| digest(&SHA256, text.as_bytes());
     let same = field("token-secret").is_some_and(|own| digested(&own).as_ref() == digested(secret).as_ref());
     if !same || field("token-id").as_deref() != Some(id) {
@@ -81,8 +81,8 @@ fn check_expiration(found: &Value, now: Timestamp) -> Result<(), &'static str> {
     if expiry > now { Ok(()) } else { Err("it has expired") }
 }
 
-/// The id of a token and what it signs a text with: a JSON web signature without the text. None for Secrets that are no
-/// tokens, or not to sign with.
+/// The ID of a token and its detached JSON web signature of `text`. `None` for Secrets that are not bootstrap tokens
+/// or not enabled for signing.
 pub fn signature(found: &Value, text: &str, now: Timestamp) -> Option<(String, String)> {
     let (id, secret) = (field(found, "token-id")?, field(found, "token-secret")?);
     let is_token = found["type"] == TYPE && !found.is_deleting() && found.name() == format!("bootstrap-token-{id}");
@@ -100,7 +100,8 @@ fn signed(text: &str, (id, secret): (&str, &str)) -> String {
     format!("{header}..{}", URL_SAFE_NO_PAD.encode(tag))
 }
 
-/// `system:bootstrappers:` and then lower-case letters, digits, dashes and colons, the last one a letter or a digit.
+/// True for `system:bootstrappers:` followed by lower-case letters, digits, dashes and colons, ending in a letter or
+/// digit.
 fn is_extra_group(group: &str) -> bool {
     let Some(name) = group.strip_prefix(GROUP).and_then(|rest| rest.strip_prefix(':')) else { return false };
     let is_word = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
@@ -150,15 +151,15 @@ mod tests {
     #[case::unfinished(
         json!({"auth-extra-groups": "system:bootstrappers:a:"}), Err("one of its groups is no group of bootstrappers")
     )]
-    fn secrets_say_whose_a_token_is(#[case] change: Value, #[case] expected: Result<Vec<&str>, &str>) {
-        let told = user(&kept(change), ("abcdef", SECRET), now());
-        let groups = told.as_ref().map(|user| user.groups.iter().map(String::as_str).collect::<Vec<_>>());
+    fn secrets_define_the_user(#[case] change: Value, #[case] expected: Result<Vec<&str>, &str>) {
+        let result = user(&kept(change), ("abcdef", SECRET), now());
+        let groups = result.as_ref().map(|user| user.groups.iter().map(String::as_str).collect::<Vec<_>>());
         assert_eq!(groups.map_err(|why| *why), expected);
-        assert!(told.is_err() || told.is_ok_and(|user| user.name == "system:bootstrap:abcdef"));
+        assert!(result.is_err() || result.is_ok_and(|user| user.name == "system:bootstrap:abcdef"));
     }
 
     #[test]
-    fn what_goes_or_is_no_token_proves_nothing() {
+    fn deleting_or_other_secrets_are_rejected() {
         let mut going = kept(json!({}));
         going["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
         assert!(user(&going, ("abcdef", SECRET), now()).is_err());
@@ -168,17 +169,17 @@ mod tests {
     }
 
     #[test]
-    fn what_is_signed_is_a_signature_without_the_text() {
+    fn signature_is_a_detached_jws() {
         let text = "Hello from the other side. I must have called a thousand times.";
         assert_eq!(
             signed(text, ("joshua", "my voice is my passport")),
             "eyJhbGciOiJIUzI1NiIsImtpZCI6Impvc2h1YSJ9..Wvm4lABG2MTCQNvjZK5AJ7th6Qm1ywTmBDAVJNF7IHM"
         );
-        let told = |change: Value| signature(&kept(change), text, now()).map(|(id, _)| id);
-        assert_eq!(told(json!({"usage-bootstrap-signing": "true"})).as_deref(), Some("abcdef"));
-        assert_eq!(told(json!({})), None);
+        let key_id = |change: Value| signature(&kept(change), text, now()).map(|(id, _)| id);
+        assert_eq!(key_id(json!({"usage-bootstrap-signing": "true"})).as_deref(), Some("abcdef"));
+        assert_eq!(key_id(json!({})), None);
         let expired = json!({"usage-bootstrap-signing": "true", "expiration": "2025-01-01T00:00:00Z"});
-        assert_eq!(told(expired), None);
+        assert_eq!(key_id(expired), None);
     }
 
     #[rstest]
@@ -188,7 +189,7 @@ mod tests {
     #[case("abcdef.0123456789abcde_", false)]
     #[case("abcdef.0123456789abcdef.x", false)]
     #[case("eyJhbGciOiJFUzI1NiJ9.e30.c2ln", false)]
-    fn tokens_have_a_form(#[case] token: &str, #[case] expected: bool) {
+    fn token_format_is_checked(#[case] token: &str, #[case] expected: bool) {
         assert_eq!(is_addressed(token), expected);
     }
 }

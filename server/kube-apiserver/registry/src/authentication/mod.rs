@@ -1,8 +1,8 @@
-//! Authentication by the credentials of [`crowsnest_apiserver::authn`], and by tokens that stored objects vouch for (service accounts,
-//! bootstrap tokens).
+//! Authentication with the credentials of [`crowsnest_apiserver::authn`] and with tokens that depend on stored
+//! objects (service accounts, bootstrap tokens).
 //!
-//! [`Authenticator`] turns what a connection and its headers prove into a [`UserInfo`]. Read by `http/`; the service-account
-//! part also issues tokens and answers TokenReviews.
+//! [`Authenticator`] derives a [`UserInfo`] from a connection and its headers. Used by `http/`; the service account
+//! part also issues tokens and processes TokenReviews.
 
 pub mod bootstrap;
 mod service_account;
@@ -22,7 +22,7 @@ use crate::Registry;
 
 pub use service_account::legacy_token;
 
-/// See the module.
+/// Authenticates requests.
 pub struct Authenticator {
     registry: Arc<Registry>,
     tokens: HashMap<String, UserInfo>,
@@ -32,7 +32,7 @@ pub struct Authenticator {
 }
 
 impl Authenticator {
-    /// `tokens` are static bearer tokens; ID tokens of the issuer that `oidc` knows are believed, too.
+    /// Creates an authenticator. `tokens` are static bearer tokens; `oidc` adds ID tokens of an issuer.
     pub fn new(
         registry: Arc<Registry>,
         signer: Arc<TokenSigner>,
@@ -76,7 +76,7 @@ impl Authenticator {
         }
     }
 
-    /// The user a bearer token proves, with the token's audiences. Empty `audiences` means this server's own.
+    /// The user of a bearer token, and the matching audiences. Empty `audiences` means those of this server.
     pub async fn user_of_token(&self, token: &str, audiences: &[String]) -> Option<(UserInfo, Vec<String>)> {
         match self.check_token(token, audiences).await {
             Ok(found) => Some(found),
@@ -87,11 +87,11 @@ impl Authenticator {
         }
     }
 
-    /// The same with the reason for a refusal, as TokenReview reports it.
+    /// Like [`Self::user_of_token`], with the reason for a rejection as TokenReview reports it.
     pub async fn check_token(&self, token: &str, audiences: &[String]) -> Result<(UserInfo, Vec<String>), String> {
         let own = self.signer.audiences();
         let wanted = if audiences.is_empty() { own } else { audiences };
-        // Neither static tokens nor bootstrap tokens nor ID tokens tell audiences of ours.
+        // Static tokens, bootstrap tokens and ID tokens carry none of our audiences.
         let shared = || own.iter().filter(|a| wanted.contains(a)).cloned().collect::<Vec<String>>();
         let known = |user: UserInfo| match shared() {
             shared if shared.is_empty() => Err("invalid bearer token".to_owned()),
@@ -113,7 +113,7 @@ impl Authenticator {
         Ok((authenticated(user), audiences))
     }
 
-    /// Answers a TokenRequest for a service account.
+    /// Serves a TokenRequest for a service account.
     pub async fn issue(
         &self,
         registry: &Registry,

@@ -1,4 +1,4 @@
-//! Tokens of service accounts: TokenRequest, the checks on use (bound objects included), and legacy token Secrets.
+//! Service account tokens: TokenRequest, verification (including bound objects), and legacy token Secrets.
 
 use crowsnest_apimachinery::field::FieldError;
 use crowsnest_apimachinery::status::{ApiError, ApiResult};
@@ -12,19 +12,19 @@ use crate::storage::{ObjectKey, ResourceKey};
 use crate::strategy::RequestContext;
 use crowsnest_apimachinery::names::Gvr;
 
-/// Issuer of tokens kept in Secrets.
+/// Issuer of tokens stored in Secrets.
 pub const LEGACY_ISSUER: &str = "kubernetes/serviceaccount";
 const DEFAULT_SECONDS: i64 = 3600;
 const MIN_SECONDS: i64 = 600;
 const MAX_SECONDS: i64 = 1 << 32;
-/// Clock difference tolerated.
+/// Tolerated clock difference in seconds.
 const LEEWAY: i64 = 10;
 
 pub(super) fn stored(registry: &Registry, group: &str, resource: &str, namespace: &str, name: &str) -> Option<Value> {
     registry.store.object(&ResourceKey::new(group, resource), &ObjectKey::new(namespace, name))
 }
 
-/// Answers a TokenRequest.
+/// Serves a TokenRequest.
 pub(super) async fn issue(
     registry: &Registry,
     signer: &TokenSigner,
@@ -83,7 +83,7 @@ pub(super) async fn issue(
     }))
 }
 
-/// Ties a token to a pod, secret or node: it dies with it.
+/// Binds a token to a pod, Secret or node: it becomes invalid when that object is deleted.
 async fn bind(registry: &Registry, namespace: &str, bound: &Value, private: &mut Value) -> ApiResult<()> {
     let text = |key: &str| bound[key].as_str().unwrap_or_default();
     let (kind, name, uid) = (text("kind"), text("name"), text("uid"));
@@ -125,7 +125,7 @@ async fn bind(registry: &Registry, namespace: &str, bound: &Value, private: &mut
     Ok(())
 }
 
-/// The user of a token, with those of its audiences that were wanted.
+/// The user of a token, and those of its audiences that are in `wanted`.
 pub(super) fn check(
     registry: &Registry,
     signer: &TokenSigner,
@@ -163,7 +163,7 @@ pub(super) fn check(
     {
         let Some(bound) = private.get(kind) else { continue };
         let (name, uid) = (bound["name"].as_str().unwrap_or_default(), bound["uid"].as_str().unwrap_or_default());
-        // A pod's node is information, not a tie.
+        // The node in a pod's token is informational only.
         let informative = kind == "node" && private.get("pod").is_some();
         let object = stored(registry, "", resource, if in_namespace { namespace } else { "" }, name);
         if !informative && object.is_none_or(|o| o.uid() != uid || is_deleted_since(&o, DELETED_LEEWAY)) {
@@ -186,10 +186,10 @@ fn quoted(items: &[String]) -> String {
     format!("[{}]", items.iter().map(|i| format!("{i:?}")).collect::<Vec<_>>().join(" "))
 }
 
-/// Seconds for which tokens of a deleted object are valid while finalizers keep it; kube-apiserver's.
+/// Seconds for which tokens stay valid after deletion of their bound object has started, as in kube-apiserver.
 const DELETED_LEEWAY: i64 = 60;
 
-/// True if an object was deleted at least so many seconds ago; finalizers may still keep it.
+/// True if the deletion of an object started at least this many seconds ago; finalizers may keep it longer.
 fn is_deleted_since(object: &Value, seconds: i64) -> bool {
     let deleted = object["metadata"]["deletionTimestamp"].as_str().map(str::parse::<jiff::Timestamp>);
     match deleted {
@@ -212,7 +212,7 @@ fn account_user(registry: &Registry, namespace: &str, account: &Value) -> Result
     })
 }
 
-/// A token that lives in a Secret, valid as long as the Secret holds it.
+/// Verifies a legacy token, which is valid as long as its Secret contains it.
 fn legacy(
     registry: &Registry,
     token: &str,

@@ -1,4 +1,4 @@
-//! Aggregated ClusterRoles: their rules are the union of the rules of the roles they select.
+//! Controller for aggregated ClusterRoles: their rules are the union of the rules of the selected ClusterRoles.
 
 use std::sync::Arc;
 
@@ -14,13 +14,13 @@ use crate::storage::ResourceKey;
 use crate::{Change, Edit, Registry};
 use crowsnest_apimachinery::names::Gvr;
 
-/// Follows ClusterRoles until cancelled.
+/// Reconciles on changes of ClusterRoles until cancelled.
 pub async fn run(registry: Arc<Registry>, cancelled: CancellationToken) {
     let table = ResourceKey::new(GROUP, "clusterroles");
     loop {
         let since = registry.store.revision();
         if let Err(error) = pass(&registry).await {
-            tracing::warn!(%error, "aggregating ClusterRoles");
+            tracing::warn!(%error, "cannot aggregate ClusterRoles");
         }
         let Ok(mut watcher) = registry.store.watch(&table, since) else { continue };
         tokio::select! {
@@ -30,7 +30,7 @@ pub async fn run(registry: Arc<Registry>, cancelled: CancellationToken) {
     }
 }
 
-/// Brings every aggregated role up to date.
+/// Updates the rules of all aggregated ClusterRoles.
 pub async fn pass(registry: &Arc<Registry>) -> ApiResult<()> {
     let resource = registry.resource(&Gvr::new(GROUP, "v1", "clusterroles"))?;
     let roles = registry.list_all(&resource).await?;

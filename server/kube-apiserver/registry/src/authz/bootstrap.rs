@@ -1,4 +1,4 @@
-//! The default roles and bindings of RBAC, written at start where they are absent, and repaired where they lost something.
+//! Creates the default roles and bindings of RBAC at start, and restores rules and subjects that they lack.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::{Change, Edit, Registry};
 use crowsnest_apimachinery::names::Gvr;
 use crowsnest_apimachinery::request::options::{DeleteOptions, WriteOptions};
 
-/// A context of the server itself.
+/// Request context of the server's own requests.
 pub fn loopback(namespace: &str) -> RequestContext {
     RequestContext {
         user: UserInfo {
@@ -36,7 +36,7 @@ pub fn loopback_options() -> WriteOptions {
     WriteOptions { manager: "kube-apiserver".into(), raw: json!({}), ..WriteOptions::default() }
 }
 
-/// Writes what is missing of the default roles, bindings and namespaces.
+/// Creates missing default namespaces, roles and bindings, and repairs the existing ones.
 pub async fn write_defaults(registry: &Arc<Registry>) -> ApiResult<()> {
     let options = loopback_options();
     let mut warnings = Vec::new();
@@ -52,7 +52,7 @@ pub async fn write_defaults(registry: &Arc<Registry>) -> ApiResult<()> {
     Ok(())
 }
 
-/// Makes a default role or binding, or repairs the one that is there.
+/// Creates a default role or binding, or repairs the existing one.
 async fn write_default(registry: &Arc<Registry>, default: Value) -> ApiResult<()> {
     let plural = match default["kind"].as_str() {
         Some("ClusterRole") => "clusterroles",

@@ -1,7 +1,8 @@
-//! The roles and bindings every cluster starts with (labelled `kubernetes.io/bootstrapping: rbac-defaults`), and what is done to
-//! those of them that somebody changed.
+//! Default roles and bindings (labelled `kubernetes.io/bootstrapping: rbac-defaults`), and how changed ones are
+//! reconciled.
 //!
-//! What they allow is data: `policy/*.yaml`, kube-apiserver's set with the features that are on by default. [`bootstrap`] writes
+//! Their rules are data: `policy/*.yaml` is kube-apiserver's set for the features that are enabled by default.
+//! [`bootstrap`] writes
 //! them. Pure.
 //!
 //! [`bootstrap`]: crate::authz::bootstrap
@@ -17,9 +18,9 @@ const CLUSTER: &str = include_str!("policy/cluster.yaml");
 const CONTROLLERS: &str = include_str!("policy/controllers.yaml");
 const NAMESPACED: &str = include_str!("policy/namespaced.yaml");
 
-/// Set to `false`, it keeps a default role or binding as it is.
+/// If `false`, a default role or binding is not reconciled.
 const AUTOUPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
-/// Where the accounts of default bindings live.
+/// Namespace of the service accounts in default bindings.
 const SYSTEM: &str = "kube-system";
 
 #[derive(Debug, Default, Deserialize)]
@@ -39,7 +40,7 @@ struct RoleEntry {
     /// Empty for ClusterRoles.
     namespace: String,
     labels: Map<String, Value>,
-    /// The label of the roles whose rules this one has.
+    /// Label that selects the roles to aggregate.
     aggregates: Option<String>,
     rules: Vec<PolicyRule>,
 }
@@ -50,15 +51,15 @@ struct BindingEntry {
     name: String,
     /// Empty for ClusterRoleBindings.
     namespace: String,
-    /// The role, when it is not called as the binding.
+    /// Name of the role, if it differs from the binding's name.
     role: Option<String>,
     groups: Vec<String>,
     users: Vec<String>,
-    /// Of kube-system.
+    /// Service accounts in kube-system.
     accounts: Vec<String>,
 }
 
-/// Every default object, roles before bindings.
+/// All default objects, roles before bindings.
 pub fn default_objects() -> ApiResult<Vec<Value>> {
     let read = |text: &str| -> ApiResult<Policy> { serde_saphyr::from_str(text).map_err(ApiError::internal) };
     let (cluster, controllers, namespaced) = (read(CLUSTER)?, read(CONTROLLERS)?, read(NAMESPACED)?);
@@ -73,7 +74,7 @@ pub fn default_objects() -> ApiResult<Vec<Value>> {
     Ok(roles.into_iter().map(role).chain(bindings.into_iter().map(binding)).collect())
 }
 
-/// An object with what all defaults have in common.
+/// Creates an object with the labels and annotations that all defaults share.
 fn object(kind: &str, name: &str, namespace: &str, mut labels: Map<String, Value>) -> Value {
     labels.insert("kubernetes.io/bootstrapping".into(), "rbac-defaults".into());
     let (kind, scope) = match namespace {
@@ -111,17 +112,17 @@ fn binding(entry: BindingEntry) -> Value {
     binding
 }
 
-/// What is to be done with a default that exists already.
+/// Change that an existing default needs.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Repair {
-    /// Nothing is missing, or its owner keeps it as it is.
+    /// No change: the default is complete, or automatic updates are disabled.
     Nothing,
     Update(Value),
-    /// It binds another role, which can't be changed.
+    /// The binding has another `roleRef`, which is immutable.
     Recreate,
 }
 
-/// Gives a default back what it lost; what it has more than by default stays.
+/// Adds what a default object lacks; additional rules and subjects are kept.
 pub fn repair(existing: &Value, default: &Value) -> Repair {
     if existing["metadata"]["annotations"][AUTOUPDATE] == "false" {
         return Repair::Nothing;
@@ -145,7 +146,7 @@ pub fn repair(existing: &Value, default: &Value) -> Repair {
     if whole == *existing { Repair::Nothing } else { Repair::Update(whole) }
 }
 
-/// Adds to a list what it does not have.
+/// Appends the missing elements to a list.
 fn add_missing(object: &mut Value, list: &str, wanted: &[Value]) {
     let mut have = object[list].as_array().cloned().unwrap_or_default();
     let before = have.len();
@@ -159,7 +160,7 @@ fn add_missing(object: &mut Value, list: &str, wanted: &[Value]) {
     }
 }
 
-/// Adds what no rule of the role allows, in rules of one verb and one resource each.
+/// Adds the missing rules, with one verb and one resource each.
 fn add_rules(role: &mut Value, default: &Value) {
     let read = |role: &Value| Vec::<PolicyRule>::deserialize(&role["rules"]).unwrap_or_default();
     let have = read(role);
@@ -188,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn there_are_as_many_as_kube_apiserver_makes() {
+    fn default_object_count_matches_kube_apiserver() {
         let mut counts: BTreeMap<String, usize> = BTreeMap::new();
         for object in defaults() {
             *counts.entry(object["kind"].as_str().unwrap().to_owned()).or_default() += 1;
@@ -200,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn every_binding_binds_a_role_that_exists() {
+    fn bindings_reference_existing_roles() {
         let all = defaults();
         for binding in all.iter().filter(|one| !one["roleRef"].is_null()) {
             let role = &binding["roleRef"];
@@ -214,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_are_what_kube_apiserver_writes() {
+    fn objects_match_kube_apiserver() {
         let metadata = |name: &str, more: Value| {
             let mut metadata = json!({"name": name, "labels": {"kubernetes.io/bootstrapping": "rbac-defaults"},
                                       "annotations": {AUTOUPDATE: "true"}});
@@ -254,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_default_lost_comes_back_and_what_it_has_more_stays() {
+    fn missing_rules_are_restored_and_additions_kept() {
         let role = named("ClusterRole", "system:kube-dns");
         let binding = named("ClusterRoleBinding", "system:basic-user");
         let edit = named("ClusterRole", "edit");
@@ -283,9 +284,9 @@ mod tests {
                     ]),
                 )),
             ),
-            // More than enough is enough.
+            // Rules that cover more than the default need no repair.
             (&role, with(&role, "/rules", json!([rule(&["*"], &["*"])])), Repair::Nothing),
-            // Whoever says so keeps it.
+            // Automatic updates are disabled by annotation.
             (&role, with(&with(&role, "/rules", json!([])), "/metadata/annotations", kept), Repair::Nothing),
             (&role, with(&role, "/metadata/labels", json!({})), Repair::Update(role.clone())),
             (
@@ -294,7 +295,7 @@ mod tests {
                 Repair::Update(with(&binding, "/subjects", json!([account, group]))),
             ),
             (&binding, with(&binding, "/roleRef/name", json!("view")), Repair::Recreate),
-            // What an aggregating role has collected is not its default's business.
+            // Rules collected by aggregation are not compared with the default.
             (&edit, with(&edit, "/rules", json!([rule(&["get"], &["pods"])])), Repair::Nothing),
         ];
         for (default, existing, wanted) in cases {

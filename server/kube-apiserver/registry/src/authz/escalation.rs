@@ -1,12 +1,12 @@
-//! Nobody may grant more than they have: checks on writes of roles and bindings, and the rules an aggregated ClusterRole collects.
-//! Wording as kube-apiserver's RBAC policy-based escalation checks.
+//! Prevention of privilege escalation: checks of the rights that roles and bindings grant, and the rules of
+//! aggregated ClusterRoles. Messages are those of kube-apiserver's RBAC escalation checks.
 
 use crowsnest_apimachinery::rbac::{PolicyRule, Rbac};
 use crowsnest_apimachinery::user::UserInfo;
 use serde_json::Value;
 
-/// Refuses (with the reason) when `wanted` holds rights that `user` does not have in `namespace`. The callers have already asked
-/// whether the user holds the verb `escalate` (roles) or `bind` (bindings), which lifts the check.
+/// Returns an error if `wanted` contains rights that `user` lacks in `namespace`. Callers have already checked for
+/// the verb `escalate` (roles) or `bind` (bindings), which exempts the user.
 pub fn confirm(rbac: &Rbac, user: &UserInfo, namespace: &str, wanted: &[PolicyRule]) -> Result<(), String> {
     if user.is_master() {
         return Ok(());
@@ -38,7 +38,7 @@ pub fn confirm(rbac: &Rbac, user: &UserInfo, namespace: &str, wanted: &[PolicyRu
     Err(text)
 }
 
-/// Joins atoms that differ only in their verb, for a shorter refusal.
+/// Merges atoms that differ only in their verb, to shorten the message.
 fn merge(missing: &mut Vec<PolicyRule>, atom: PolicyRule) {
     let same = |m: &PolicyRule| {
         m.api_groups == atom.api_groups
@@ -58,8 +58,8 @@ fn merge(missing: &mut Vec<PolicyRule>, atom: PolicyRule) {
     }
 }
 
-/// The rules of an aggregating ClusterRole: those of every selected role, in name order, without repetition. `None` when it does not
-/// aggregate. `roles` are all ClusterRoles.
+/// Rules of an aggregated ClusterRole: those of all selected roles in name order, without duplicates. `None` if the
+/// role does not aggregate. `roles` are all ClusterRoles.
 pub fn aggregated_rules<'a>(role: &Value, roles: impl IntoIterator<Item = &'a Value>) -> Option<Vec<Value>> {
     let selectors = role.pointer("/aggregationRule/clusterRoleSelectors")?.as_array()?;
     let own = role.pointer("/metadata/name");
@@ -105,7 +105,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn granting_more_than_one_has_is_refused_with_the_rest() {
+    fn missing_rights_are_listed_in_the_refusal() {
         let role = json!({"rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]});
         let binding =
             json!({"roleRef": {"kind": "ClusterRole", "name": "r"}, "subjects": [{"kind": "User", "name": "alice"}]});
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn aggregation_collects_in_name_order_once() {
+    fn aggregated_rules_are_ordered_and_deduplicated() {
         let rule = |verb: &str| json!({"apiGroups": [""], "resources": ["pods"], "verbs": [verb]});
         let part = |name: &str, verbs: &[&str]| json!({"metadata": {"name": name, "labels": {"to": "x"}}, "rules": verbs.iter().map(|v| rule(v)).collect::<Vec<_>>()});
         let whole = json!({"metadata": {"name": "x"}, "aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {"to": "x"}}]}});

@@ -1,5 +1,5 @@
-//! Nobody grants what they do not have: writes of roles and bindings are checked against the writer's own rules. Nobody lets a
-//! policy read what they may not read themselves: so are the parameters of policies and of their bindings.
+//! Admission step against privilege escalation. Writers of roles and bindings must hold the granted rights
+//! themselves; writers of admission policies and their bindings must be able to read the parameters.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::object::Object;
 use crate::storage::{ObjectKey, ResourceKey};
 use crate::{Registry, unexpected};
 
-/// The admission step; see the module.
+/// The admission step.
 pub struct EscalationGuard {
     authorizer: Arc<Authorizer>,
 }
@@ -37,7 +37,8 @@ impl EscalationGuard {
         self.authorizer.allows(&a.ctx.user, &action)
     }
 
-    /// A policy reads its parameters for whoever writes, and tells of them.
+    /// A policy evaluates its parameters for all writers and can disclose them, so its author must have the right to
+    /// read them.
     fn check_parameters(&self, a: &Attributes<'_>, object: &Value) -> ApiResult<()> {
         let (user, spec) = (&a.ctx.user, &object["spec"]);
         let unchanged = |keys: &[&str]| a.old.is_some_and(|old| keys.iter().all(|key| old["spec"][*key] == spec[*key]));
@@ -79,10 +80,10 @@ impl EscalationGuard {
         Err(ApiError::invalid(admission::GROUP, &a.resource.kind, object.name(), errors))
     }
 
-    /// A role grants what it says; one that aggregates may come to grant anything.
+    /// Checks the rules of a role, and the right to create aggregated roles, which can come to contain any rule.
     fn check_role(&self, a: &Attributes<'_>, object: &Value) -> ApiResult<()> {
         let plural = &*a.resource.gvr.resource;
-        // The name of the path, of which what is created by POST has none.
+        // The name in the path; empty for a create by POST.
         let name = if is_post(a) { "" } else { a.name };
         if self.may(a, "escalate", GROUP, plural, name) || a.old.is_some_and(|old| only_collected(old, object)) {
             return Ok(());
@@ -121,7 +122,8 @@ impl EscalationGuard {
         }
         match self.authorizer.rbac().role_rules(&role, &a.ctx.namespace) {
             Ok(rules) => self.confirm(a, object, rules),
-            // kube-apiserver reads the role as a part of this request, and calls it what the request is about.
+            // kube-apiserver resolves the role as part of this request and reports the requested resource as not
+            // found.
             Err(_) => Err(ApiError::not_found(GROUP, &a.resource.gvr.resource, &role.name)),
         }
     }
@@ -138,13 +140,13 @@ fn is_post(a: &Attributes<'_>) -> bool {
 
 fn forbidden(a: &Attributes<'_>, object: &Value, why: &str) -> ApiError {
     let base = object.meta_text("generateName");
-    // Names are generated later in kube-apiserver.
+    // kube-apiserver generates names after this check.
     let generated = is_post(a) && !base.is_empty() && object.name().starts_with(base);
     let name = if generated { "" } else { object.name() };
     ApiError::forbidden(GROUP, &a.resource.gvr.resource, name, why)
 }
 
-/// `IsOnlyMutatingGCFields`: nothing changes but what the garbage collector needs to be rid of the object one day.
+/// `IsOnlyMutatingGCFields`: true if only fields that concern the garbage collector change.
 fn only_collected(old: &Value, new: &Value) -> bool {
     let rest = |object: &Value| {
         let mut rest = object.clone();
@@ -158,7 +160,7 @@ fn only_collected(old: &Value, new: &Value) -> bool {
     same(&rest(old), &rest(new))
 }
 
-/// Equal, where what is empty is as good as absent.
+/// Equality in which empty values equal absent ones.
 fn same(old: &Value, new: &Value) -> bool {
     let nothing = |value: &Value| match value {
         Value::Null => true,
@@ -181,7 +183,7 @@ fn same(old: &Value, new: &Value) -> bool {
     }
 }
 
-/// `paramKind` as a resource to be read; whatever can't be found out is everything.
+/// The right to read objects of `paramKind`; unknown parts become `*`.
 fn parameters(registry: &Registry, kind: &Value) -> Action {
     let text = |key: &str| kind[key].as_str().unwrap_or_default();
     let (api_version, kind) = (text("apiVersion"), text("kind"));

@@ -1,7 +1,8 @@
-//! Authorisation: RBAC over the server's own roles and bindings, and the reviews that explain it.
+//! Authorization: RBAC from the server's own roles and bindings, and access reviews.
 //!
-//! [`Authorizer`] keeps a compiled snapshot of the four RBAC tables for `http/`, the reviews and the escalation guard;
-//! [`bootstrap`] writes the default roles at start, [`aggregate`] fills aggregated ClusterRoles. The rest is pure.
+//! [`Authorizer`] caches a compiled snapshot of the four RBAC tables for `http/`, the reviews and the escalation
+//! guard. [`bootstrap`] writes the default roles at start, [`aggregate`] fills aggregated ClusterRoles. The other
+//! modules are pure.
 
 pub mod aggregate;
 pub mod bootstrap;
@@ -32,7 +33,7 @@ pub use guard::EscalationGuard;
 pub(crate) const GROUP: &str = "rbac.authorization.k8s.io";
 const TABLES: [&str; 4] = ["clusterroles", "roles", "clusterrolebindings", "rolebindings"];
 
-/// What a request wants to do.
+/// The authorization check of a request.
 pub fn action(info: &RequestInfo) -> Action {
     if !info.is_resource {
         return Action::Path { verb: info.verb.clone(), path: info.path.clone() };
@@ -47,10 +48,10 @@ pub fn action(info: &RequestInfo) -> Action {
     }
 }
 
-/// See the module.
+/// Authorizes requests by RBAC.
 pub struct Authorizer {
     registry: Arc<Registry>,
-    /// The last changes of the four tables, and what they held then.
+    /// Last changes of the four tables, and the rules compiled from them.
     snapshot: RwLock<([Revision; 4], Arc<Rbac>)>,
 }
 
@@ -63,7 +64,7 @@ impl Authorizer {
         &self.registry
     }
 
-    /// RBAC as it is now; compiled anew when one of its tables changed.
+    /// The current RBAC rules; recompiled when one of the tables has changed.
     pub fn rbac(&self) -> Arc<Rbac> {
         let tables = TABLES.map(|resource| ResourceKey::new(GROUP, resource));
         let current = tables.each_ref().map(|table| self.registry.store.last_change(table));
@@ -93,7 +94,7 @@ impl Authorizer {
         matches!(self.decide(user, action), Decision::Allowed { .. })
     }
 
-    /// Allowed, or the 403 that says who may not do what where.
+    /// Returns an error with status 403 if the user lacks the right.
     pub fn check(&self, user: &UserInfo, action: &Action) -> ApiResult<()> {
         verdict(user, action, self.decide(user, action))
     }
@@ -119,7 +120,7 @@ impl CreateReview for Authorizer {
     }
 }
 
-/// What follows from a decision: go on, or the 403 that says who may not do what where.
+/// Converts a decision into a result; the 403 error names user, verb and resource.
 pub fn verdict(user: &UserInfo, action: &Action, decision: Decision) -> ApiResult<()> {
     match decision {
         Decision::Allowed { .. } => Ok(()),
@@ -127,13 +128,13 @@ pub fn verdict(user: &UserInfo, action: &Action, decision: Decision) -> ApiResul
     }
 }
 
-/// From the objects of [`TABLES`], in that order. One that can't be read grants nothing.
+/// Compiles the objects of [`TABLES`], in that order. Unreadable objects grant nothing.
 fn compile([cluster_roles, roles, cluster_bindings, bindings]: [Vec<Value>; 4]) -> Rbac {
     fn at<'a>(object: &'a Value, field: &str) -> &'a str {
         object["metadata"][field].as_str().unwrap_or_default()
     }
     let unread = |object: &Value, error: serde_json::Error| {
-        tracing::warn!(kind = %object["kind"], name = at(object, "name"), %error, "cannot be read and grants nothing");
+        tracing::warn!(kind = %object["kind"], name = at(object, "name"), %error, "ignoring an RBAC object that cannot be read");
     };
     let mut rbac = Rbac::default();
     for object in cluster_roles.iter().chain(&roles) {

@@ -1,4 +1,4 @@
-//! The virtual resources of `authorization.k8s.io` and `authentication.k8s.io`: created to be answered, never stored.
+//! Virtual resources of `authorization.k8s.io` and `authentication.k8s.io`: evaluated on create, never stored.
 
 use crowsnest_apimachinery::field::{FieldError, FieldErrorKind};
 use crowsnest_apimachinery::rbac::{Action, Decision};
@@ -16,13 +16,13 @@ use crate::strategy::RequestContext;
 
 const METADATA: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 
-/// True for what is answered and never stored.
+/// True for resources that are evaluated on create and never stored.
 pub fn is_review(resource: &ResourceRef) -> bool {
     matches!(&*resource.gvr.group, "authorization.k8s.io" | "authentication.k8s.io")
 }
 
 impl Authorizer {
-    /// The answered review, or `None` when the resource is not a review.
+    /// Evaluates a review; `None` if the resource is not a review.
     pub async fn review(
         &self,
         authenticator: &Authenticator,
@@ -102,7 +102,7 @@ impl Authorizer {
     }
 }
 
-/// Whose access a review asks for.
+/// Subject of an access review.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Own,
@@ -110,11 +110,11 @@ enum Kind {
     Local,
 }
 
-/// Everything wrong with a review of access.
+/// Validates an access review.
 fn wrong(object: &Value, kind: Kind, namespace: &str) -> Vec<FieldError> {
     let spec = &object["spec"];
     let (resource, path) = (&spec["resourceAttributes"], &spec["nonResourceAttributes"]);
-    // Values as Go prints a struct without names of JSON.
+    // Go prints this struct without JSON names.
     let shown = || json!({"Path": text(path, "path"), "Verb": text(path, "verb")}).to_string();
     let invalid = |field: &str, value: String, why: &str| {
         FieldError::new(FieldErrorKind::Invalid, field.to_owned(), Some(value), why)
@@ -205,7 +205,7 @@ async fn token(authenticator: &Authenticator, object: &Value) -> ApiResult<Value
     Ok(json!({"metadata": kept(object), "spec": spec, "status": status}))
 }
 
-/// A review's own metadata.
+/// The metadata of a review.
 fn kept(object: &Value) -> Value {
     object.metadata().map_or_else(|| json!({}), |metadata| metadata.clone().into())
 }

@@ -1,4 +1,5 @@
-//! Selectors in reviews of access: what is wrong with them, and what of them cannot be read. RBAC does not look at them.
+//! Validation of selectors in access reviews, and the message about unreadable ones. RBAC does not evaluate
+//! selectors.
 
 use crowsnest_apimachinery::field::{FieldError, FieldErrorKind};
 use crowsnest_apimachinery::names::format::{label_value, qualified_name};
@@ -8,10 +9,10 @@ use serde_json::Value;
 
 const KINDS: [&str; 2] = ["fieldSelector", "labelSelector"];
 
-/// Requirements of one selector: any account may send such reviews, and each requirement is looked at.
+/// Most requirements of a selector: any user may send reviews, and each requirement costs time.
 const MAX_REQUIREMENTS: usize = 1000;
 
-/// Everything wrong with the selectors of `resourceAttributes`. Unknown operators are let through for newer clients.
+/// Validates the selectors of `resourceAttributes`. Unknown operators are accepted, for newer clients.
 pub(super) fn wrong(attributes: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for kind in KINDS {
@@ -67,7 +68,7 @@ fn requirement(errors: &mut Vec<FieldError>, kind: &str, requirement: &Value, pa
     }
 }
 
-/// `status.evaluationError`: selectors that are not taken into account as they cannot be read.
+/// `status.evaluationError`: selectors that are ignored because they cannot be parsed.
 pub(super) fn unread(attributes: &Value) -> String {
     let mut said = Vec::new();
     for kind in KINDS {
@@ -134,7 +135,7 @@ mod tests {
         &[],
         "spec.resourceAttributes.fieldSelector ignored due to parse error; spec.resourceAttributes.labelSelector ignored due to parse error"
     )]
-    fn judged(#[case] attributes: &str, #[case] said: &[&str], #[case] ignored: &str) {
+    fn selectors_are_validated(#[case] attributes: &str, #[case] said: &[&str], #[case] ignored: &str) {
         let attributes: Value = serde_json::from_str(attributes).unwrap();
         let errors: Vec<String> = wrong(&attributes).iter().map(ToString::to_string).collect();
         assert_eq!((errors, unread(&attributes)), (said.iter().map(ToString::to_string).collect(), ignored.to_owned()));

@@ -1,8 +1,9 @@
-//! The stored bytes of one object: JSON without `apiVersion`, `kind` and `metadata.resourceVersion`, compressed when that pays.
+//! Stored form of one object: JSON without `apiVersion`, `kind` and `metadata.resourceVersion`, compressed if it is
+//! large.
 //!
-//! Layout: one byte (0 plain, 1 zstd), four bytes (little endian) telling where inside the JSON the first member of `metadata`
-//! starts, lengths of `apiVersion` and `kind` (one byte each), both texts, then the JSON. What is left out is spliced in when
-//! the object is read, so that objects are served, alone or as list items, without being parsed.
+//! Layout: one byte (0 plain, 1 zstd), four bytes (little endian) with the offset of the first member of `metadata`
+//! in the JSON, the lengths of `apiVersion` and `kind` (one byte each), both texts, then the JSON. The omitted
+//! fields are spliced in on reads, so that objects are served, alone or as list items, without being parsed.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -20,19 +21,19 @@ use crate::error::{Error, Result};
 use crate::storage::Revision;
 
 const HEADER: usize = 7;
-/// Bytes of the JSON of an object: as etcd's default, so that no object is taken that could not move to etcd, and readers of lists
-/// can bound their memory.
+/// Largest object in bytes of JSON, as etcd's default: every object can be moved to etcd, and readers of lists can
+/// limit their memory.
 pub const MAX_STORED: usize = 3 << 19;
-/// Below this size compression saves less than it costs.
+/// Objects below this size in bytes are not compressed, because the gain is less than the cost.
 const COMPRESS_FROM: usize = 1024;
 
-/// One object as it is kept in memory and on disk. Cloning shares the bytes.
+/// One object as kept in memory and on disk. Clones share the bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Body(Bytes);
 
 impl Body {
-    /// Encodes an object; its `metadata.resourceVersion` is left out. Refuses what readers could not read: [`Error::TooDeep`],
-    /// [`Error::TooLarge`].
+    /// Encodes an object without its `metadata.resourceVersion`. Fails with [`Error::TooDeep`] or
+    /// [`Error::TooLarge`] for objects that readers could not decode.
     pub fn encode(object: &Value) -> Result<Self> {
         if nesting::exceeds(object, nesting::MAX_DEPTH) {
             return Err(Error::TooDeep);
@@ -77,8 +78,8 @@ impl Body {
         Ok(Self(pack(&json, metadata_at, text("apiVersion"), text("kind"))?.into()))
     }
 
-    /// Takes JSON text made elsewhere: an object without `apiVersion`, `kind` and `metadata.resourceVersion` that starts with its
-    /// `metadata`. For writers of many alike objects, who need not build a tree for each.
+    /// Encodes JSON text: an object without `apiVersion`, `kind` and `metadata.resourceVersion` that starts with its
+    /// `metadata`. For bulk writers of similar objects, which avoids a JSON tree for each.
     pub fn from_text(json: &[u8], api_version: &str, kind: &str) -> Result<Self> {
         const START: &[u8] = br#"{"metadata":{"#;
         if !json.starts_with(START) {
@@ -87,7 +88,7 @@ impl Body {
         Ok(Self(pack(json, START.len() as u32, api_version, kind)?.into()))
     }
 
-    /// Takes bytes read from a journal.
+    /// Validates bytes that were read from a journal.
     pub fn from_stored(bytes: impl Into<Bytes>) -> Result<Self> {
         let bytes = bytes.into();
         let whole = bytes.len() >= HEADER && bytes[0] <= 1 && {
@@ -102,12 +103,12 @@ impl Body {
         &self.0
     }
 
-    /// Bytes held.
+    /// Size in bytes.
     pub fn size(&self) -> usize {
         self.0.len()
     }
 
-    /// The version the object was stored in.
+    /// The `apiVersion` in which the object was stored.
     pub fn api_version(&self) -> &str {
         std::str::from_utf8(&self.0[HEADER..HEADER + self.0[5] as usize]).unwrap_or_default()
     }
@@ -117,7 +118,7 @@ impl Body {
         std::str::from_utf8(&self.0[from..from + self.0[6] as usize]).unwrap_or_default()
     }
 
-    /// True when both hold the same object, whatever their revisions.
+    /// True if both contain the same object, apart from the revision.
     pub fn same_object(&self, other: &Self) -> bool {
         self.0 == other.0
     }
@@ -136,7 +137,7 @@ impl Body {
         }
     }
 
-    /// Appends the object as JSON text with its resourceVersion; with `apiVersion` and `kind` when `typed`.
+    /// Appends the object as JSON text with its resourceVersion; with `apiVersion` and `kind` if `typed`.
     pub fn write_json(&self, out: &mut Vec<u8>, revision: Revision, typed: bool) -> Result<()> {
         let (plain, at) = self.plain()?;
         out.reserve(plain.len() + 96);
@@ -160,7 +161,7 @@ impl Body {
         Ok(())
     }
 
-    /// What ties the object to others, without parsing the rest of it.
+    /// UID, owners, finalizers and deletion state, without parsing more than `metadata`.
     pub fn links(&self) -> Result<Links> {
         let metadata: PartialMetadata = self.metadata()?;
         Ok(Links {
@@ -176,7 +177,7 @@ impl Body {
         Ok(self.metadata::<OnlyLabels>()?.labels)
     }
 
-    /// Reads `metadata` as far as a type wants it; what comes after it is not looked at.
+    /// Parses `metadata` only.
     fn metadata<T: DeserializeOwned>(&self) -> Result<T> {
         let (plain, at) = self.plain()?;
         // The brace before its first member.
@@ -195,7 +196,7 @@ impl Body {
     }
 }
 
-/// See [`Body::links`].
+/// References of an object to others; see [`Body::links`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Links {
     pub uid: String,
@@ -204,7 +205,7 @@ pub struct Links {
     pub finalizers: Vec<String>,
 }
 
-/// One of `metadata.ownerReferences`.
+/// An entry of `metadata.ownerReferences`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct OwnerLink {
@@ -229,18 +230,18 @@ struct PartialMetadata {
     finalizers: Vec<String>,
 }
 
-/// zstd's fastest: what is stored is read far more often than it is kept.
+/// zstd's fastest level: objects are read far more often than written.
 const LEVEL: i32 = 1;
-/// More than the storage takes of one object.
+/// Limit of decompressed bytes, larger than any object that the storage accepts.
 const MAX_BODY: u64 = 64 << 20;
 
-// A context is much larger than most objects, and to make one costs more than its use.
+// A zstd context is much larger than most objects and expensive to create, so each thread reuses one.
 thread_local! {
     static COMPRESSOR: RefCell<Option<Compressor<'static>>> = const { RefCell::new(None) };
     static DECOMPRESSOR: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
 }
 
-/// Applies `act` to the thread's context, made at its first use.
+/// Runs `act` with the thread's context, which is created on first use.
 fn with<C, T>(
     kept: &'static LocalKey<RefCell<Option<C>>>,
     make: impl FnOnce() -> io::Result<C>,
@@ -262,7 +263,7 @@ fn compress(json: &[u8]) -> io::Result<Vec<u8>> {
 }
 
 fn decompress(payload: &[u8]) -> io::Result<Vec<u8>> {
-    let unknown = || io::Error::new(io::ErrorKind::InvalidData, "a compressed object that does not tell its size");
+    let unknown = || io::Error::new(io::ErrorKind::InvalidData, "a compressed object without its size");
     let size = zstd::zstd_safe::get_frame_content_size(payload).ok().flatten();
     let size = size.filter(|size| *size <= MAX_BODY).ok_or_else(unknown)?;
     with(&DECOMPRESSOR, Decompressor::new, |context| context.decompress(payload, size as usize))

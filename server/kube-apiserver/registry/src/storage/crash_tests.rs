@@ -1,8 +1,10 @@
-//! A store goes on after any number of crashes, wherever each of them cut what was being written to the disk.
+//! Crash tests: a store recovers from any number of crashes, each of which cuts the writes to the disk at an
+//! arbitrary point.
 //!
-//! The storage steps of an operation are found by what it changed in the files: the log is written first, from its start on, then
-//! the file its pages are written back to; a clean stop does only the latter. A crash leaves the first part of these changes, or,
-//! when the machine died, any sectors of what was not flushed. The store that finds it must hold what was acknowledged.
+//! The writes of an operation are derived from its changes to the files: the log is written first, from its start,
+//! then the main file into which its pages are checkpointed. A clean stop only checkpoints. A crash of the process
+//! leaves a prefix of these changes; a power failure leaves arbitrary sectors of unflushed data. The recovered store
+//! must contain all acknowledged writes.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -15,19 +17,20 @@ use super::model_tests::{Model, body, held, key, table};
 use super::*;
 use crate::error::{Error, Result};
 
-/// History that is kept: few changes, so that the oldest are forgotten all the time.
+/// Retained changes: few, so that history is compacted often.
 const KEPT: usize = 6;
-/// Pages of the log before they are written back: few, so that this happens all the time.
+/// Log pages per checkpoint: few, so that checkpoints are frequent.
 const PAGES: u32 = 6;
 const SECTOR: usize = 512;
-/// The header of the log, which is flushed before what follows it when it changes.
+/// Size of the log header, which is flushed before the following data when it changes.
 const HEADER: usize = 32;
 
 #[derive(Debug, Clone)]
 enum Operation {
-    /// Creates, updates and deletes in one group, each on the present state of its object or on another.
+    /// Creates, updates and deletes in one group, each based on the current state of its object or on an outdated
+    /// one.
     Write(Vec<(usize, What, bool)>),
-    /// Everything up to a part of history is forgotten.
+    /// Compaction of the history up to a revision.
     Compact(Index),
     /// A clean stop.
     Stop,
@@ -41,12 +44,12 @@ enum What {
     Delete,
 }
 
-/// What a crash leaves of what the operation changed.
+/// Part of an operation's changes that survives a crash.
 #[derive(Debug, Clone)]
 enum Left {
-    /// The process died: so much of it, in the order it was written.
+    /// Process crash: a prefix of the changes in write order.
     Start(Index),
-    /// The machine died: of what was not flushed yet, any sectors. The index tells how far flushing was.
+    /// Power failure: arbitrary sectors of unflushed data. The index selects the number of completed flushes.
     Sectors(Index, u64),
 }
 
@@ -84,7 +87,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The files of a data directory.
+/// Contents of the files in a data directory.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Files {
     main: Vec<u8>,
@@ -97,7 +100,7 @@ impl Files {
     }
 
     fn read(directory: &Path) -> Self {
-        // A clean stop leaves no log.
+        // A clean stop removes the log.
         let [main, log] = Self::paths(directory).map(|path| std::fs::read(path).unwrap_or_default());
         Self { main, log }
     }
@@ -111,14 +114,14 @@ impl Files {
     }
 }
 
-/// The first `count` bytes as they are after, the others as they were before.
+/// The first `count` bytes from `after`, the others from `before`.
 fn first(before: &[u8], after: &[u8], count: usize) -> Vec<u8> {
     let mut out = after[..count].to_vec();
     out.extend(before.get(count..).unwrap_or_default());
     out
 }
 
-/// Each sector as it is after, or as it was before.
+/// Each sector at random from `after` or `before`.
 fn sectors(before: &[u8], after: &[u8], from: usize, mut seed: u64) -> Vec<u8> {
     let mut out = first(before, after, from.min(after.len()));
     for (at, sector) in after.chunks(SECTOR).enumerate() {
@@ -134,18 +137,18 @@ fn sectors(before: &[u8], after: &[u8], from: usize, mut seed: u64) -> Vec<u8> {
     out
 }
 
-/// The bytes that differ, in the order they were written: positions of the log, then of the main file.
+/// Positions of the bytes that differ, in ascending order.
 fn changed(before: &[u8], after: &[u8]) -> Vec<usize> {
     (0..after.len()).filter(|at| before.get(*at) != Some(&after[*at])).collect()
 }
 
-/// What an operation changed in the files, which a crash may cut.
+/// Changes of an operation to the files, at which a crash can cut.
 struct Steps<'a> {
     before: &'a Files,
     after: &'a Files,
     log: Vec<usize>,
     main: Vec<usize>,
-    /// While the main file is written the log stays as it is; a stop lets go of it last.
+    /// The complete log while the main file is written; a stop removes it last.
     whole_log: &'a [u8],
 }
 
@@ -156,12 +159,12 @@ impl<'a> Steps<'a> {
         Self { before, after, log, main: changed(&before.main, &after.main), whole_log }
     }
 
-    /// How many ways there are to cut it.
+    /// Number of positions at which a crash can cut.
     fn len(&self) -> usize {
         self.log.len() + self.main.len() + 2
     }
 
-    /// What a process that died leaves.
+    /// Files after a crash of the process.
     fn first(&self, count: usize) -> Files {
         let main = || self.before.main.clone();
         if let Some(at) = self.log.get(count) {
@@ -176,7 +179,7 @@ impl<'a> Steps<'a> {
         }
     }
 
-    /// What a machine that died leaves, after so many flushes.
+    /// Files after a power failure that follows the given number of flushes.
     fn sectors(&self, flushes: usize, seed: u64) -> Files {
         let (before, after) = (self.before, self.after);
         let restarted = before.log.get(..HEADER) != after.log.get(..HEADER);
@@ -199,22 +202,22 @@ impl<'a> Steps<'a> {
     }
 }
 
-/// A store with what it should hold, and what clients were told.
+/// A store, its model, and the revisions that clients have received.
 struct Run {
     directory: TempDir,
     store: Store,
     model: Model,
-    /// Highest revision anybody was told of.
-    told: Revision,
+    /// Highest revision that any client has received.
+    acknowledged: Revision,
 }
 
 async fn open(directory: &Path) -> Store {
-    // Flushed as for power: what a machine that died leaves is what was flushed.
+    // With flushes for power failures, since a crash leaves only flushed data.
     let journal = SqliteJournal::open_checkpointing(directory, Durability::Power, PAGES).await.unwrap();
     Store::open(Box::new(journal), Limits { changes: KEPT, ..Limits::default() }).await.unwrap()
 }
 
-/// The model after a start: history is kept in memory.
+/// The model after a start, which has no history: it is kept in memory.
 fn restarted(model: &Model) -> Model {
     let (revision, now) = (model.revision(), model.now().clone());
     Model { states: BTreeMap::from([(revision, now)]), changes: Vec::new(), compacted: revision }
@@ -224,11 +227,11 @@ impl Run {
     async fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let store = open(directory.path()).await;
-        let (model, told) = (Model::new(store.revision()), store.revision());
-        Self { directory, store, model, told }
+        let (model, acknowledged) = (Model::new(store.revision()), store.revision());
+        Self { directory, store, model, acknowledged }
     }
 
-    /// Does it to the store and to the model; the flag tells whether the store was closed.
+    /// Runs an operation on store and model; returns true if the store was closed.
     async fn carry_out(&mut self, operation: &Operation) -> bool {
         match operation {
             Operation::Write(parts) => self.write(parts).await,
@@ -276,7 +279,8 @@ impl Run {
         assert!(self.store.failure().is_none());
     }
 
-    /// What the store is after the crash becomes what it should be; it is one of two, and none when all was acknowledged.
+    /// Crashes during an operation and recovers. The model takes over the recovered state, which must be the state
+    /// before or after the operation, and the latter if all writes were acknowledged.
     async fn crash(&mut self, operation: &Operation, left: &Left) {
         let before = (Files::read(self.directory.path()), self.model.clone());
         let stopped = self.carry_out(operation).await;
@@ -289,14 +293,14 @@ impl Run {
         let whole = files == after;
         let model = if found == self.model.revision() { self.model.clone() } else { before.1 };
         assert!(!whole || found == self.model.revision(), "{found} of what was written whole");
-        assert!(found >= self.told, "{found} is before {}, which was acknowledged", self.told);
+        assert!(found >= self.acknowledged, "{found} is before {}, which was acknowledged", self.acknowledged);
         self.store.close().await.unwrap();
         (self.directory, self.store, self.model) = (directory, store, restarted(&model));
         self.agrees();
-        // What was there before this start is not watched from: either it is the present, or it is gone.
-        let told = self.store.watch(&table(), self.told);
-        assert_eq!(matches!(told, Err(Error::Expired { .. })), self.told < found);
-        self.told = found;
+        // Watches from revisions before this start are either up to date or expired.
+        let watcher = self.store.watch(&table(), self.acknowledged);
+        assert_eq!(matches!(watcher, Err(Error::Expired { .. })), self.acknowledged < found);
+        self.acknowledged = found;
     }
 
     async fn step(&mut self, step: &Step) {
@@ -306,7 +310,7 @@ impl Run {
                     self.store = open(self.directory.path()).await;
                     self.model = restarted(&self.model);
                 }
-                self.told = self.model.revision();
+                self.acknowledged = self.model.revision();
             }
             Step::Crash(operation, left) => self.crash(operation, left).await,
             Step::Watch(index) => self.watch(index).await.unwrap(),
@@ -314,7 +318,8 @@ impl Run {
         self.agrees();
     }
 
-    /// All changes since a revision, each once and in order, or none and the word that they are forgotten.
+    /// Watches from a revision: delivers all later changes once and in order, or expires if they have been
+    /// compacted.
     async fn watch(&self, index: &Index) -> Result<()> {
         let since = self.some_revision(index);
         let wanted: Vec<_> = self.model.changes.iter().filter(|(revision, ..)| *revision > since).cloned().collect();
@@ -333,7 +338,8 @@ impl Run {
     }
 }
 
-/// On one thread, so that all writes of an operation wait when the writer looks: they are one group, and one transaction.
+/// Runs on one thread, so that all writes of an operation are queued when the writer runs: one group in one
+/// transaction.
 fn alone<T>(run: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(run)
 }
@@ -342,7 +348,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_store_goes_on_after_any_crashes(steps in prop::collection::vec(step(), 1..40)) {
+    fn store_recovers_from_crashes(steps in prop::collection::vec(step(), 1..40)) {
         alone(async {
             let mut run = Run::new().await;
             for step in &steps {

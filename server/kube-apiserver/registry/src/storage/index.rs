@@ -1,4 +1,5 @@
-//! All objects and their recent history in memory: ordered tables, one change log each. Pure; `store` guards it with a lock.
+//! In-memory index of all objects and their recent history: an ordered table and a change log per resource. Pure;
+//! `store` guards it with a lock.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Bound;
@@ -11,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::storage::shared::Shared;
 use crate::storage::{Body, ObjectKey, ResourceKey, Revision};
 
-/// How much history each table keeps for watches and continued lists. Whichever bound is reached first compacts.
+/// History that each table retains for watches and paged lists. Compaction starts when any limit is exceeded.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     pub changes: usize,
@@ -25,7 +26,7 @@ impl Default for Limits {
     }
 }
 
-/// Changes that are looked at one by one before all are searched.
+/// Newest changes that are scanned linearly before a binary search.
 const NEWEST: usize = 8;
 
 /// An object at the revision that wrote it.
@@ -43,14 +44,14 @@ pub enum ChangeKind {
     Deleted,
 }
 
-/// One committed write. For `Deleted` the body is the last state and the revision that of the delete.
+/// A committed write. For `Deleted`, the body is the last state and the revision that of the delete.
 #[derive(Debug)]
 pub struct Change {
     pub kind: ChangeKind,
     pub key: ObjectKey,
     pub revision: Revision,
     pub body: Body,
-    /// The state before, absent for `Added`.
+    /// The previous state; `None` for `Added`.
     pub previous: Option<(Revision, Body)>,
     at: Instant,
     pub shared: Shared,
@@ -62,10 +63,10 @@ impl Change {
     }
 }
 
-/// Limits of a listing.
+/// Range of a listing.
 #[derive(Debug, Clone, Copy)]
 pub struct ListRange<'k> {
-    /// An older revision; `None` means now.
+    /// An older revision; `None` means the current one.
     pub at: Option<Revision>,
     /// Only objects after this key.
     pub after: Option<&'k ObjectKey>,
@@ -73,7 +74,7 @@ pub struct ListRange<'k> {
 }
 
 impl ListRange<'_> {
-    /// All objects as they are now.
+    /// All current objects.
     pub const ALL: Self = Self { at: None, after: None, limit: usize::MAX };
 }
 
@@ -82,7 +83,7 @@ impl ListRange<'_> {
 pub struct Listing {
     pub records: Vec<Record>,
     pub revision: Revision,
-    /// Objects beyond `limit`.
+    /// Number of objects beyond `limit`.
     pub remaining: usize,
 }
 
@@ -135,12 +136,12 @@ impl Table {
     }
 }
 
-/// See the module.
+/// All tables and the current revision.
 #[derive(Debug)]
 pub struct Index {
     tables: HashMap<ResourceKey, Table>,
     revision: Revision,
-    /// The revision the index was loaded at: nothing older can be watched.
+    /// The revision at which the index was loaded; older ones cannot be watched.
     floor: Revision,
     limits: Limits,
 }
@@ -160,7 +161,7 @@ impl Index {
         self.revision
     }
 
-    /// Revision of the newest change of a table; tells caches whether they are current.
+    /// Revision of the newest change of a table; caches compare it.
     pub fn last_change(&self, table: &ResourceKey) -> Revision {
         self.tables.get(table).map_or(0, |t| t.last)
     }
@@ -173,7 +174,7 @@ impl Index {
         self.tables.get(table).map_or(0, |t| t.objects.len())
     }
 
-    /// Tables that changed after `since`.
+    /// Tables that have changed after `since`.
     pub fn changed(&self, since: Revision) -> Vec<ResourceKey> {
         self.tables.iter().filter(|(_, table)| table.last > since).map(|(key, _)| key.clone()).collect()
     }
@@ -182,7 +183,7 @@ impl Index {
         self.tables.iter().map(|(key, table)| (key, table.objects.len()))
     }
 
-    /// Puts one committed write in place. `body` is `None` for a delete of an existing object.
+    /// Applies a committed write. `body` is `None` for the delete of an existing object.
     pub fn apply(
         &mut self,
         table: &ResourceKey,
@@ -212,7 +213,7 @@ impl Index {
         table.compact(&self.limits, now);
     }
 
-    /// Tells the watchers of a table that there is something new.
+    /// Wakes the watchers of a table.
     pub fn wake(&self, table: &ResourceKey) {
         if let Some(table) = self.tables.get(table) {
             table.wake.send_replace(self.revision);
@@ -230,7 +231,7 @@ impl Index {
             return self.old_enough(self.floor, since).map(|()| Vec::new());
         };
         self.old_enough(table.oldest, since)?;
-        // Most ask for the last few: the others need not be looked at.
+        // Most watchers need only the last few changes.
         let known = table.changes.iter().rev().take(NEWEST).position(|c| c.revision <= since);
         let from = match known {
             Some(newer) => table.changes.len() - newer,
@@ -243,7 +244,7 @@ impl Index {
         if requested < oldest { Err(Error::Expired { requested, oldest }) } else { Ok(()) }
     }
 
-    /// The objects of one namespace (all when empty) of a page.
+    /// A page of the objects of one namespace (of all namespaces if empty).
     pub fn list(&self, table: &ResourceKey, namespace: &str, page: ListRange<'_>) -> Result<Listing> {
         let ListRange { at, after, limit } = page;
         let revision = at.unwrap_or(self.revision);
@@ -279,7 +280,7 @@ impl Index {
         Ok(Listing { records: then.into_values().take(limit).collect(), revision, remaining })
     }
 
-    /// Forgets history up to and including `revision`.
+    /// Drops history up to and including `revision`.
     pub fn compact(&mut self, revision: Revision) {
         self.floor = self.floor.max(revision);
         for table in self.tables.values_mut() {

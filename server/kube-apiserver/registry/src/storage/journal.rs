@@ -1,11 +1,11 @@
-//! Where committed writes go before they become visible.
+//! Interface of the durable storage to which writes are committed before they become visible.
 
 use async_trait::async_trait;
 
 use crate::error::Result;
 use crate::storage::{Body, ObjectKey, ResourceKey, Revision};
 
-/// One accepted write: `body` is `None` for a delete.
+/// An accepted write; `body` is `None` for a delete.
 #[derive(Debug, Clone)]
 pub struct Entry {
     pub table: ResourceKey,
@@ -14,27 +14,27 @@ pub struct Entry {
     pub body: Option<Body>,
 }
 
-/// What a journal held when it was opened.
+/// Contents of a journal when it is opened.
 #[derive(Debug, Default)]
 pub struct Snapshot {
     pub revision: Revision,
     pub objects: Vec<(ResourceKey, ObjectKey, Revision, Body)>,
 }
 
-/// Durable home of the objects. Used by the store's writer task only.
+/// Durable storage of objects. Used by the store's writer task only.
 #[async_trait]
 pub trait Journal: Send {
-    /// Everything stored, once, before the first commit.
+    /// Loads all objects; called once, before the first commit.
     async fn load(&mut self) -> Result<Snapshot>;
 
-    /// Stores all entries or none; when it returns they survive the death of the process.
+    /// Commits all entries or none; on return they are durable.
     async fn commit(&mut self, entries: &[Entry], revision: Revision) -> Result<()>;
 
-    /// Flushes and lets go of files.
+    /// Flushes and closes the files.
     async fn close(self: Box<Self>) -> Result<()>;
 }
 
-/// Keeps nothing: for tests and throw-away servers.
+/// Journal without storage, for tests and temporary servers.
 #[derive(Debug, Default)]
 pub struct MemoryJournal;
 

@@ -1,7 +1,8 @@
-//! MVCC objects with one increasing revision per server, watch history and compaction.
+//! MVCC object store with one increasing revision per server, watch history and compaction.
 //!
-//! [`Store`] is the only writer: one task commits queued writes in groups to a [`Journal`] (SQLite or nothing), then
-//! publishes them to the in-memory [`index`], from which all reads and watches are answered. Read by the registry and `authz/`.
+//! [`Store`] is the only writer: one task commits queued writes in groups to a [`Journal`] (SQLite or memory) and
+//! then publishes them in the in-memory [`index`], which serves all reads and watches. Read by the registry and
+//! `authz/`.
 
 mod body;
 mod index;
@@ -20,10 +21,10 @@ pub use shared::{LineKey, Recent, Selectable, Sides};
 pub use sqlite::{Durability, SqliteJournal};
 pub use store::{Expect, Feed, FeedChange, Store, Watcher, Write};
 
-/// A point in the server's history; `metadata.resourceVersion` of objects and lists.
+/// Revision of the server: `metadata.resourceVersion` of objects and lists.
 pub type Revision = u64;
 
-/// The table of one resource: `group/plural`, without version.
+/// Key of a resource's table: `group/plural`, without version.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ResourceKey(Arc<str>);
 
@@ -47,7 +48,7 @@ impl fmt::Display for ResourceKey {
     }
 }
 
-/// Place of an object in its table: `namespace/name`, or `name` for cluster-scoped ones. Ordered by bytes, as lists are.
+/// Key of an object in its table: `namespace/name`, or `name` if cluster-scoped. Ordered by bytes, as lists are.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ObjectKey(Arc<str>);
 

@@ -1,5 +1,5 @@
-//! Any sequence of operations does to a store what it does to a map that remembers all of its versions; and whatever is cut off
-//! the end of its log, what is found after a start is one of those versions.
+//! Property tests: a store behaves like a map that keeps all its versions, and after truncation of its log it
+//! recovers one of these versions.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,14 +16,14 @@ use crate::error::{Error, Result};
 
 const NAMESPACES: [&str; 2] = ["one", "two"];
 
-/// The objects of a table at some time: revision and payload.
+/// The objects of a table at some revision, each with its revision and payload.
 pub(super) type State = BTreeMap<ObjectKey, (Revision, u64)>;
 
-/// What the store should hold: every state it ever had, by revision.
+/// Expected contents of the store: all its states by revision.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Model {
     pub(super) states: BTreeMap<Revision, State>,
-    /// (revision, kind, key) of each change.
+    /// Revision, kind and key of each change.
     pub(super) changes: Vec<(Revision, ChangeKind, ObjectKey)>,
     pub(super) compacted: Revision,
 }
@@ -41,7 +41,7 @@ impl Model {
         &self.states[&self.revision()]
     }
 
-    /// What comes of a write: its revision, or why it is refused.
+    /// Applies a write; returns its revision or the error.
     pub(super) fn write(
         &mut self,
         key: &ObjectKey,
@@ -79,7 +79,7 @@ enum Operation {
         object: usize,
         payload: u64,
     },
-    /// On the present revision, or on one before it.
+    /// Based on the current revision, or on the one before.
     Update {
         object: usize,
         payload: u64,
@@ -89,25 +89,25 @@ enum Operation {
         object: usize,
         stale: bool,
     },
-    /// So many creates in one group, of which some are of the same object.
+    /// Several creates in one group, some of them of the same object.
     Together {
         objects: Vec<usize>,
     },
-    /// Everything up to a part of history is forgotten.
+    /// Compaction of a fraction of the history.
     Compact {
         percent: u64,
     },
-    /// A list as of a part of history, in pages.
+    /// A paged list at a past revision.
     List {
         percent: u64,
         namespace: usize,
         page: usize,
     },
-    /// Changes since a part of history.
+    /// A watch from a past revision.
     Watch {
         percent: u64,
     },
-    /// The process dies and starts again.
+    /// A crash and restart of the process.
     Crash,
 }
 
@@ -148,7 +148,7 @@ fn payload(record: &Record) -> u64 {
     record.body.value(record.revision).unwrap()["data"]["n"].as_str().unwrap().parse().unwrap()
 }
 
-/// A revision between what is forgotten and now.
+/// A revision between the compacted one and the current one.
 fn part(model: &Model, percent: u64) -> Revision {
     let oldest = *model.states.keys().next().unwrap();
     oldest + (model.revision() - oldest) * percent / 100
@@ -167,7 +167,7 @@ async fn write(store: &Store, model: &mut Model, object: usize, expect: Expect, 
     assert_eq!(given, wanted);
 }
 
-/// The revision a write names.
+/// The revision that a write expects.
 fn expected(model: &Model, object: usize, stale: bool) -> Expect {
     let current = model.now().get(&key(object)).map_or(7, |(revision, _)| *revision);
     Expect::Revision(if stale { current - 1 } else { current })
@@ -252,7 +252,7 @@ async fn run(operations: Vec<Operation>, directory: &Path) -> (Store, Model) {
             Operation::Crash => {
                 store.close().await.unwrap();
                 store = Store::open(Box::new(open().await.unwrap()), Limits::default()).await.unwrap();
-                // History is kept in memory.
+                // History is kept in memory only.
                 let now = model.now().clone();
                 let revision = model.revision();
                 model = Model { states: BTreeMap::from([(revision, now)]), changes: Vec::new(), compacted: revision };
@@ -264,11 +264,11 @@ async fn run(operations: Vec<Operation>, directory: &Path) -> (Store, Model) {
     (store, model)
 }
 
-/// The bytes of a log of SQLite's: a header, then frames of a page each.
+/// Sizes in SQLite's log: its header, then frames of one page each.
 const HEADER: u64 = 32;
 const FRAME: u64 = 4096 + 24;
 
-/// Copies a data directory with only so much of its log, as a machine that died may leave it.
+/// Copies a data directory with a truncated log, as after a power failure.
 fn copy(from: &Path, to: &Path, length: u64) {
     let name = |end: &str| format!("objects.db{end}");
     std::fs::copy(from.join(name("")), to.join(name(""))).unwrap();
@@ -276,7 +276,7 @@ fn copy(from: &Path, to: &Path, length: u64) {
     std::fs::OpenOptions::new().write(true).open(to.join(name("-wal"))).unwrap().set_len(length).unwrap();
 }
 
-/// A journal whose commits fail from some time on, before or after they are stored.
+/// A journal whose commits fail after a number of them, either before or after they are stored.
 struct Breaking {
     stored: Arc<Mutex<Vec<Entry>>>,
     commits: usize,
@@ -311,7 +311,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_store_is_a_map_that_remembers(operations in prop::collection::vec(operation(), 1..60)) {
+    fn store_behaves_like_a_versioned_map(operations in prop::collection::vec(operation(), 1..60)) {
         let directory = tempfile::tempdir().unwrap();
         blocking(async {
             let (store, _) = run(operations, directory.path()).await;
@@ -320,7 +320,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_left_of_a_log_is_a_state_that_was(
+    fn truncated_logs_recover_a_past_state(
         operations in prop::collection::vec(operation().prop_filter("no crash but the last", |o| !matches!(o, Operation::Crash)), 1..24),
         torn in prop::collection::vec(0..FRAME, 4),
     ) {
@@ -338,8 +338,8 @@ proptest! {
                 let journal = SqliteJournal::open(left.path(), Durability::Process).await.unwrap();
                 let found = Store::open(Box::new(journal), Limits::default()).await.unwrap();
                 last = found.revision();
-                // Before the first write the file has a revision as well.
-                let wanted = model.states.get(&last).unwrap_or_else(|| panic!("revision {last} never was"));
+                // The file has a revision before the first write.
+                let wanted = model.states.get(&last).unwrap_or_else(|| panic!("revision {last} never existed"));
                 assert_eq!(&held(&found, None).unwrap(), wanted, "{length} bytes of {whole}");
                 found.close().await.unwrap();
             }
@@ -349,7 +349,7 @@ proptest! {
     }
 
     #[test]
-    fn a_write_that_failed_is_never_seen(writes in 1..12_usize, commits in 0..8_usize, after in any::<bool>()) {
+    fn failed_writes_are_never_visible(writes in 1..12_usize, commits in 0..8_usize, after in any::<bool>()) {
         blocking(async {
             let stored = Arc::new(Mutex::new(Vec::new()));
             let journal = Breaking { stored: stored.clone(), commits, after };
@@ -369,7 +369,7 @@ proptest! {
             }
             assert_eq!(acknowledged, writes.min(commits));
             assert_eq!(held(&store, None).unwrap().len(), acknowledged);
-            // One more may be on the disk, of which nobody was told that it is.
+            // One more write may be on the disk without having been acknowledged.
             let on_disk = stored.lock().len();
             assert!((acknowledged..=acknowledged + 1).contains(&on_disk), "{on_disk}");
         });

@@ -1,6 +1,6 @@
-//! What all watches of one change share: its event lines, made once for each form, and what selectors look at.
+//! Data that all watches of a change share: its encoded event lines, and the labels and fields for selectors.
 //!
-//! Kept for the newest changes alone, as far as [`Recent`] has room; who comes later makes them again. Written and read by
+//! Kept for the newest changes within the limits of [`Recent`]; otherwise computed again. Written and read by
 //! `registry/watch`.
 
 use std::collections::VecDeque;
@@ -16,30 +16,30 @@ use tokio::time::Instant;
 
 use crate::storage::Change;
 
-/// Bytes of lines that are kept for watches still to come.
+/// Limit of retained lines in bytes.
 const KEPT_BYTES: usize = 8 << 20;
-/// Lines kept, however short they are.
+/// Limit of retained lines.
 const KEPT_LINES: usize = 4096;
 
-/// Which line of a change.
+/// Key of an event line of a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LineKey {
-    /// `ADDED`, `MODIFIED`, `DELETED`: selectors make one change mean different things to different watches.
+    /// `ADDED`, `MODIFIED` or `DELETED`: with selectors, a change can be a different event for each watch.
     pub event: &'static str,
-    /// Representation of the object: version, kind of document, what it includes.
+    /// Representation of the object: version, kind of document, included fields.
     pub form: Arc<str>,
-    /// The first line of a watch may tell more.
+    /// The first line of a watch may contain more.
     pub first: bool,
 }
 
-/// What selectors look at in one state of an object.
+/// Labels and fields of one state of an object, for selectors.
 #[derive(Debug, Default)]
 pub struct Selectable {
     pub labels: Option<Value>,
     pub fields: Vec<(String, String)>,
 }
 
-/// Both sides of a change.
+/// Both states of a change.
 #[derive(Debug)]
 pub struct Sides {
     pub now: Selectable,
@@ -56,16 +56,16 @@ struct Line {
 #[derive(Debug, Default)]
 struct Made {
     lines: Vec<Line>,
-    /// By requested version; empty for the labels alone, which need no conversion.
+    /// By requested version; empty for labels alone, which need no conversion.
     sides: Vec<(Arc<str>, Arc<OnceCell<Sides>>)>,
 }
 
-/// See the module. Part of a [`Change`].
+/// Cached data of a [`Change`].
 #[derive(Debug, Default)]
 pub struct Shared(Mutex<Made>);
 
 impl Shared {
-    /// The place of a line. One that tells the time is made anew when it is older than `fresh`.
+    /// Slot of a line. Lines that contain a time are replaced when they are older than `fresh`.
     pub fn line(&self, key: LineKey, fresh: Option<Duration>) -> Arc<OnceCell<Bytes>> {
         let mut made = self.0.lock();
         if let Some(fresh) = fresh {
@@ -80,7 +80,7 @@ impl Shared {
         text
     }
 
-    /// The place of what selectors look at.
+    /// Slot of the data for selectors.
     pub fn sides(&self, version: &Arc<str>) -> Arc<OnceCell<Sides>> {
         let mut made = self.0.lock();
         if let Some((_, sides)) = made.sides.iter().find(|(known, _)| known == version) {
@@ -96,7 +96,7 @@ impl Shared {
     }
 }
 
-/// The changes that keep what was made of them, oldest first.
+/// The changes whose lines are retained, oldest first.
 #[derive(Debug, Default)]
 pub struct Recent {
     kept: Mutex<(VecDeque<(Weak<Change>, usize)>, usize)>,
@@ -104,13 +104,13 @@ pub struct Recent {
 }
 
 impl Recent {
-    /// Counts a line that was made of a change.
+    /// Counts an encoded line and retains it.
     pub fn encoded(&self, change: &Arc<Change>, bytes: usize) {
         self.encoded.fetch_add(1, Ordering::Relaxed);
         self.keep(change, bytes);
     }
 
-    /// Lets a change keep something more, and the oldest forget.
+    /// Retains data of a change; drops that of the oldest changes above the limits.
     pub fn keep(&self, change: &Arc<Change>, bytes: usize) {
         let mut kept = self.kept.lock();
         let (changes, total) = &mut *kept;
@@ -126,7 +126,7 @@ impl Recent {
         }
     }
 
-    /// Lines made so far.
+    /// Number of encoded lines.
     pub fn lines_made(&self) -> u64 {
         self.encoded.load(Ordering::Relaxed)
     }

@@ -1,4 +1,4 @@
-//! The journal in one SQLite file (WAL), locked against a second process.
+//! Journal in a SQLite file (WAL mode), locked against other processes.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::path::{Path, PathBuf};
@@ -12,11 +12,11 @@ use crate::error::{Error, Result};
 use crate::storage::journal::{Entry, Journal, Snapshot};
 use crate::storage::{Body, ObjectKey, ResourceKey, Revision};
 
-/// Version of the file's layout, kept in `PRAGMA user_version`.
+/// Version of the file layout, stored in `PRAGMA user_version`.
 const LAYOUT: i64 = 1;
-/// Most rows in one INSERT; four parameters each, far below SQLite's limit. A power of two, see [`put`].
+/// Most rows per INSERT; with four parameters each, far below SQLite's limit. A power of two, see [`put`].
 const ROWS: usize = 128;
-/// Pages of the log after which a commit writes them back to the file: SQLite's own number.
+/// Pages in the log that trigger a checkpoint: SQLite's default.
 const CHECKPOINT: u32 = 1000;
 
 const CREATE: &str = "
@@ -32,17 +32,17 @@ INSERT INTO position VALUES (0, 1);
 PRAGMA user_version = 1;
 ";
 
-/// What an acknowledged write survives.
+/// Failure that acknowledged writes survive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Durability {
-    /// The loss of power: each group of writes is flushed to the disk.
+    /// Power failure: each group of writes is flushed to the disk.
     #[default]
     Power,
-    /// The death of the process, not of the machine. For simulated members.
+    /// Crash of the process, but not of the machine. For simulated members.
     Process,
 }
 
-/// See the module.
+/// A journal in `objects.db`.
 #[derive(Debug)]
 pub struct SqliteJournal {
     connection: SqliteConnection,
@@ -55,7 +55,7 @@ impl SqliteJournal {
         Self::open_checkpointing(directory, durability, CHECKPOINT).await
     }
 
-    /// The same with a log of so many pages before it is written back to the file.
+    /// Like `open`, with the number of log pages that trigger a checkpoint.
     pub(super) async fn open_checkpointing(directory: &Path, durability: Durability, pages: u32) -> Result<Self> {
         let io = |path: PathBuf| move |source| Error::Io { path, source };
         std::fs::create_dir_all(directory).map_err(io(directory.to_owned()))?;
@@ -122,7 +122,7 @@ impl Journal for SqliteJournal {
             match &entry.body {
                 Some(body) => puts.push((entry, body)),
                 None => {
-                    // Order matters for a key written twice in one group.
+                    // Preserves the order of writes to one key in a group.
                     put(&mut transaction, &mut puts).await?;
                     sqlx::query("DELETE FROM objects WHERE resource = ? AND key = ?")
                         .bind(entry.table.as_str())
@@ -143,7 +143,7 @@ impl Journal for SqliteJournal {
     }
 }
 
-/// Writes rows in chunks whose sizes are powers of two: few enough statements that all of them stay prepared.
+/// Writes rows in chunks whose sizes are powers of two, so that the few distinct statements stay prepared.
 async fn put(connection: &mut SqliteConnection, puts: &mut Vec<(&Entry, &Body)>) -> Result<()> {
     let mut left = puts.as_slice();
     while !left.is_empty() {

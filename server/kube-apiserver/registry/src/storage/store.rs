@@ -1,4 +1,4 @@
-//! The store: reads from the index under a lock, writes through one task that commits them in groups.
+//! The store: reads the index under a lock; one task commits writes in groups.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,14 +14,14 @@ use crate::storage::index::{Change, ChangeKind, Index, Limits, ListRange, Listin
 use crate::storage::journal::{Entry, Journal};
 use crate::storage::{Body, ObjectKey, ResourceKey, Revision};
 
-/// Writes waiting for the writer task; more callers wait.
+/// Capacity of the writer's queue; further callers wait.
 const QUEUE: usize = 1024;
-/// Writes in one transaction.
+/// Most writes per transaction.
 const GROUP: usize = 512;
-/// Changes handed to a watcher at once.
+/// Most changes returned to a watcher at once.
 const BATCH: usize = 256;
 
-/// What must hold for a write to be accepted.
+/// Precondition of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expect {
     Absent,
@@ -48,11 +48,11 @@ struct Shared {
     progress: watch::Sender<Revision>,
     queue: Mutex<Option<mpsc::Sender<Queued>>>,
     writer: Mutex<Option<JoinHandle<Result<()>>>>,
-    /// Why the store refuses writes, once a commit failed.
+    /// Error of a failed commit, after which the store refuses writes.
     failed: Mutex<Option<String>>,
 }
 
-/// Handle to the objects of one server. Cloning shares it.
+/// Handle to the objects of one server. Clones share the store.
 #[derive(Clone)]
 pub struct Store {
     shared: Arc<Shared>,
@@ -65,7 +65,7 @@ impl std::fmt::Debug for Store {
 }
 
 impl Store {
-    /// Loads what the journal holds and starts the writer task.
+    /// Loads the journal's contents and starts the writer task.
     pub async fn open(mut journal: Box<dyn Journal>, limits: Limits) -> Result<Self> {
         let snapshot = journal.load().await?;
         let mut index = Index::new(snapshot.revision, limits);
@@ -97,22 +97,22 @@ impl Store {
         self.shared.index.read().get(table, key).cloned()
     }
 
-    /// Objects of one namespace (all when empty) after a key, now or at an older revision.
+    /// Objects of one namespace (of all namespaces if empty) after a key, at the current or an older revision.
     pub fn list(&self, table: &ResourceKey, namespace: &str, page: ListRange<'_>) -> Result<Listing> {
         self.shared.index.read().list(table, namespace, page)
     }
 
-    /// All records of one namespace (all when empty).
+    /// All records of one namespace (of all namespaces if empty).
     pub fn records(&self, table: &ResourceKey, namespace: &str) -> Vec<Record> {
         self.list(table, namespace, ListRange::ALL).map(|listing| listing.records).unwrap_or_default()
     }
 
-    /// The objects of one namespace (all when empty), as they are stored, without unreadable ones.
+    /// All readable objects of one namespace (of all namespaces if empty), in their storage version.
     pub fn objects(&self, table: &ResourceKey, namespace: &str) -> Vec<Value> {
         self.records(table, namespace).iter().filter_map(|record| readable(table, record)).collect()
     }
 
-    /// An object as it is stored; `None` if it is absent or unreadable.
+    /// An object in its storage version; `None` if it is absent or unreadable.
     pub fn object(&self, table: &ResourceKey, key: &ObjectKey) -> Option<Value> {
         readable(table, &self.get(table, key)?)
     }
@@ -121,17 +121,17 @@ impl Store {
         self.shared.index.read().count(table)
     }
 
-    /// Tables with their number of objects, for metrics.
+    /// All tables with their number of objects, for metrics.
     pub fn tables(&self) -> Vec<(ResourceKey, usize)> {
         self.shared.index.read().tables().map(|(key, count)| (key.clone(), count)).collect()
     }
 
-    /// Commits one write; when it returns, the write is durable and visible.
+    /// Commits one write; on return it is durable and visible.
     pub async fn write(&self, write: Write) -> Result<Revision> {
         self.queue(write).await?.await.map_err(|_| Error::Closed)?
     }
 
-    /// Commits many writes in order, as few groups; each has its own outcome. Not a transaction: any of them may be refused.
+    /// Commits writes in order, in few groups, with one result each. Not a transaction: each write may be refused.
     pub async fn write_all(&self, writes: Vec<Write>) -> Result<Vec<Result<Revision>>> {
         let mut waiting = Vec::with_capacity(writes.len());
         for write in writes {
@@ -162,26 +162,26 @@ impl Store {
     /// Waits until the server has reached a revision.
     pub async fn reached(&self, revision: Revision) {
         let mut progress = self.shared.progress.subscribe();
-        // The sender lives as long as the store does.
+        // The sender lives as long as the store.
         drop(progress.wait_for(|current| *current >= revision).await);
     }
 
-    /// Forgets history up to and including `revision`.
+    /// Drops history up to and including `revision`.
     pub fn compact(&self, revision: Revision) {
         self.shared.index.write().compact(revision);
     }
 
-    /// Everything stored now, then every change of every table, for parts of the server that follow all of it.
+    /// All stored objects, then all changes of all tables, for components that follow the whole store.
     pub fn feed(&self) -> Feed {
         Feed { shared: self.shared.clone(), position: None, progress: self.shared.progress.subscribe() }
     }
 
-    /// Why writes are refused, if they are.
+    /// The error because of which writes are refused, if any.
     pub fn failure(&self) -> Option<String> {
         self.shared.failed.lock().clone()
     }
 
-    /// Commits what is queued and closes the journal. Later writes fail with [`Error::Closed`].
+    /// Commits the queued writes and closes the journal. Later writes fail with [`Error::Closed`].
     pub async fn close(&self) -> Result<()> {
         self.shared.queue.lock().take();
         let writer = self.shared.writer.lock().take();
@@ -192,7 +192,7 @@ impl Store {
     }
 }
 
-/// A cursor over the changes of one table.
+/// Cursor over the changes of one table.
 pub struct Watcher {
     shared: Arc<Shared>,
     table: ResourceKey,
@@ -201,12 +201,13 @@ pub struct Watcher {
 }
 
 impl Watcher {
-    /// Waits for changes and returns some, oldest first. [`Error::Expired`] when it fell behind the kept history.
+    /// Waits for changes and returns a batch, oldest first. [`Error::Expired`] if the watcher fell behind the
+    /// retained history.
     pub async fn next(&mut self) -> Result<Vec<Arc<Change>>> {
         loop {
-            // Nothing has been told in this run of the server, or something that was not read yet.
-            let told = *self.wake.borrow_and_update();
-            if told == 0 || told > self.position {
+            // Zero before the first change since the start of the server; otherwise the revision of the last change.
+            let latest = *self.wake.borrow_and_update();
+            if latest == 0 || latest > self.position {
                 let changes = self.shared.index.read().changes(&self.table, self.position, BATCH)?;
                 if let Some(last) = changes.last() {
                     self.position = last.revision;
@@ -217,7 +218,7 @@ impl Watcher {
         }
     }
 
-    /// Everything up to this revision has been returned; moves forward while the table is quiet. For bookmarks.
+    /// All changes up to this revision have been returned; advances while the table is idle. For bookmarks.
     pub fn position(&mut self) -> Revision {
         let index = self.shared.index.read();
         if index.last_change(&self.table) <= self.position {
@@ -227,15 +228,15 @@ impl Watcher {
     }
 }
 
-/// See [`Store::feed`].
+/// Cursor over all tables; see [`Store::feed`].
 pub struct Feed {
     shared: Arc<Shared>,
-    /// `None` until the stored objects were returned.
+    /// `None` until the stored objects have been returned.
     position: Option<Revision>,
     progress: watch::Receiver<Revision>,
 }
 
-/// One change of a feed. Objects that were there at its start come as `Added`.
+/// A change in a feed. Objects that exist when the feed starts are returned as `Added`.
 #[derive(Debug)]
 pub struct FeedChange {
     pub kind: ChangeKind,
@@ -245,7 +246,8 @@ pub struct FeedChange {
 }
 
 impl Feed {
-    /// The next changes in the order they were made; [`Error::Expired`] when the feed fell behind the kept history.
+    /// The next changes in the order of their revisions; [`Error::Expired`] if the feed fell behind the retained
+    /// history.
     pub async fn next(&mut self) -> Result<Vec<(ResourceKey, FeedChange)>> {
         loop {
             self.progress.borrow_and_update();
@@ -300,7 +302,7 @@ async fn run(shared: Arc<Shared>, mut queue: mpsc::Receiver<Queued>, mut journal
         let (entries, waiting) = accept(&shared.index.read(), group.drain(..));
         let Some(last) = entries.last().map(|e| e.revision) else { continue };
         if let Err(error) = journal.commit(&entries, last).await {
-            tracing::error!(%error, "commit failed; the store takes no more writes");
+            tracing::error!(%error, "commit failed; the store accepts no more writes");
             let why = error.to_string();
             *shared.failed.lock() = Some(why.clone());
             for (done, _) in waiting {
@@ -313,19 +315,20 @@ async fn run(shared: Arc<Shared>, mut queue: mpsc::Receiver<Queued>, mut journal
             answer(done, Ok(revision));
         }
     }
-    // Feeds waiting for progress see that there will be none.
+    // Wakes feeds that wait for progress, so that they end.
     shared.progress.send_modify(|_| {});
     journal.close().await
 }
 
-/// A caller that gave up needs no answer.
+/// Sends a result; the caller may have stopped waiting.
 fn answer(done: oneshot::Sender<Result<Revision>>, result: Result<Revision>) {
     drop(done.send(result));
 }
 
 type Waiting = Vec<(oneshot::Sender<Result<Revision>>, Revision)>;
 
-/// Checks the group against the index and against itself; the refused are answered at once.
+/// Checks the preconditions of a group against the index and the preceding writes; refused writes are answered at
+/// once.
 fn accept(index: &Index, group: impl Iterator<Item = Queued>) -> (Vec<Entry>, Waiting) {
     let mut revision = index.revision();
     let mut pending: HashMap<(ResourceKey, ObjectKey), Option<Revision>> = HashMap::new();
@@ -371,8 +374,8 @@ fn publish(shared: &Shared, entries: Vec<Entry>) {
     shared.progress.send_replace(index.revision());
 }
 
-/// The object of a record; logs why it cannot be read.
+/// Decodes a record; logs errors.
 fn readable(table: &ResourceKey, record: &Record) -> Option<Value> {
     let read = record.body.value(record.revision);
-    read.inspect_err(|error| tracing::error!(?table, key = ?record.key, %error, "a stored object cannot be read")).ok()
+    read.inspect_err(|error| tracing::error!(?table, key = ?record.key, %error, "cannot read a stored object")).ok()
 }

@@ -1,4 +1,4 @@
-//! What readers, writers and watchers of one store see.
+//! Behaviour of a store for its readers, writers and watchers.
 
 use serde_json::json;
 
@@ -111,7 +111,7 @@ async fn newer_data_is_refused() {
 }
 
 #[tokio::test]
-async fn many_writes_at_once_have_an_outcome_each() {
+async fn write_all_returns_a_result_per_write() {
     let store = memory().await;
     let writes = ["a", "b", "a"].map(|name| write(name, Expect::Absent, Some(body(name, 1)))).into();
     let outcomes = store.write_all(writes).await.unwrap();
@@ -121,7 +121,7 @@ async fn many_writes_at_once_have_an_outcome_each() {
 }
 
 #[test]
-fn text_makes_the_same_body_as_its_object() {
+fn bodies_from_text_and_from_objects_are_equal() {
     let object =
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "ns"}, "spec": {}});
     let text = br#"{"metadata":{"name":"a","namespace":"ns"},"spec":{}}"#;

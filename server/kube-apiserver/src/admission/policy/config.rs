@@ -1,4 +1,4 @@
-//! Policies and their bindings as this server reads them: parsed once per change.
+//! Parsed admission policies and bindings, cached until they change.
 
 use crowsnest_apimachinery::names::Gvr;
 use crowsnest_apimachinery::selector::Selector;
@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::admission::webhook::config::{RuleWithOperations, parse_conditions, parse_rule, parse_selectors};
 use crate::admission::webhook::matching::{self, Matched, Selectors};
 
-/// `matchConstraints` of a policy, `matchResources` of a binding.
+/// `matchConstraints` of a policy, or `matchResources` of a binding.
 #[derive(Debug, Default)]
 pub struct Matching {
     rules: Vec<RuleWithOperations>,
@@ -29,7 +29,7 @@ impl Matching {
         }
     }
 
-    /// The version of the resource that the rules name, if they mean this write.
+    /// The version of the resource in which the rules match this write; `None` if they do not match.
     pub fn find(
         &self,
         a: &Attributes<'_>,
@@ -49,7 +49,7 @@ impl Matching {
     }
 }
 
-/// One demand of a policy.
+/// A validation of a policy.
 #[derive(Debug)]
 pub struct Validation {
     pub expression: Expression,
@@ -58,7 +58,7 @@ pub struct Validation {
     pub reason: Option<String>,
 }
 
-/// One change that a policy makes: an expression that gives it.
+/// A mutation of a policy: the expression of its patch.
 #[derive(Debug)]
 pub enum Mutation {
     ApplyConfiguration(Expression),
@@ -68,28 +68,28 @@ pub enum Mutation {
 #[derive(Debug)]
 pub struct Policy {
     pub name: String,
-    /// `None` without `matchConstraints`: such a policy can't be configured.
+    /// `None` if `matchConstraints` is missing, which makes the policy misconfigured.
     pub matching: Option<Matching>,
     /// `apiVersion` and `kind` of the parameters.
     pub param_kind: Option<(String, String)>,
     pub ignore_failure: bool,
     pub conditions: Vec<Expression>,
-    /// In their order: later ones may use earlier ones.
+    /// In order: an expression can use preceding variables.
     pub variables: Vec<(String, Expression)>,
     pub validations: Vec<Validation>,
     pub annotations: Vec<(String, Expression)>,
     pub mutations: Vec<Mutation>,
-    /// Asked again when others changed the object later.
+    /// True if the policy runs again after later changes of the object.
     pub reinvoke: bool,
 }
 
-/// Where a binding finds its parameters.
+/// Reference to the parameters of a binding.
 #[derive(Debug)]
 pub struct ParamRef {
     pub name: String,
     pub namespace: String,
     pub selector: Option<Selector>,
-    /// Without parameters the write is refused instead of let through.
+    /// True if the write is denied when no parameters are found.
     pub required: bool,
 }
 
@@ -97,7 +97,7 @@ pub struct ParamRef {
 pub struct Binding {
     pub name: String,
     pub policy: String,
-    /// `None`: wherever the policy matches.
+    /// `None` applies the binding to all writes that the policy matches.
     pub matching: Option<Matching>,
     pub param_ref: Option<ParamRef>,
     pub actions: Vec<String>,

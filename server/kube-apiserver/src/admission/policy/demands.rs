@@ -1,4 +1,5 @@
-//! What a policy demands of one write, with one set of parameters, and its variables.
+//! Evaluation of a validating policy's validations, variables and audit annotations for one write and set of
+//! parameters.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,26 +11,26 @@ use kube::core::cel::cel::{Context, Value as Cel};
 
 use super::config::{Policy, Validation};
 
-/// Longest text a `messageExpression` may give.
+/// Longest result of a `messageExpression` in bytes.
 const MAX_MESSAGE: usize = 5 * 1024;
 
-/// A demand that is not met, or an expression that failed.
+/// A failed validation, or an expression that could not be evaluated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
-    /// Of the validation.
+    /// Index of the validation.
     pub index: usize,
     pub message: String,
-    /// Of the Status; `Invalid` when absent.
+    /// Reason for the Status; `None` means `Invalid`.
     pub reason: Option<String>,
 }
 
-/// What a policy has to say.
+/// Result of a policy.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Findings {
     pub violations: Vec<Violation>,
-    /// For the audit log: key without the policy's name, and value.
+    /// Audit annotations: key without the name of the policy, and value.
     pub annotations: Vec<(String, String)>,
-    /// Annotations that could not be made, which refuses the write.
+    /// Audit annotations that could not be evaluated, which denies the write.
     pub failed_annotations: Vec<String>,
 }
 
@@ -68,7 +69,7 @@ pub fn evaluate(policy: &Policy, inputs: &Inputs<'_>) -> Findings {
     })
 }
 
-/// Whether a policy's conditions hold. They do not see the namespace.
+/// True if all match conditions are met; they cannot access the namespace.
 pub(super) fn conditions_hold(policy: &Policy, inputs: &Inputs<'_>, base: &Context<'_>) -> Result<bool, String> {
     match policy.conditions.is_empty() {
         true => Ok(true),
@@ -76,16 +77,16 @@ pub(super) fn conditions_hold(policy: &Policy, inputs: &Inputs<'_>, base: &Conte
     }
 }
 
-/// Variables that could not be computed, and why. Only who uses them fails.
+/// Variables that could not be evaluated, with the error. Only expressions that use them fail.
 pub(super) struct Failed(Vec<(String, String)>);
 
 impl Failed {
-    /// Why an expression failed: a variable it uses has, or it did by itself.
+    /// Error of an expression: that of a failed variable it uses, or its own.
     pub(super) fn behind(&self, source: &str, why: String) -> String {
         self.variable(source).map_or(why, |variable| format!("{}{variable}", failed(source)))
     }
 
-    /// That a variable which an expression uses has failed.
+    /// Error of a failed variable that an expression uses.
     fn variable(&self, source: &str) -> Option<String> {
         let used = |name: &str| {
             let path = format!("variables.{name}");
@@ -98,7 +99,7 @@ impl Failed {
     }
 }
 
-/// Computes the variables one after the other, as later ones may use earlier ones.
+/// Evaluates the variables in order, since each can use the preceding ones.
 pub(super) fn bind_variables(policy: &Policy, scope: &mut Context<'_>, budget: &mut Budget) -> Failed {
     let (mut known, mut failed) = (HashMap::new(), Failed(Vec::new()));
     let map = |known: &HashMap<Key, Cel>| Cel::Map(Map { map: Arc::new(known.clone()) });
@@ -119,7 +120,7 @@ pub(super) fn bind_variables(policy: &Policy, scope: &mut Context<'_>, budget: &
     failed
 }
 
-/// The message of a demand that is not met.
+/// The message of a failed validation.
 fn explain(validation: &Validation, scope: &Context<'_>, budget: &mut Budget) -> String {
     if let Some(Ok(Cel::String(text))) = validation.message_expression.as_ref().map(|e| e.evaluate(scope, budget)) {
         let text = text.trim();
@@ -164,7 +165,7 @@ mod tests {
 
     use super::*;
 
-    /// Everybody gets deployments and the path `/healthz`; a service account gets anything.
+    /// Allows deployments and `/healthz` for all users, and everything for a service account.
     struct Readers;
 
     impl Judge for Readers {
@@ -272,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_come_from_the_first_that_has_one() {
+    fn message_expressions_take_precedence() {
         let rule = "object.spec.replicas < 5";
         let cases = [
             (json!({}), "failed expression: object.spec.replicas < 5"),
@@ -290,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_refuses_unless_the_policy_ignores_it() {
+    fn failures_deny_unless_ignored() {
         let broken = json!([{"name": "c", "expression": "object.none == 1"}]);
         let cases = [
             (json!({"matchConditions": broken, "validations": [{"expression": "false"}]}), 1),
@@ -312,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn annotations_are_texts() {
+    fn audit_annotations_must_be_strings() {
         let findings = found(json!({"auditAnnotations": [
             {"key": "a", "valueExpression": "'replicas: ' + string(object.spec.replicas)"},
             {"key": "b", "valueExpression": "object.spec.replicas > 99 ? 'many' : null"},

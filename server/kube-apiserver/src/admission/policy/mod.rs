@@ -1,9 +1,8 @@
-//! Admission policies: CEL expressions judge writes (ValidatingAdmissionPolicy) or change them (MutatingAdmissionPolicy), where
-//! bindings say so.
+//! Admission policies in CEL: ValidatingAdmissionPolicy and MutatingAdmissionPolicy, applied through their bindings.
 //!
-//! Here is what both kinds share: which policies are bound, which of them mean a write, with which parameters. Policies and
-//! bindings are read anew when one of them changed. Errors are worded as kube-apiserver words them. What the types of objects
-//! hold against a ValidatingAdmissionPolicy stands in its status (`status`, `type_checking`).
+//! This module has the parts common to both kinds: bound policies, matching, and parameters. Policies and bindings
+//! are parsed again when one of them has changed. Error messages are those of kube-apiserver. Type checking errors
+//! of a ValidatingAdmissionPolicy are reported in its status (`status`, `type_checking`).
 
 mod config;
 mod demands;
@@ -36,14 +35,14 @@ pub use validating::ValidatingPolicies;
 
 pub(crate) const GROUP: &str = "admissionregistration.k8s.io";
 
-/// The policies that somebody bound, as of revisions of the two tables.
+/// Policies with bindings, at revisions of the two tables.
 #[derive(Debug, Default)]
 struct Configured {
     revisions: Option<[Revision; 2]>,
     policies: Vec<(Policy, Vec<Binding>)>,
 }
 
-/// Policies of one kind, and their bindings.
+/// Source of the policies of one kind and their bindings.
 struct Source {
     tables: [ResourceKey; 2],
     current: ArcSwap<Configured>,
@@ -75,7 +74,7 @@ impl Source {
     }
 }
 
-/// The admission step of one kind of policies.
+/// Admission plugin for one kind of policy.
 struct Policies {
     registry: Weak<Registry>,
     judge: Arc<dyn Judge>,
@@ -87,7 +86,7 @@ impl Policies {
         Self { registry: Arc::downgrade(registry), judge, source: Source::new(policies, bindings) }
     }
 
-    /// Policies that can match a write; `None` if there are none, or the write is exempt from policies.
+    /// Policies that can match a write; `None` if there are none or the write is exempt.
     fn configured(&self, a: &Attributes<'_>) -> Option<(Arc<Registry>, Arc<Configured>)> {
         if matching::exempt(&a.resource.gvr) {
             return None;
@@ -98,7 +97,7 @@ impl Policies {
     }
 }
 
-/// A write with what lies around it.
+/// A write with its namespace and equivalent resources.
 struct Write<'a> {
     registry: &'a Registry,
     a: &'a Attributes<'a>,
@@ -106,11 +105,11 @@ struct Write<'a> {
     equivalents: Vec<Gvr>,
 }
 
-/// What a policy has to do with a write through one of its bindings.
+/// Effect of a policy on a write through one of its bindings.
 enum Meant<'p> {
-    /// In the version that the policy names, once for each of the parameters.
+    /// Evaluate the policy in this version, once for each set of parameters.
     Judged { binding: &'p Binding, gvr: Gvr, params: Vec<Option<Value>> },
-    /// It can't be applied as it is, or this binding can't.
+    /// The policy or binding is misconfigured.
     Misconfigured { binding: Option<&'p Binding>, why: String },
 }
 
@@ -120,7 +119,7 @@ impl<'a> Write<'a> {
         Self { registry, a, namespace, equivalents }
     }
 
-    /// What a policy has to do with this write.
+    /// Matches a policy and its bindings with this write.
     async fn meant<'p>(&self, policy: &Policy, bindings: &'p [Binding], object: Option<&Value>) -> Vec<Meant<'p>> {
         let misconfigured = |why: String| vec![Meant::Misconfigured { binding: None, why }];
         let Some(matching) = &policy.matching else {
@@ -150,7 +149,7 @@ impl<'a> Write<'a> {
         meant
     }
 
-    /// The object, the old one, and the request in a version.
+    /// The object, the old object and the request in a version.
     async fn versioned(
         &self,
         gvr: &Gvr,
@@ -161,7 +160,8 @@ impl<'a> Write<'a> {
         Ok((object, old, review::request(self.a, gvr, "", None, None)))
     }
 
-    /// The parameters of a binding; one `None` where policy or binding have no use for any. None at all: nothing is judged.
+    /// The parameter sets of a binding. A single `None` if policy or binding have no parameters; empty if the policy
+    /// is skipped.
     async fn params(&self, policy: &Policy, binding: &Binding) -> Result<Vec<Option<Value>>, String> {
         let (Some((api_version, kind)), Some(wanted)) = (&policy.param_kind, &binding.param_ref) else {
             return Ok(vec![None]);

@@ -1,4 +1,4 @@
-//! MutatingAdmissionPolicy: policies change what is written, one after the other, before webhooks do.
+//! `MutatingAdmissionPolicy` admission: policies change objects one after the other, before webhooks are called.
 
 use std::sync::Arc;
 
@@ -20,13 +20,13 @@ use super::demands::{bind_variables, conditions_hold};
 use super::patches::mutated;
 use super::{Meant, Policies, Write};
 
-/// The name of this step where steps of a second round are told apart.
+/// Name of this step for reinvocation.
 const STEP: &str = "MutatingAdmissionPolicy";
 
-/// The admission step.
+/// The admission plugin.
 pub struct MutatingPolicies(Policies);
 
-/// A policy that means the write, through a binding, with one set of parameters.
+/// A matching policy with a binding and one set of parameters.
 struct Invocation<'p> {
     policy: &'p Policy,
     binding: &'p Binding,
@@ -35,7 +35,7 @@ struct Invocation<'p> {
 }
 
 impl Invocation<'_> {
-    /// What tells it from others in a second round.
+    /// Identifies the invocation for reinvocation.
     fn key(&self) -> String {
         let of = |params: &Value| format!("{}/{}", params.namespace(), params.name());
         let params = self.params.as_ref().map(of).unwrap_or_default();
@@ -43,7 +43,7 @@ impl Invocation<'_> {
     }
 }
 
-/// Why writes are refused, the first with its reason.
+/// Messages of denials, and the reason of the first one.
 #[derive(Default)]
 struct Refusals {
     messages: Vec<String>,
@@ -51,10 +51,10 @@ struct Refusals {
 }
 
 impl Refusals {
-    /// `reason` is that of the Status, if it is not `Forbidden`.
+    /// Adds a denial; `reason` is that of the Status if it is not `Forbidden`.
     fn add(&mut self, policy: &Policy, binding: Option<&Binding>, why: &str, reason: Option<&'static str>) {
         if policy.ignore_failure {
-            tracing::debug!(policy = policy.name, why, "a policy that can't be applied is ignored");
+            tracing::debug!(policy = policy.name, why, "ignoring a policy that failed");
             return;
         }
         if self.messages.is_empty() {
@@ -87,7 +87,7 @@ impl MutatingPolicies {
         Self(Policies::new(registry, judge, ["mutatingadmissionpolicies", "mutatingadmissionpolicybindings"]))
     }
 
-    /// One policy changes the object.
+    /// Applies one policy to the object.
     async fn invoke(
         &self,
         write: &Write<'_>,
@@ -134,7 +134,7 @@ impl MutatingPolicies {
     }
 }
 
-/// The schema of the write's kind in a version.
+/// Schema of the object's kind in a version.
 fn schema(write: &Write<'_>, gvr: &Gvr) -> Option<SchemaRef> {
     if let Some(sub) = write.a.of_own_kind() {
         return SchemaSet::builtin().kind(&sub.group, &sub.version, &sub.kind);
@@ -145,7 +145,7 @@ fn schema(write: &Write<'_>, gvr: &Gvr) -> Option<SchemaRef> {
     }
 }
 
-/// A changed object in the version of the request, with defaults.
+/// Converts a changed object to the version of the request and sets defaults.
 async fn back(a: &Attributes<'_>, gvr: &Gvr, changed: Value) -> ApiResult<Value> {
     let mut object = changed;
     if a.of_own_kind().is_some() {
@@ -167,7 +167,7 @@ impl Admission for MutatingPolicies {
         let write = Write::new(&registry, a);
         let mut refusals = Refusals::default();
         let mut invocations = Vec::new();
-        // Who means the write is found out before anybody changes it.
+        // All policies are matched before any of them changes the object.
         for (policy, bindings) in &configured.policies {
             for meant in write.meant(policy, bindings, Some(object)).await {
                 match meant {

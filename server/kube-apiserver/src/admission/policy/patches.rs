@@ -1,4 +1,4 @@
-//! What a mutation of a policy makes of an object. Pure.
+//! Applies the mutations of policies to objects. Pure.
 
 use crowsnest_apimachinery::json_patch::Copied;
 use crowsnest_cel::{Budget, to_json};
@@ -12,7 +12,7 @@ use super::config::Mutation;
 use super::demands::Failed;
 use crate::admission::webhook::patching;
 
-/// The object after a mutation.
+/// Applies a mutation.
 pub fn mutated(
     mutation: &Mutation,
     object: &Value,
@@ -46,7 +46,7 @@ pub fn mutated(
     }
 }
 
-/// The object with a configuration merged into it; nobody comes to own what is in it.
+/// Merges an apply configuration into an object without changing field ownership.
 fn applied(object: &Value, mut configuration: Value, schema: Option<&Schema>) -> Result<Value, String> {
     for key in ["apiVersion", "kind"] {
         configuration[key] = object[key].clone();
@@ -70,7 +70,7 @@ fn applied(object: &Value, mut configuration: Value, schema: Option<&Schema>) ->
     Ok(typed::merge(schema, object, &configuration))
 }
 
-/// Paths of what can only be replaced as a whole: who writes a part of it would remove the rest unawares.
+/// Finds the paths of atomic fields, which a configuration must not set: it would remove their other contents.
 fn find_atomics(schema: &Schema, value: &Value, path: &str, found: &mut Vec<String>) {
     match (value, schema.ty) {
         (Value::Object(fields), Type::Object) => {
@@ -97,7 +97,7 @@ fn find_atomics(schema: &Schema, value: &Value, path: &str, found: &mut Vec<Stri
     }
 }
 
-/// The object after a JSON patch; as it was where a test of it fails.
+/// Applies a JSON patch; returns the original object if one of its tests fails.
 fn patched(object: &Value, operations: &Value) -> Result<Value, String> {
     let (mut current, mut copied) = (object.clone(), Copied::default());
     for operation in operations.as_array().into_iter().flatten() {
@@ -213,7 +213,7 @@ mod tests {
         "/spec/replicas",
         json!(2)
     )]
-    fn changes(#[case] mutation: Value, #[case] pointer: &str, #[case] wanted: Value) {
+    fn mutations_are_applied(#[case] mutation: Value, #[case] pointer: &str, #[case] wanted: Value) {
         let object = after(mutation).unwrap();
         assert_eq!(object.pointer(pointer), Some(&wanted));
     }

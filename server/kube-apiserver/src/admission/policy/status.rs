@@ -1,5 +1,5 @@
-//! The status of ValidatingAdmissionPolicies: which generation this server applies, and what the types of the objects that it
-//! matches hold against its expressions ([`type_checking`](super::type_checking)).
+//! Controller for the status of ValidatingAdmissionPolicies: the observed generation and type checking warnings
+//! ([`type_checking`](super::type_checking)).
 
 use std::sync::Arc;
 
@@ -17,13 +17,13 @@ use super::{GROUP, type_checking};
 
 const RESOURCE: &str = "validatingadmissionpolicies";
 
-/// Follows policies until cancelled.
+/// Reconciles on changes of policies until cancelled.
 pub async fn run(registry: Arc<Registry>, cancelled: CancellationToken) {
     let table = ResourceKey::new(GROUP, RESOURCE);
     loop {
         let since = registry.store.revision();
         if let Err(error) = pass(&registry).await {
-            tracing::warn!(%error, "listing policies");
+            tracing::warn!(%error, "cannot list policies");
         }
         let Ok(mut watcher) = registry.store.watch(&table, since) else { continue };
         tokio::select! {
@@ -33,7 +33,7 @@ pub async fn run(registry: Arc<Registry>, cancelled: CancellationToken) {
     }
 }
 
-/// Tells of every policy that its present generation is seen.
+/// Updates the status of policies whose generation has changed.
 async fn pass(registry: &Arc<Registry>) -> ApiResult<()> {
     let Some(resource) = registry.catalog.get(&Gvr::new(GROUP, "v1", RESOURCE)) else { return Ok(()) };
     for policy in registry.list_all(&resource).await? {
@@ -55,7 +55,7 @@ async fn pass(registry: &Arc<Registry>) -> ApiResult<()> {
         let name = policy.name();
         let change = Change::Edit(edit);
         if let Err(error) = registry.update(&resource, &ctx, name, &change, &loopback_options(), &mut warnings).await {
-            tracing::warn!(policy = name, %error, "the status of a policy");
+            tracing::warn!(policy = name, %error, "cannot update the status of a policy");
         }
     }
     Ok(())

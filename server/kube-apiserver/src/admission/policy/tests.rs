@@ -1,4 +1,4 @@
-//! Policies on a running server: what they let through, refuse, warn of, and what can't be written.
+//! Admission policies on a running server: allowed and denied writes, warnings, and validation of policies.
 
 use axum::body::Body;
 use crowsnest_apimachinery::user::{MASTERS, UserInfo};
@@ -13,7 +13,7 @@ const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissio
 const BINDINGS: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings";
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-/// The status code, the first warning, the answer.
+/// Sends a request; returns status code, first warning and response body.
 async fn ask(service: &InProcessService, method: &str, path: &str, body: &Value) -> (u16, String, Value) {
     let request = Request::builder().method(method).uri(path).header("content-type", "application/json");
     let sent = if body.is_null() { Body::empty() } else { Body::from(body.to_string()) };
@@ -49,7 +49,7 @@ fn binding(name: &str, policy: &str, more: Value) -> Value {
 }
 
 #[tokio::test]
-async fn writes_are_judged_where_bindings_say_so() {
+async fn bound_policies_validate_writes() {
     let (server, service) = started().await;
     let few = json!([{"expression": "size(object.data) <= int(params.data.max)", "messageExpression": "'at most ' + params.data.max", "reason": "Forbidden"}]);
     let objects = [
@@ -138,7 +138,7 @@ async fn writes_are_judged_where_bindings_say_so() {
     };
     let policy = tokio::time::timeout(std::time::Duration::from_secs(10), seen()).await.unwrap();
     assert_eq!(policy["status"]["typeChecking"], json!({}));
-    // Without its parameters, and with a policy that can't be applied.
+    // With missing parameters, and with a misconfigured policy.
     let (code, _, _) = ask(&service, "DELETE", &format!("{MAPS}/limits"), &Value::Null).await;
     assert_eq!(code, 200);
     let (_, _, answer) = ask(&service, "POST", MAPS, &marked("three", json!({}))).await;
@@ -166,7 +166,7 @@ fn json_patch(expression: &str) -> Value {
 }
 
 #[tokio::test]
-async fn writes_are_changed_where_bindings_say_so() {
+async fn bound_policies_mutate_writes() {
     let (server, service) = started().await;
     let label =
         |key: &str, value: &str| apply(&format!("Object{{metadata: Object.metadata{{labels: {{'{key}': {value}}}}}}}"));
@@ -184,7 +184,7 @@ async fn writes_are_changed_where_bindings_say_so() {
         }
         binding
     };
-    // The first counts what it sees, and sees what the second does only when it is asked again.
+    // The first policy counts labels, and sees those of the second policy only on reinvocation.
     let count = label("labels", "string(size(object.metadata.?labels.orValue({})))");
     let objects = [
         (MAPS, json!({"metadata": {"name": "team"}, "data": {"name": "blue"}})),
@@ -225,7 +225,7 @@ async fn writes_are_changed_where_bindings_say_so() {
     assert_eq!(answer["data"], json!({"a": "1", "by.who": "admin"}));
     let (_, _, answer) = ask(&service, "POST", MAPS, &json!({"metadata": {"name": "p"}, "data": {"plain": "1"}})).await;
     assert_eq!(answer["data"], json!({"plain": "1"}));
-    // What fails refuses, unless the policy says otherwise.
+    // Failures deny the write unless the failure policy is `Ignore`.
     let broken = json!([json_patch("[JSONPatch{op: 'remove', path: '/data/none'}]")]);
     for (name, failure_policy, code) in [("d-broken", "Fail", 403), ("d-broken", "Ignore", 201)] {
         let object = mutating(name, broken.clone(), json!({"failurePolicy": failure_policy}));
@@ -244,9 +244,9 @@ async fn writes_are_changed_where_bindings_say_so() {
     server.stop().await.unwrap();
 }
 
-/// Who writes a policy or a binding must be allowed to read what it reads.
+/// Writers of policies and bindings need the right to read the parameters.
 #[tokio::test]
-async fn nobody_reads_by_a_policy_what_they_may_not_read() {
+async fn policies_cannot_disclose_parameters() {
     let (server, service) = started().await;
     let rules = json!([{"apiGroups": ["admissionregistration.k8s.io"], "resources": ["*"], "verbs": ["*"]}]);
     let role = json!({"metadata": {"name": "policies"}, "rules": rules});
@@ -276,7 +276,7 @@ async fn nobody_reads_by_a_policy_what_they_may_not_read() {
 }
 
 #[tokio::test]
-async fn policies_that_make_no_sense_are_refused() {
+async fn invalid_policies_are_rejected() {
     let (server, service) = started().await;
     let both = "spec.validationActions: Invalid value: [\"Deny\",\"Warn\"]: must not contain both Deny and Warn (repeating the same validation failure information in the API response and headers serves no purpose)";
     let cases = [
@@ -376,7 +376,7 @@ async fn policies_that_make_no_sense_are_refused() {
 }
 
 #[tokio::test]
-async fn what_does_not_fit_the_kinds_is_told() {
+async fn type_checking_warnings_are_reported() {
     let (_server, service) = started().await;
     let rule = |group: &str, resources: Value| json!({"apiGroups": [group], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": resources});
     let object = json!({"metadata": {"name": "typed"}, "spec": {

@@ -1,5 +1,5 @@
-//! What the types of the objects that a ValidatingAdmissionPolicy matches hold against its expressions: the warnings in its
-//! status, in kube-apiserver's words. They refuse nothing. Pure.
+//! Type checking of a ValidatingAdmissionPolicy's expressions against the matched kinds: warnings for its status,
+//! with kube-apiserver's wording. They do not affect admission. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,10 +11,10 @@ use crowsnest_registry::catalog::Served;
 use crowsnest_schema::{Schema, Type as SchemaType};
 use serde_json::{Value, json};
 
-/// As many kinds as one rule is checked for.
+/// Most kinds that are checked per rule.
 const MOST: usize = 10;
 
-/// Kinds by group, version and kind, in which order warnings name them.
+/// Group, version and kind, in the order in which warnings name them.
 type Kinds = BTreeSet<(String, String, String)>;
 
 /// `status.typeChecking.expressionWarnings`.
@@ -62,13 +62,13 @@ pub(super) fn warnings(policy: &Value, served: &Served) -> Vec<Value> {
     warnings
 }
 
-/// What is wrong with an expression over objects of one kind.
+/// Checks an expression for objects of one kind.
 fn one(source: &str, (group, version, kind): &(String, String, String), names: &Names) -> Option<String> {
     let issues = check(source, names).err()?;
     Some(format!("{group}/{version}, Kind={kind}: {issues}\n"))
 }
 
-/// The variables that the policy makes, each of the type of its expression as far as that is known.
+/// Declares the policy's variables with the types of their expressions, where known.
 fn variables(spec: &Value, names: &mut Names) {
     const VARIABLES: &str = "kubernetes.variables";
     names.variables.insert("variables".to_owned(), Type::object(VARIABLES));
@@ -82,7 +82,7 @@ fn variables(spec: &Value, names: &mut Names) {
     }
 }
 
-/// The kinds of what the policy's rules name without wildcards and subresources.
+/// The kinds that the policy's rules name without wildcards and subresources.
 fn matched(spec: &Value, served: &Served) -> Kinds {
     let mut kinds = Kinds::new();
     for rule in spec.pointer("/matchConstraints/resourceRules").and_then(Value::as_array).into_iter().flatten() {
@@ -111,14 +111,14 @@ fn matched(spec: &Value, served: &Served) -> Kinds {
     kinds
 }
 
-/// The type of a kind's objects. kube-apiserver gives their names a number that is another one each time.
+/// Declares the type of a kind. kube-apiserver appends a number to the type name that differs on each check.
 fn of_kind(schema: &Schema, kind: &str, objects: &mut Objects) -> Type {
     let name = format!("{kind}0");
     of(schema, &name, &mut Vec::new(), objects).unwrap_or(Type::Dyn)
 }
 
-/// The type of values of a schema; `None` where expressions see nothing of them. `within` are the definitions around it: one
-/// that holds itself ends there.
+/// Declares the type of a schema; `None` if expressions cannot access its values. `within` are the enclosing
+/// definitions, at which recursion ends.
 fn of<'a>(schema: &'a Schema, name: &str, within: &mut Vec<&'a str>, objects: &mut Objects) -> Option<Type> {
     let defined = schema.name.as_deref();
     if let Some(defined) = defined
@@ -129,7 +129,7 @@ fn of<'a>(schema: &'a Schema, name: &str, within: &mut Vec<&'a str>, objects: &m
     }
     within.extend(defined);
     let found = match schema.ty {
-        // A quantity has one of two types, which expressions see nothing of.
+        // A quantity is an int or a string, which expressions cannot access.
         SchemaType::Any | SchemaType::Quantity => None,
         SchemaType::String => Some(match schema.format.as_deref() {
             Some("byte") => Type::Bytes,

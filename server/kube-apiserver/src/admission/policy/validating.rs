@@ -1,4 +1,5 @@
-//! ValidatingAdmissionPolicy: writes are refused, warned of or noted where a policy's demands are not met.
+//! `ValidatingAdmissionPolicy` admission: failed validations deny the write, add a warning or are written to the
+//! audit log.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,23 +16,23 @@ use super::config::{Binding, Policy};
 use super::demands::{Findings, evaluate};
 use super::{Meant, Policies, Write};
 
-/// Longest value of an audit annotation.
+/// Longest audit annotation value in bytes.
 const MAX_ANNOTATION: usize = 10 * 1024;
-/// Most failures that the audit log is told of.
+/// Most failures written to the audit log.
 const MAX_FAILURES: usize = 50;
 
-/// The admission step.
+/// The admission plugin.
 pub struct ValidatingPolicies(Policies);
 
-/// What all policies together found.
+/// Combined result of all policies.
 #[derive(Default)]
 struct Verdict {
-    /// The first refusal: its message and the reason of the Status.
+    /// The first denial: message and reason of the Status.
     refused: Option<(String, Option<String>)>,
     warnings: Vec<String>,
-    /// For the audit log.
+    /// Failures for the audit log.
     failures: Vec<Value>,
-    /// Of the policy at hand, by key.
+    /// Audit annotations of the current policy by key.
     annotations: BTreeMap<String, Vec<String>>,
 }
 
@@ -48,7 +49,7 @@ impl ValidatingPolicies {
         verdict: &mut Verdict,
     ) {
         let (asker, own) = expression::asker(&self.0.judge, write.a);
-        // Objects and request in the version that the policy names, once somebody needs them.
+        // Objects and request in the version that the policy matches, converted on first use.
         let mut versioned = None;
         for meant in write.meant(policy, bindings, object).await {
             let (binding, gvr, params) = match meant {
@@ -106,10 +107,10 @@ impl Verdict {
         self.refused.get_or_insert((message, reason));
     }
 
-    /// A policy or a binding that can't be applied as it is.
+    /// Handles a misconfigured policy or binding.
     fn misconfigured(&mut self, policy: &Policy, binding: Option<&Binding>, why: &str) {
         if policy.ignore_failure {
-            tracing::debug!(policy = policy.name, why, "a policy that can't be applied is ignored");
+            tracing::debug!(policy = policy.name, why, "ignoring a misconfigured policy");
             return;
         }
         let what = if binding.is_some() { "binding" } else { "policy" };
@@ -147,7 +148,7 @@ impl Verdict {
         }
     }
 
-    /// Tells the audit log what a policy has to say.
+    /// Writes the audit annotations of a policy to the audit log.
     fn publish_annotations(&mut self, policy: &str, a: &Attributes<'_>) {
         for (key, values) in std::mem::take(&mut self.annotations) {
             if let Some(record) = &a.ctx.record {
@@ -156,7 +157,7 @@ impl Verdict {
         }
     }
 
-    /// Tells the audit log of violations whose binding says `Audit`.
+    /// Writes failures of bindings with the action `Audit` to the audit log.
     fn publish_failures(&mut self, a: &Attributes<'_>) {
         self.failures.truncate(MAX_FAILURES);
         if let Some(record) = a.ctx.record.as_ref().filter(|_| !self.failures.is_empty()) {
@@ -166,7 +167,7 @@ impl Verdict {
     }
 }
 
-/// The Status of a refusal.
+/// The error for a denied write.
 fn refusal(a: &Attributes<'_>, message: String, reason: Option<String>) -> ApiError {
     let mut error = ApiError::forbidden(&a.resource.gvr.group, &a.resource.gvr.resource, a.name, &message);
     let reason = reason.filter(|reason| !reason.is_empty()).unwrap_or_else(|| "Invalid".to_owned());

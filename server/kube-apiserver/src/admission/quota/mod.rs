@@ -1,7 +1,7 @@
-//! ResourceQuota: what objects use, and the refusal of writes that would exceed a namespace's quota.
+//! `ResourceQuota` admission: computes the usage of objects and rejects writes that exceed a namespace's quota.
 //!
-//! Usage is charged to `status.used` before a write. The quota controller (`controllers/quota.rs`) counts again what deletions
-//! give back, with [`usage`] of all objects of the namespace.
+//! Usage is charged to `status.used` before a write. The quota controller (`controllers/quota.rs`) recomputes it
+//! after deletions, with [`usage`] of all objects in the namespace.
 
 pub(crate) mod usage;
 
@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use self::usage::{Amounts, containers, in_scope, usage};
 use super::limits::{add, amounts};
 
-/// See the module.
+/// The admission plugin.
 pub struct ResourceQuota(pub Weak<Registry>);
 
 impl ResourceQuota {
@@ -54,7 +54,7 @@ impl Admission for ResourceQuota {
         wanted.retain(|_, amount| amount.sign() > 0);
         let creating_pod = group.is_empty() && resource == "pods" && a.operation == Operation::Create;
         let forbid = |why: String| ApiError::forbidden(group, resource, a.name, why);
-        // All are looked at before one is charged: what one of them refuses must not weigh on the others.
+        // All quotas are checked before any is charged, so that a rejection by one does not charge the others.
         let mut charges = Vec::new();
         for quota in quotas.iter().filter(|quota| in_scope(quota, group, resource, object)) {
             let hard = amounts(quota.pointer("/status/hard"));
@@ -80,7 +80,7 @@ impl Admission for ResourceQuota {
 }
 
 impl ResourceQuota {
-    /// Checks and adds in one compare-and-swap on the quota's status.
+    /// Checks and charges a quota by compare-and-swap on its status.
     async fn charge(
         &self,
         registry: &Arc<Registry>,
@@ -138,7 +138,7 @@ fn exceeded(quota: &Value, charge: &Amounts) -> Option<String> {
     ))
 }
 
-/// A quota on compute resources wants every container to say what it needs.
+/// A quota for compute resources requires requests or limits in all containers.
 fn unspecified(quota: &Value, hard: &Amounts, pod: &Value) -> Option<String> {
     let containers: Vec<&Value> = containers(pod, "containers").chain(containers(pod, "initContainers")).collect();
     let mut missing: BTreeMap<&str, Vec<&str>> = BTreeMap::new();

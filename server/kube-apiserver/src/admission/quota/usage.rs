@@ -1,4 +1,4 @@
-//! Usage of quotas by objects, and the scopes of quotas. Pure; read by admission and by the quota controller.
+//! Usage of objects in terms of quotas, and scopes of quotas. Pure; used by admission and by the quota controller.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::admission::limits::{add, amounts};
 
 pub(crate) type Amounts = BTreeMap<String, Quantity>;
 
-/// Whether a quota's scopes take in the object; only pods (and claims by class) have scopes.
+/// True if an object is in all scopes of a quota. Only pods and, by class, claims have scopes.
 pub(crate) fn in_scope(quota: &Value, group: &str, resource: &str, object: &Value) -> bool {
     let scopes =
         quota.pointer("/spec/scopes").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
@@ -45,7 +45,7 @@ fn scope_matches(scope: &str, operator: &str, values: &[&str], pod: &Value) -> b
     }
 }
 
-/// Of the scopes, claims know one.
+/// Claims support a single scope.
 fn claim_scope_matches(scope: &str, operator: &str, values: &[&str], claim: &Value) -> bool {
     scope == "VolumeAttributesClass"
         && class_matches(operator, values, claim.pointer("/spec/volumeAttributesClassName"))
@@ -65,7 +65,7 @@ pub(super) fn containers<'a>(pod: &'a Value, list: &str) -> impl Iterator<Item =
     pod.pointer(&format!("/spec/{list}")).and_then(Value::as_array).into_iter().flatten()
 }
 
-/// Nothing of it asks for cpu or memory.
+/// True if no container and no pod-level resource requests cpu or memory.
 fn is_best_effort(pod: &Value) -> bool {
     let asks = |resources: Option<&Value>| {
         ["requests", "limits"].iter().any(|kind| {
@@ -77,7 +77,7 @@ fn is_best_effort(pod: &Value) -> bool {
     !asks(pod.pointer("/spec/resources")) && !all.any(|container| asks(container.get("resources")))
 }
 
-/// Some term of its affinities looks at pods of other namespaces.
+/// True if a term of the pod's affinities refers to other namespaces.
 fn reaches_elsewhere(pod: &Value) -> bool {
     let terms = |affinity: &str, list: &str| {
         let found = pod.pointer(&format!("/spec/affinity/{affinity}/{list}DuringSchedulingIgnoredDuringExecution"));
@@ -93,7 +93,7 @@ fn reaches_elsewhere(pod: &Value) -> bool {
     })
 }
 
-/// What one object uses, by the names quotas use.
+/// Usage of one object by quota resource name.
 pub(crate) fn usage(group: &str, resource: &str, object: &Value) -> Amounts {
     let one = || Quantity::new(1, Format::DecimalSI);
     let mut used = Amounts::new();
@@ -119,7 +119,7 @@ pub(crate) fn usage(group: &str, resource: &str, object: &Value) -> Amounts {
     used
 }
 
-/// As the scheduler counts it: containers that run at the same time are added up.
+/// Usage of a pod as the scheduler computes it: resources of containers that run concurrently are added.
 fn pod_usage(pod: &Value) -> Amounts {
     let mut used = Amounts::from([("pods".to_owned(), Quantity::new(1, Format::DecimalSI))]);
     for kind in ["requests", "limits"] {
@@ -138,7 +138,7 @@ fn is_huge(name: &str) -> bool {
     name.starts_with("hugepages-")
 }
 
-/// `PodRequests` and `PodLimits` of kube-apiserver's resource helpers.
+/// `PodRequests` and `PodLimits` of Kubernetes' resource helpers.
 fn needs(pod: &Value, kind: &str) -> Amounts {
     let of = |container: &Value| amounts(container.pointer(&format!("/resources/{kind}")));
     let at_least = |sum: &mut Amounts, others: &Amounts| {
@@ -149,7 +149,7 @@ fn needs(pod: &Value, kind: &str) -> Amounts {
     };
     let mut sum = Amounts::new();
     containers(pod, "containers").for_each(|container| add(&mut sum, &of(container)));
-    // Sidecars start before the others and stay; other containers of the start come one after the other beside them.
+    // Sidecars start first and keep running; other init containers run one at a time next to them.
     let (mut sidecars, mut starting) = (Amounts::new(), Amounts::new());
     for container in containers(pod, "initContainers") {
         let own = of(container);
@@ -167,7 +167,7 @@ fn needs(pod: &Value, kind: &str) -> Amounts {
             sum.insert(name, amount);
         }
     }
-    // What is not limited is not limited by the overhead either.
+    // The overhead adds to a limit only if there is one.
     let mut overhead = amounts(pod.pointer("/spec/overhead"));
     overhead.retain(|name, _| kind == "requests" || sum.contains_key(name));
     add(&mut sum, &overhead);
@@ -216,8 +216,8 @@ mod tests {
     }
 
     #[test]
-    fn containers_that_run_at_the_same_time_are_added_up() {
-        // What, the pod's spec, requests and limits of cpu.
+    fn concurrent_containers_are_added() {
+        // Name, pod spec, requests and limits of cpu.
         let cases = [
             (
                 "one after the other",
@@ -247,15 +247,15 @@ mod tests {
         ];
         for (what, spec, requests, limits) in cases {
             let used = usage("", "pods", &json!({"spec": spec}));
-            let told = |name: &str| used.get(name).map(ToString::to_string);
-            assert_eq!(told("requests.cpu").as_deref(), Some(requests), "{what}");
-            assert_eq!(told("cpu"), told("requests.cpu"), "{what}");
-            assert_eq!(told("limits.cpu").as_deref(), limits, "{what}");
+            let amount = |name: &str| used.get(name).map(ToString::to_string);
+            assert_eq!(amount("requests.cpu").as_deref(), Some(requests), "{what}");
+            assert_eq!(amount("cpu"), amount("requests.cpu"), "{what}");
+            assert_eq!(amount("limits.cpu").as_deref(), limits, "{what}");
         }
     }
 
     #[test]
-    fn scopes_take_in_what_they_say() {
+    fn scopes_match_pods() {
         let elsewhere = json!({"spec": {"affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [
             {"weight": 1, "podAffinityTerm": {"topologyKey": "zone", "namespaceSelector": {}}}]}}}});
         let here = json!({"spec": {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [

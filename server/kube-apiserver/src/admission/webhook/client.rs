@@ -1,4 +1,4 @@
-//! Posting reviews to webhooks.
+//! Sends reviews to webhooks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,21 +11,21 @@ use crowsnest_schema::decode;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use serde_json::Value;
 
-/// Why a webhook gave no usable answer.
+/// Reason why a webhook call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
     #[error("{0}")]
     Outbound(#[from] OutboundError),
     #[error("Post {url:?}: context deadline exceeded")]
     Deadline { url: String },
-    /// An HTTP failure, worded as client-go words it.
+    /// An HTTP failure, with client-go's wording.
     #[error("{0}")]
     Status(String),
     #[error("{0}")]
     Body(String),
 }
 
-/// See the module.
+/// Client for webhooks.
 #[derive(Debug)]
 pub struct WebhookClient {
     outbound: Arc<Outbound>,
@@ -36,7 +36,7 @@ impl WebhookClient {
         Self { outbound }
     }
 
-    /// Posts `review` and returns the parsed answer; gives up after `timeout`.
+    /// Posts a review and returns the parsed response; fails after `timeout`.
     pub async fn post(&self, target: &Target, review: &Value, timeout: Duration) -> Result<Value, CallError> {
         let query = format!("/?timeout={}", duration(timeout));
         let request = http::Request::post(query)
@@ -55,7 +55,7 @@ impl WebhookClient {
         let response = self.outbound.send_review(target, request).await?;
         let status = response.status();
         let media = response.headers().get(CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or("").to_owned();
-        // An answer may be as large as a request.
+        // Responses have the size limit of requests.
         let body = body::collect(response.into_body(), MAX_REQUEST_BODY).await;
         let body = body.map_err(|error| CallError::Body(error.to_string()))?;
         if !status.is_success() {
@@ -75,7 +75,7 @@ impl WebhookClient {
     }
 }
 
-/// An object in JSON, or in YAML where it does not begin like one.
+/// Parses a response as JSON or YAML.
 fn read(body: &[u8]) -> Result<Value, String> {
     let first = body.iter().find(|byte| !byte.is_ascii_whitespace());
     let value = match first {
@@ -94,7 +94,7 @@ fn read(body: &[u8]) -> Result<Value, String> {
     }
 }
 
-/// `10s`, `1m30s`: as Go prints a whole number of seconds.
+/// Formats whole seconds as Go does: `10s`, `1m30s`.
 fn duration(timeout: Duration) -> String {
     match timeout.as_secs() {
         seconds @ 0..60 => format!("{seconds}s"),

@@ -1,4 +1,4 @@
-//! Webhook configurations as this server reads them: parsed once per change, in the order they are called.
+//! Parsed webhook configurations in the order of calls, cached until they change.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::matching::Selectors;
 
-/// One `rules` entry of a webhook or of a policy binding's `matchResources`.
+/// An entry of `rules` in a webhook, or of `resourceRules` in a policy or binding.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RuleWithOperations {
     pub operations: Vec<String>,
@@ -17,11 +17,11 @@ pub struct RuleWithOperations {
     pub versions: Vec<String>,
     pub resources: Vec<String>,
     pub scope: String,
-    /// `resourceNames`, which only admission policies have. Empty matches every name.
+    /// `resourceNames`, only in admission policies. Empty matches all names.
     pub names: Vec<String>,
 }
 
-/// One webhook of one configuration.
+/// A webhook of a configuration.
 #[derive(Debug)]
 pub struct Webhook {
     pub configuration: String,
@@ -35,7 +35,7 @@ pub struct Webhook {
     pub timeout: Duration,
     pub review_version: Option<&'static str>,
     pub reinvoke: bool,
-    /// `matchConditions`
+    /// `matchConditions`.
     pub conditions: Vec<Expression>,
 }
 
@@ -43,7 +43,7 @@ fn texts(value: &Value, key: &str) -> Vec<String> {
     value[key].as_array().into_iter().flatten().filter_map(|v| v.as_str().map(str::to_owned)).collect()
 }
 
-/// The webhooks of configurations that are given in the order of their names.
+/// Parses the webhooks of configurations that are sorted by name.
 pub fn parse_all<'a>(configurations: impl IntoIterator<Item = &'a Value>) -> Vec<Webhook> {
     let mut webhooks = Vec::new();
     for configuration in configurations {
@@ -76,7 +76,7 @@ fn parse(configuration: &str, webhook: &Value) -> Webhook {
     }
 }
 
-/// The `namespaceSelector` and the `objectSelector`; an absent one selects everything.
+/// Parses `namespaceSelector` and `objectSelector`; an absent selector matches everything.
 pub(in crate::admission) fn parse_selectors(of: &Value) -> Selectors {
     let selector = |key: &str| match of.get(key).filter(|s| s.is_object()) {
         Some(selector) => Selector::from_json(Some(selector)).unwrap_or_default(),
@@ -96,7 +96,7 @@ pub(in crate::admission) fn parse_rule(rule: &Value) -> RuleWithOperations {
     }
 }
 
-/// The `matchConditions` of a webhook or a policy.
+/// Parses the `matchConditions` of a webhook or policy.
 pub(in crate::admission) fn parse_conditions(of: &Value) -> Vec<Expression> {
     let conditions = of["matchConditions"].as_array().into_iter().flatten();
     conditions.map(|condition| Expression::compile(condition["expression"].as_str().unwrap_or(""))).collect()

@@ -1,4 +1,4 @@
-//! Which webhooks and policies a request goes to. Pure.
+//! Matches requests with webhooks and policies. Pure.
 
 use crowsnest_apimachinery::names::Gvr;
 use crowsnest_apimachinery::selector::Selector;
@@ -7,13 +7,14 @@ use serde_json::Value;
 
 use super::config::RuleWithOperations;
 
-/// The version of the resource that a webhook asked for.
+/// The version of the resource that a webhook's rules name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Matched {
     pub gvr: Gvr,
 }
 
-/// Never sent to webhooks, nor judged by policies: a broken one could not be mended otherwise.
+/// True for webhook configurations and admission policies, which are never sent to webhooks or evaluated by
+/// policies: otherwise a broken one could not be repaired.
 pub fn exempt(gvr: &Gvr) -> bool {
     &*gvr.group == "admissionregistration.k8s.io"
         && matches!(
@@ -27,7 +28,7 @@ pub fn exempt(gvr: &Gvr) -> bool {
         )
 }
 
-/// Finds the rule for the request itself, or else, by policy `Equivalent`, for another version of the same resource.
+/// Finds a rule for the request or, with match policy `Equivalent`, for another version of the resource.
 pub fn rules(
     rules: &[RuleWithOperations],
     equivalent: bool,
@@ -59,32 +60,32 @@ fn covers(rule: &RuleWithOperations, a: &Attributes<'_>, gvr: &Gvr) -> bool {
         && rule.resources.iter().any(|r| resource_covers(r, &gvr.resource, &a.ctx.subresource))
 }
 
-/// Namespaces count as cluster-scoped, although requests for them carry their name as namespace.
+/// Namespaces are cluster-scoped, although requests for them carry their name as namespace.
 fn namespaced(a: &Attributes<'_>) -> bool {
     a.resource.namespaced
 }
 
-/// `pods`, `pods/status`, `pods/*`, `*/scale`, `*`, `*/*`.
+/// Matches patterns such as `pods`, `pods/status`, `pods/*`, `*/scale`, `*` and `*/*`.
 fn resource_covers(pattern: &str, resource: &str, subresource: &str) -> bool {
     let (wanted, wanted_sub) = pattern.split_once('/').unwrap_or((pattern, ""));
     (wanted == "*" || wanted == resource) && (wanted_sub == "*" || wanted_sub == subresource)
 }
 
-/// What the labels of an object and of its namespace must be.
+/// Label selectors for an object and its namespace.
 #[derive(Debug, Default)]
 pub struct Selectors {
     pub namespaces: Selector,
     pub objects: Selector,
 }
 
-/// Evaluates the label selectors. `namespace` is the namespace object of a namespaced request.
+/// Evaluates the selectors. `namespace` is the namespace object of a namespaced request.
 pub fn selectors(selectors: &Selectors, a: &Attributes<'_>, object: Option<&Value>, namespace: Option<&Value>) -> bool {
     let labels = |object: Option<&Value>| object.and_then(|o| o.pointer("/metadata/labels")).cloned();
     let is_namespace = a.resource.gvr.group.is_empty() && &*a.resource.gvr.resource == "namespaces";
     let by_namespace = if selectors.namespaces.is_empty() {
         true
     } else if is_namespace {
-        // A namespace is matched by its own labels.
+        // A Namespace is matched by its own labels.
         let own = if a.operation == Operation::Delete { a.old } else { object };
         selectors.namespaces.matches_json(labels(own).as_ref())
     } else if a.resource.namespaced {

@@ -1,7 +1,7 @@
-//! MutatingAdmissionWebhook and ValidatingAdmissionWebhook.
+//! `MutatingAdmissionWebhook` and `ValidatingAdmissionWebhook` admission.
 //!
-//! Configurations are re-read when their table changed; calls go out concurrently for validation, one after the other for
-//! mutation. Errors are worded as kube-apiserver words them.
+//! Configurations are parsed again when they change. Validating webhooks are called concurrently, mutating ones
+//! sequentially. Error messages are those of kube-apiserver.
 
 pub mod client;
 pub mod config;
@@ -30,14 +30,14 @@ use super::surroundings::{self, in_version};
 
 const GROUP: &str = "admissionregistration.k8s.io";
 
-/// The parsed configurations of one kind, as of a revision of their table.
+/// The parsed configurations of one kind, at a revision of their table.
 #[derive(Debug, Default)]
 struct Configured {
     revision: Option<Revision>,
     webhooks: Vec<Webhook>,
 }
 
-/// Re-reads a table of configurations when it changed.
+/// Source of configurations, parsed again when their table changes.
 struct Source {
     table: ResourceKey,
     current: ArcSwap<Configured>,
@@ -61,10 +61,10 @@ impl Source {
     }
 }
 
-/// The name of this step where steps of a second round are told apart.
+/// Name of this step for reinvocation.
 const STEP: &str = "MutatingAdmissionWebhook";
 
-/// See the module.
+/// The admission plugin.
 pub struct Webhooks {
     registry: Weak<Registry>,
     judge: Arc<dyn Judge>,
@@ -73,7 +73,7 @@ pub struct Webhooks {
     validating: Source,
 }
 
-/// A webhook that wants the request, with what it is to be sent.
+/// A webhook to call, with the version to send.
 struct Call<'a> {
     webhook: &'a Webhook,
     gvr: Gvr,
@@ -90,7 +90,8 @@ impl Webhooks {
         }
     }
 
-    /// Decides whether a webhook is called. `Err` is a refusal: a condition failed to evaluate under policy Fail.
+    /// True if a webhook is called. `Err` denies the write: a condition could not be evaluated under failure policy
+    /// `Fail`.
     fn wanted<'a>(
         &self,
         webhook: &'a Webhook,
@@ -120,14 +121,14 @@ impl Webhooks {
             Ok(true) => Ok(Some(Call { webhook, gvr: matched.gvr })),
             Ok(false) => Ok(None),
             Err(why) if webhook.ignore_failure => {
-                tracing::warn!(webhook = webhook.name, %why, "match condition failed, webhook ignored");
+                tracing::warn!(webhook = webhook.name, %why, "ignoring a webhook whose match condition failed");
                 Ok(None)
             }
             Err(why) => Err(ApiError::forbidden(&a.resource.gvr.group, &a.resource.gvr.resource, a.name, why)),
         }
     }
 
-    /// Calls one webhook and reads its answer. `Ok(None)`: it failed and may.
+    /// Calls a webhook and parses its response. `Ok(None)` means that it failed under failure policy `Ignore`.
     async fn call(
         &self,
         call: &Call<'_>,
@@ -302,7 +303,8 @@ impl Admission for Webhooks {
     }
 }
 
-/// The Status of a refusal: the webhook's own code, reason and details, its message behind the webhook's name.
+/// The error for a denied write: code, reason and details from the webhook, and its message prefixed with the
+/// webhook's name.
 fn denied(webhook: &str, status: &Value) -> ApiError {
     let text = |key: &str| status.get(key).and_then(Value::as_str).unwrap_or("").to_owned();
     let by = format!("admission webhook {webhook:?} denied the request");

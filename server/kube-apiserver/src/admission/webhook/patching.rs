@@ -1,6 +1,6 @@
-//! The JSON patch of a mutating webhook: read, applied, and what it made of the object read again. Pure.
+//! JSON patches of mutating webhooks: parsing, application, and decoding of the result. Pure.
 //!
-//! Failures are worded as the patch library of kube-apiserver words them.
+//! Errors have the wording of kube-apiserver's patch library.
 
 use base64::Engine;
 use crowsnest_apimachinery::json_patch::{self, Copied};
@@ -9,7 +9,7 @@ use crowsnest_schema::patch::go_kind;
 use crowsnest_schema::set::SchemaSet;
 use serde_json::Value;
 
-/// The operations of a patch.
+/// Parses the operations of a patch.
 pub fn read(patch: &[u8]) -> Result<Vec<Value>, String> {
     let value = decode::parse_json(patch)?;
     let operations = match value {
@@ -29,7 +29,7 @@ pub fn read(patch: &[u8]) -> Result<Vec<Value>, String> {
     }
 }
 
-/// The bytes of a text in base64, or where Go finds that it is none.
+/// Decodes base64; errors name the position as Go does.
 pub fn bytes(text: &str) -> Result<Vec<u8>, String> {
     base64::engine::general_purpose::STANDARD.decode(text).map_err(|error| {
         let at = match error {
@@ -40,21 +40,21 @@ pub fn bytes(text: &str) -> Result<Vec<u8>, String> {
     })
 }
 
-/// Applies the operations one after the other; a failure says which.
+/// Applies operations in order; an error names the failed one.
 pub fn apply(object: &Value, operations: &[Value]) -> Result<Value, String> {
     let (mut current, mut copied) = (object.clone(), Copied::default());
     operations.iter().try_for_each(|operation| step(&mut current, operation, &mut copied))?;
     Ok(current)
 }
 
-/// Applies one operation of a patch; `copied` belongs to the whole patch.
+/// Applies one operation; `copied` counts copied bytes of the whole patch.
 pub fn step(object: &mut Value, operation: &Value, copied: &mut Copied) -> Result<(), String> {
-    // A move that fails has taken its value away.
+    // A failed move has already removed its value.
     let before = (operation["op"] == "move").then(|| object.clone());
     json_patch::apply(object, operation, copied).ok_or_else(|| failure(before.as_ref().unwrap_or(object), operation))
 }
 
-/// A place in a document as an operation names it.
+/// A location in a document, as named by an operation.
 struct Place<'a> {
     path: &'a str,
     key: &'a str,
@@ -68,7 +68,7 @@ impl<'a> Place<'a> {
         Self { path, key, parent }
     }
 
-    /// Why nothing can be put into, or taken from, a place whose parent is there.
+    /// Error for a location whose parent exists but cannot have or lacks the key.
     fn unfit(&self) -> String {
         match self.parent {
             Some(Value::Array(_)) => match self.key.parse::<i64>() {
@@ -115,7 +115,7 @@ fn failure(object: &Value, operation: &Value) -> String {
     }
 }
 
-/// Why a value cannot be moved or copied.
+/// Error for a failed move or copy.
 fn carried(object: &Value, op: &str, from: Option<&str>, to: &Place<'_>) -> String {
     let Some(from) = from else {
         return format!("{op} operation failed to decode from: operation, missing from field: missing value");
@@ -139,7 +139,7 @@ fn carried(object: &Value, op: &str, from: Option<&str>, to: &Place<'_>) -> Stri
     }
 }
 
-/// Reads a built-in object again that something changed: unknown fields go, wrong types are refused, and so is another kind.
+/// Decodes a changed built-in object: drops unknown fields, rejects wrong types and a different kind.
 pub fn read_again(before: &Value, mut changed: Value) -> Result<Value, String> {
     let text = |object: &Value, key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
     let (api_version, kind) = (text(before, "apiVersion"), text(before, "kind"));
@@ -178,7 +178,7 @@ mod tests {
     #[case("nope", Err("invalid character 'o' in literal null (expecting 'u')"))]
     #[case("{}", Err("json: cannot unmarshal object into Go value of type jsonpatch.Patch"))]
     #[case(r#"["x"]"#, Err("json: cannot unmarshal string into Patch.0 of type jsonpatch.Operation"))]
-    fn patches(#[case] patch: &str, #[case] read_as: Result<usize, &str>) {
+    fn patches_are_parsed(#[case] patch: &str, #[case] read_as: Result<usize, &str>) {
         assert_eq!(read(patch.as_bytes()).map(|all| all.len()), read_as.map_err(str::to_owned));
     }
 
@@ -203,7 +203,7 @@ mod tests {
     #[case(json!({"data": "text"}), Err("json: cannot unmarshal string into Go struct field ConfigMap.data of type map[string]string"))]
     #[case(json!({"kind": "Secret"}), Err("converting (v1.Secret) to (core.ConfigMap): unknown conversion"))]
     #[case(json!({"apiVersion": "v2"}), Err("no kind \"ConfigMap\" is registered for version \"v2\" in scheme \"k8s.io/kubernetes/pkg/api/legacyscheme/scheme.go:30\""))]
-    fn objects(#[case] changed: Value, #[case] read: Result<Value, &str>) {
+    fn changed_objects_are_decoded(#[case] changed: Value, #[case] read: Result<Value, &str>) {
         let before = json!({"apiVersion": "v1", "kind": "ConfigMap"});
         let mut found = read_again(&before, changed);
         if let Ok(object) = &mut found {

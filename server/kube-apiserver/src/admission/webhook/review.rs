@@ -1,4 +1,4 @@
-//! AdmissionReview: the request a webhook gets and the answer it gives. Pure.
+//! AdmissionReview: the request to a webhook and its response. Pure.
 
 use crowsnest_apimachinery::names::Gvr;
 use crowsnest_registry::admission::{Attributes, Operation};
@@ -9,17 +9,17 @@ use serde_json::{Map, Value, json};
 
 use super::patching;
 
-/// A webhook's answer.
+/// Parsed response of a webhook.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Answer {
-    /// The Status of a refusal.
+    /// The Status of a denial.
     pub refusal: Option<Value>,
     pub warnings: Vec<String>,
     /// JSON patch operations.
     pub patch: Vec<Value>,
 }
 
-/// `request` of an AdmissionReview; `gvr` is the version the webhook asked for.
+/// `request` of an AdmissionReview; `gvr` is the version that the webhook's rules name.
 pub fn request(a: &Attributes<'_>, gvr: &Gvr, uid: &str, object: Option<&Value>, old: Option<&Value>) -> Value {
     let own = &a.resource.gvr;
     let (kind, own_kind) = kinds(a, gvr);
@@ -53,7 +53,7 @@ pub fn request(a: &Attributes<'_>, gvr: &Gvr, uid: &str, object: Option<&Value>,
     request
 }
 
-/// Kinds of the request: those of the subresource when it has its own.
+/// Kind and request kind; those of the subresource if it has its own kind.
 fn kinds(a: &Attributes<'_>, gvr: &Gvr) -> (Value, Value) {
     let of = |gvr: &Gvr| match a.of_own_kind() {
         Some(sub) => json!({"group": sub.group, "version": sub.version, "kind": sub.kind}),
@@ -78,7 +78,7 @@ fn user(a: &Attributes<'_>) -> Value {
     Value::Object(info)
 }
 
-/// The options with the kind of the operation; a patch is an update to webhooks.
+/// The options with their kind; webhooks receive UpdateOptions for a patch.
 fn options(a: &Attributes<'_>) -> Value {
     let kind = match a.operation {
         Operation::Create => "CreateOptions",
@@ -97,13 +97,13 @@ pub fn review(version: &str, request: Value) -> Value {
     json!({"kind": "AdmissionReview", "apiVersion": format!("admission.k8s.io/{version}"), "request": request})
 }
 
-/// Why an answer is of no use.
+/// Reason why a response cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unusable {
-    /// It cannot be read.
+    /// The response cannot be parsed.
     #[error("failed to call webhook: {0}")]
     Unread(String),
-    /// It does not fit what was sent.
+    /// The response does not match the request.
     #[error("received invalid webhook response: {0}")]
     Invalid(String),
     #[error("received undecodable patch in webhook response: {0}")]
@@ -112,10 +112,10 @@ pub enum Unusable {
     PatchType(String),
 }
 
-/// The scheme webhooks are called with, as errors name it.
+/// Name of the runtime scheme in error messages.
 const SCHEME: &str = "k8s.io/apiserver/pkg/util/webhook/client.go:71";
 
-/// Checks an answer and takes it apart. `version` and `uid` are those of the review that was sent.
+/// Validates and parses a response. `version` and `uid` are those of the review that was sent.
 pub fn read(answer: &Value, version: &str, uid: &str, mutating: bool) -> Result<Answer, Unusable> {
     check_kind(answer, version).map_err(Unusable::Unread)?;
     let absent = Map::new();
@@ -158,7 +158,7 @@ pub fn read(answer: &Value, version: &str, uid: &str, mutating: bool) -> Result<
     Ok(read)
 }
 
-/// An answer that does not say what it is, is taken for what was asked for.
+/// Checks the kind of a response; a missing one defaults to that of the request.
 fn check_kind(answer: &Value, version: &str) -> Result<(), String> {
     let text = |key: &str| answer.get(key).and_then(Value::as_str).filter(|text| !text.is_empty());
     let wanted = format!("admission.k8s.io/{version}");
@@ -175,7 +175,7 @@ fn check_kind(answer: &Value, version: &str) -> Result<(), String> {
     Err(format!("no kind {kind:?} is registered for version {api_version:?} in scheme {SCHEME:?}"))
 }
 
-/// The first member of a response that is of a wrong type, in Go's words.
+/// Rejects fields of a wrong type, with Go's wording.
 fn check_types(response: &Map<String, Value>) -> Result<(), String> {
     for (key, value) in response.iter().filter(|(_, value)| !value.is_null()) {
         let (fits, wanted) = match key.as_str() {
@@ -214,7 +214,7 @@ fn check_types(response: &Map<String, Value>) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether patch and type of patch fit each other, and the webhook.
+/// Checks that patch and patch type are consistent and allowed for the type of webhook.
 fn check_patch(patched: bool, patch_type: Option<&str>, mutating: bool) -> Result<(), String> {
     let why = match (patched, patch_type) {
         (true, _) if !mutating => "validating webhook may not return response.patch",
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_validating_webhook_changes_nothing() {
+    fn validating_webhooks_cannot_patch() {
         let answer = json!({"response": {"uid": "u", "allowed": true, "patch": "W10=", "patchType": "JSONPatch"}});
         let why = read(&answer, "v1", "u", false).unwrap_err().to_string();
         assert_eq!(why, "received invalid webhook response: validating webhook may not return response.patch");

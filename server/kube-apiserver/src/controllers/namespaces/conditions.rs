@@ -1,4 +1,4 @@
-//! Conditions of a namespace that is being deleted, in the words of Kubernetes' `pkg/controller/namespace/deletion`. Pure.
+//! Conditions of a namespace in deletion, with the wording of Kubernetes' `pkg/controller/namespace/deletion`. Pure.
 
 use std::collections::BTreeMap;
 
@@ -9,25 +9,25 @@ use serde_json::{Value, json};
 /// Result of an attempt to delete the content of a namespace.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Remains {
-    /// Group versions whose resources are unknown, with the cause.
+    /// Group versions whose discovery failed, with the error.
     pub undiscovered: BTreeMap<String, String>,
     /// Deletions that failed.
     pub failures: Vec<String>,
-    /// Pods that are left. Nothing else was deleted, and it is not in `resources`.
+    /// Number of remaining pods. Other content has not been deleted and is not in `resources`.
     pub pods: usize,
-    /// Objects left, by `resource.group`.
+    /// Remaining objects by `resource.group`.
     pub resources: BTreeMap<String, usize>,
     /// Objects that wait for a finalizer, by finalizer.
     pub finalizers: BTreeMap<String, usize>,
 }
 
 impl Remains {
-    /// True when the namespace may be deleted.
+    /// True if the namespace has no content left.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// (type, reason and message of False, those of True).
+    /// Type, reason and message for False, reason and message for True.
     fn findings(&self) -> [(&'static str, [&'static str; 2], Option<(&'static str, String)>); 5] {
         let undiscovered: Vec<String> =
             self.undiscovered.iter().map(|(version, why)| format!("{version}: {why}")).collect();
@@ -83,7 +83,7 @@ impl Remains {
     }
 }
 
-/// Brings the five conditions up to date; conditions of other types stay.
+/// Updates the five conditions; conditions of other types are kept.
 pub(super) fn set(conditions: &mut Value, remains: &Remains, now: Timestamp) {
     if !conditions.is_array() {
         *conditions = json!([]);
@@ -116,7 +116,7 @@ mod tests {
         let counts = |counts: &[(&str, usize)]| counts.iter().map(|(name, n)| ((*name).to_owned(), *n)).collect();
         let cases = [
             ("nothing", Remains::default(), vec![]),
-            // As in Kubernetes the totals are left out while pods remain.
+            // As in Kubernetes, the totals are omitted while pods remain.
             ("pods", Remains { pods: 2, ..Remains::default() }, vec![]),
             (
                 "content",

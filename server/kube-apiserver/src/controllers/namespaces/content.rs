@@ -1,5 +1,5 @@
-//! Deletes the content of a namespace: pods first (OrderedNamespaceDeletion, KEP-5080), then every other resource that discovery
-//! knows, those of aggregated API servers included.
+//! Deletes the content of a namespace: pods first (OrderedNamespaceDeletion, KEP-5080), then all other resources in
+//! discovery, including those of aggregated API servers.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::ApiServer;
 use crate::http::Api;
 use crate::http::delegate::RankedGroup;
 
-/// Namespaced resources that can be deleted.
+/// A namespaced resource that can be deleted.
 #[derive(Debug)]
 enum Source {
     Registry(ResourceRef),
@@ -43,7 +43,7 @@ impl Source {
     }
 }
 
-/// Access to everything in namespaces.
+/// Access to the content of namespaces.
 #[derive(Clone)]
 pub(super) struct Content {
     api: Arc<Api>,
@@ -59,7 +59,7 @@ impl Content {
         &self.api.registry
     }
 
-    /// Deletes the content of a namespace as far as possible.
+    /// Deletes the content of a namespace and reports what remains.
     pub async fn delete(&self, namespace: &Value) -> Remains {
         let mut remains = Remains::default();
         let (pods, others): (Vec<Source>, _) =
@@ -92,7 +92,7 @@ impl Content {
             .collect()
     }
 
-    /// Deletes all objects of one resource and returns how many are left.
+    /// Deletes all objects of a resource; returns the number of remaining ones.
     async fn empty(&self, source: &Source, namespace: &Value, remains: &mut Remains) -> usize {
         let left = match self.delete_all(source, namespace.name()).await {
             Ok(left) => left,
@@ -117,7 +117,7 @@ impl Content {
         left.len()
     }
 
-    /// Deletes all objects of one resource and returns those that are left.
+    /// Deletes all objects of a resource; returns the remaining ones.
     async fn delete_all(&self, source: &Source, namespace: &str) -> ApiResult<Vec<Value>> {
         match source {
             Source::Registry(resource) => self.delete_registered(resource, namespace).await,
@@ -146,7 +146,7 @@ impl Content {
     async fn delete_aggregated(&self, gvr: &Gvr, namespace: &str) -> ApiResult<Vec<Value>> {
         let collection = format!("/apis/{}/{}/namespaces/{namespace}/{}", gvr.group, gvr.version, gvr.resource);
         if self.request(Method::DELETE, &collection).await?.is_none() {
-            // The server does not delete collections.
+            // The server does not support deletion of collections.
             for object in self.list(&collection).await? {
                 self.request(Method::DELETE, &format!("{collection}/{}", object.name())).await?;
             }
@@ -159,7 +159,8 @@ impl Content {
         Ok(listed.and_then(|mut list| list["items"].as_array_mut().map(std::mem::take)).unwrap_or_default())
     }
 
-    /// Sends a request to an aggregated server; none where it has no such resource or object, or does not allow the method.
+    /// Sends a request to an aggregated server; `None` if the resource or object does not exist or the method is not
+    /// supported.
     async fn request(&self, method: Method, path: &str) -> ApiResult<Option<Value>> {
         let body = match method {
             Method::DELETE => json!({"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}),
@@ -176,7 +177,7 @@ impl Content {
     }
 }
 
-/// Namespaced resources of aggregated groups that can be deleted, each in the first version that has it.
+/// Deletable namespaced resources of aggregated groups, each in its most preferred version.
 fn aggregated(groups: &[RankedGroup], undiscovered: &mut BTreeMap<String, String>) -> Vec<Gvr> {
     let mut found = Vec::new();
     for RankedGroup { group, .. } in groups {
@@ -200,7 +201,7 @@ fn aggregated(groups: &[RankedGroup], undiscovered: &mut BTreeMap<String, String
     found
 }
 
-/// True while pods may take their time to terminate, counted from the deletion of their namespace.
+/// True while pods may use their grace period, which counts from the deletion of the namespace.
 fn terminates(pods: &[Value], since: &str, now: Timestamp) -> bool {
     let grace = pods.iter().filter_map(|pod| pod["spec"]["terminationGracePeriodSeconds"].as_i64()).max().unwrap_or(0);
     let until = since.parse::<Timestamp>().and_then(|since| since.checked_add(SignedDuration::from_secs(grace)));

@@ -1,5 +1,5 @@
-//! Namespace controller: deletes the content of namespaces that are being deleted, then the namespaces, and reports in conditions
-//! what remains.
+//! Namespace controller: deletes the content of namespaces in deletion, then the namespaces, and reports the
+//! remaining content in conditions.
 
 mod conditions;
 mod content;
@@ -26,7 +26,7 @@ use crate::ApiServer;
 const RETRY_LIST: Duration = Duration::from_secs(1);
 const RETRY: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
 
-/// Follows namespaces until the server stops; one task per namespace that is being deleted.
+/// Follows namespaces until the server stops; one task per namespace in deletion.
 pub async fn run(server: ApiServer) {
     let (registry, stopped) = (server.registry().clone(), server.stopped());
     let content = Content::new(&server);
@@ -57,7 +57,7 @@ pub async fn run(server: ApiServer) {
                 let id = match ended {
                     Ok((id, ())) => id,
                     Err(error) => {
-                        tracing::error!(%error, "the task that deletes a namespace died");
+                        tracing::error!(%error, "the task that deletes a namespace stopped unexpectedly");
                         error.id()
                     }
                 };
@@ -68,7 +68,7 @@ pub async fn run(server: ApiServer) {
     }
 }
 
-/// Names of namespaces that are being deleted.
+/// Names of the namespaces in deletion.
 async fn deleted(registry: &Arc<Registry>) -> ApiResult<(ResourceRef, Vec<String>)> {
     let resource = core(registry, "namespaces")?;
     let namespaces = registry.list_all(&resource).await?;
@@ -78,7 +78,7 @@ async fn deleted(registry: &Arc<Registry>) -> ApiResult<(ResourceRef, Vec<String
     Ok((resource, names))
 }
 
-/// Deletes the content of one namespace and then the namespace.
+/// Deletes the content of a namespace and then the namespace.
 async fn finish(content: Content, namespaces: ResourceRef, name: String) {
     let mut delays = RETRY.delays();
     loop {
@@ -93,7 +93,7 @@ async fn finish(content: Content, namespaces: ResourceRef, name: String) {
     }
 }
 
-/// One attempt; true when the namespace needs no more work.
+/// Makes one attempt; true if no further one is needed.
 async fn pass(content: &Content, namespaces: &ResourceRef, name: &str) -> ApiResult<bool> {
     let registry = content.registry();
     let namespace = registry.get(namespaces, "", name).await?;

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Writes fields.txt: the numbers of the fields of Kubernetes' protobuf messages, for `mod.rs`.
+"""Writes fields.txt: the field numbers of Kubernetes' protobuf messages, for `mod.rs`.
 
     fields.py K8S.IO > fields.txt
 
 K8S.IO  folder with the Go modules k8s.io/{api,apimachinery,apiextensions-apiserver,kube-aggregator} v0.36.1 in `api`, `apimachinery`, …
 
-JSON names and field numbers are the `json` and `protobuf` tags of the Go structs. Types that write JSON in their own way (JSON,
-JSONSchemaPropsOr…, Quantity, Time, …) have no JSON names; `mod.rs` knows them. The same packages as in `generate.py` are read.
+JSON names and field numbers are the `json` and `protobuf` tags of the Go structs. Types with custom JSON marshalling (JSON,
+JSONSchemaPropsOr…, Quantity, Time, …) have no JSON names; `mod.rs` handles them. The packages are those of `generate.py`.
 """
 
 import os

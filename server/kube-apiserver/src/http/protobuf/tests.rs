@@ -4,7 +4,7 @@ use crowsnest_apimachinery::names::Gvr;
 
 use super::*;
 
-/// Writes fields of a message.
+/// Encoder of a message.
 #[derive(Default)]
 struct Writer(Vec<u8>);
 
@@ -40,7 +40,7 @@ fn body(api_version: &str, kind: &str, raw: &[u8]) -> Vec<u8> {
     [MAGIC.to_vec(), field(1, &meta), field(2, raw)].concat()
 }
 
-/// The message of a definition that stands for a JSON object.
+/// Encodes a JSON object as the message of a definition.
 fn encode(name: &str, schema: &Schema, object: &Value) -> Vec<u8> {
     let mut out = Writer::default();
     let none = Vec::new();
@@ -128,7 +128,7 @@ fn encode_field(out: &mut Writer, number: usize, schema: &Schema, value: &Value)
     }
 }
 
-/// A value for every field of a schema; schemas that contain themselves end at the second level.
+/// A value with all fields of a schema; recursive schemas end at the second level.
 fn filled(schema: &Schema, above: &[&str]) -> Option<Value> {
     let name = schema.name.as_deref().unwrap_or_default();
     let level = above.iter().filter(|other| **other == name && !name.is_empty()).count();
@@ -140,7 +140,7 @@ fn filled(schema: &Schema, above: &[&str]) -> Option<Value> {
         Type::Array => json!([filled(schema.items.as_ref()?, &above)?]),
         Type::Object if schema.is_map() => json!({"key": filled(schema.additional.as_ref()?, &above)?}),
         Type::Object => {
-            // Messages do not repeat the kind of objects; the fields of that name elsewhere are numbered.
+            // Messages do not contain the kind of objects; other fields of that name have numbers.
             let is_type = |field: &str| {
                 let numbered = FIELDS.get(name).is_some_and(|fields| fields.contains(&field));
                 ["apiVersion", "kind"].contains(&field) && !numbered
@@ -166,8 +166,8 @@ fn filled(schema: &Schema, above: &[&str]) -> Option<Value> {
     })
 }
 
-/// The kinds of bodies and answers of every served resource and subresource, with options and statuses. Options of connections
-/// are in the query alone.
+/// The kinds of bodies and responses of all served resources and subresources, with options and statuses. Options of
+/// connect requests occur in queries only.
 fn kinds() -> BTreeSet<(String, String)> {
     let meta = ["DeleteOptions", "Status", "WatchEvent"].map(|kind| ("v1".to_owned(), kind.to_owned()));
     let mut kinds = BTreeSet::from(meta);
@@ -186,7 +186,7 @@ fn kinds() -> BTreeSet<(String, String)> {
 }
 
 #[test]
-fn every_served_kind_has_a_protobuf_form() {
+fn all_served_kinds_can_be_decoded() {
     let set = SchemaSet::builtin();
     for (api_version, kind) in kinds() {
         let (group, version) = api_version.split_once('/').unwrap_or(("", &api_version));
@@ -201,9 +201,9 @@ fn every_served_kind_has_a_protobuf_form() {
     }
 }
 
-/// `bodies.txt` has what Go's serializer writes in base64, and the JSON that it reads from that, in turn.
+/// `bodies.txt` alternates Go's serialized form in base64 and the JSON that Go decodes from it.
 #[test]
-fn bodies_of_go_clients_are_the_json_they_stand_for() {
+fn bodies_of_go_clients_are_decoded() {
     let lines: Vec<&str> = include_str!("bodies.txt").lines().collect();
     for pair in lines.chunks(2) {
         let mut expected: Value = serde_json::from_str(pair[1]).unwrap();
@@ -220,7 +220,7 @@ fn bodies_of_go_clients_are_the_json_they_stand_for() {
 }
 
 #[test]
-fn schemas_in_schemas_are_what_go_reads() {
+fn nested_schemas_match_go() {
     let props = |properties: Value| json!({"spec": {"versions": [{"schema": {"openAPIV3Schema": properties}}]}});
     let cases = [
         json!({"items": {"type": "string"}, "additionalProperties": false, "dependencies": {"a": {"type": "object"}}}),
@@ -238,14 +238,14 @@ fn schemas_in_schemas_are_what_go_reads() {
 }
 
 #[test]
-fn messages_become_the_json_they_stand_for() {
+fn messages_are_decoded_to_json() {
     let metadata = field(1, &[field(1, b"a"), field(8, &[])].concat());
     let data = field(2, &[field(1, b"k"), field(2, b"v")].concat());
     let config_map = body("v1", "ConfigMap", &[metadata.clone(), data].concat());
     let expected = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"k": "v"}});
     assert_eq!(object(&config_map).unwrap(), expected);
 
-    // A volume holds its source inline; quantities and ports are of mixed types.
+    // A volume has its source inlined; quantities and ports have mixed types.
     let source = field(2, &field(2, &[])); // volumeSource.emptyDir
     let volume = field(1, &[field(1, b"tmp"), source].concat());
     let pod = body("v1", "Pod", &[metadata, field(2, &volume)].concat());
@@ -254,15 +254,15 @@ fn messages_become_the_json_they_stand_for() {
 }
 
 #[test]
-fn damaged_bodies_are_refused() {
+fn malformed_bodies_are_rejected() {
     for bytes in [&b"{}"[..], b"k8s\0\x0a\xff", b"k8s\0\x12\x02"] {
         assert_eq!(object(bytes).unwrap_err().code, 400);
     }
 }
 
 #[test]
-fn schemas_nest_up_to_a_limit() {
-    // `additionalProperties.schema` in the innermost `openAPIV3Schema`, again and again.
+fn schema_nesting_is_limited() {
+    // Nested `additionalProperties.schema` in an `openAPIV3Schema`.
     let nested = |levels: usize| {
         let schema = (0..levels).fold(Vec::new(), |inner, _| field(30, &field(2, &inner)));
         let version = field(4, &field(1, &schema));

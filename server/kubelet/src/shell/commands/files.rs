@@ -1,4 +1,4 @@
-//! Programs that look at and change files.
+//! File commands.
 
 use bytes::Bytes;
 
@@ -6,7 +6,7 @@ use super::super::{Shell, Stdio, resolve};
 use super::{Code, print};
 use crate::filesystem::{Entry, FsError, Node, base_name};
 
-/// Option letters and the other arguments.
+/// Splits arguments into option letters and operands.
 fn split(args: &[String]) -> (String, Vec<&String>) {
     let (options, rest): (Vec<_>, Vec<_>) = args.iter().partition(|a| a.len() > 1 && a.starts_with('-'));
     (options.iter().flat_map(|o| o.chars().skip(1)).collect(), rest)

@@ -1,4 +1,4 @@
-//! The programs of a simulated image, and the shell's own commands.
+//! Programs of simulated images and built-in shell commands.
 
 mod files;
 mod system;
@@ -12,12 +12,12 @@ use futures::future::BoxFuture;
 use super::{BROKEN_PIPE, Flow, MAX_DEPTH, Shell, Stdio, archive};
 use crate::stream::Output;
 
-/// Commands only a shell knows.
+/// Built-in shell commands.
 const SHELL_COMMANDS: &[&str] = &[
     ":", "break", "cd", "continue", "exit", "export", "read", "set", "shift", "unset", "exec", "eval", "type",
     "command", "trap", "wait", ".",
 ];
-/// Programs under `/bin`.
+/// Programs in `/bin`.
 const PROGRAMS: &[&str] = &[
     "[", "[[", "agnhost", "ash", "base64", "basename", "bash", "cat", "chmod", "cp", "cut", "date", "dirname", "echo",
     "env", "expr", "false", "grep", "head", "hostname", "id", "kill", "ls", "mkdir", "mv", "printenv", "printf", "ps",
@@ -26,7 +26,7 @@ const PROGRAMS: &[&str] = &[
 ];
 const DIRECTORIES: &[&str] = &["/bin", "/usr/bin", "/sbin", "/usr/sbin", "/usr/local/bin"];
 
-/// True when the image holds a program of this name or path.
+/// Returns true if the simulated images contain a program of this name or path.
 pub fn is_program(program: &str) -> bool {
     match program.rsplit_once('/') {
         None => PROGRAMS.contains(&program),
@@ -34,7 +34,7 @@ pub fn is_program(program: &str) -> bool {
     }
 }
 
-/// Result of one command: an I/O error means that its output was closed.
+/// Exit code of a command. An I/O error means that its output was closed.
 type Code = io::Result<i32>;
 
 async fn print(output: &Output, text: impl Into<Bytes> + Send) -> io::Result<()> {
@@ -42,7 +42,7 @@ async fn print(output: &Output, text: impl Into<Bytes> + Send) -> io::Result<()>
 }
 
 impl Shell {
-    /// Runs one command with its arguments expanded.
+    /// Runs one command with expanded arguments.
     pub(super) fn program<'a>(
         &'a mut self,
         arguments: &'a [String],
@@ -66,7 +66,7 @@ impl Shell {
             }
             match self.execute(name, rest, io).await {
                 Ok(code) => Ok(code),
-                // SIGPIPE ends the whole process, loops included.
+                // SIGPIPE ends the whole process, including loops.
                 Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Flow::Exit(BROKEN_PIPE)),
                 Err(error) => {
                     io.error(&format!("{name}: write error: {error}")).await;
@@ -156,7 +156,7 @@ impl Shell {
         shell.lines(io).await
     }
 
-    /// A script on stdin runs line by line; constructs may span lines.
+    /// Runs a script from stdin line by line. Compound commands may span several lines.
     async fn lines(&mut self, io: &Stdio) -> i32 {
         let mut script = String::new();
         loop {
@@ -272,7 +272,7 @@ impl Shell {
                     }
                 }
             }
-            // `:`, and `trap` and `wait`, for which there are neither signals nor jobs.
+            // `:`, and `trap` and `wait`: signals and jobs are not simulated.
             _ => Ok(0),
         }
     }

@@ -1,4 +1,4 @@
-//! Programs that tell about the container.
+//! Commands that show information about the container, and process commands.
 
 use std::time::Duration;
 
@@ -65,7 +65,7 @@ pub async fn sleep(shell: &Shell, args: &[String], io: &Stdio) -> Code {
             .map_or(1.0, |(_, f)| *f);
         match number.parse::<f64>() {
             Ok(seconds) if seconds >= 0.0 => total += seconds * factor,
-            // Ten years stand for ever.
+            // `infinity` is ten years.
             Err(_) if number == "infinity" => total += 3.2e8,
             Err(_) if number == "inf" => total += 3.2e8,
             _ => {
@@ -82,7 +82,7 @@ pub async fn sleep(shell: &Shell, args: &[String], io: &Stdio) -> Code {
     Ok(0)
 }
 
-/// `logs-generator` of Kubernetes' image for tests: so many lines, evenly within so long a time.
+/// `logs-generator` of Kubernetes' test image: writes a number of lines, evenly distributed over a duration.
 pub async fn agnhost(shell: &Shell, args: &[String], io: &Stdio) -> Code {
     let value = |name: &str| {
         let at = args.iter().position(|arg| arg.trim_start_matches('-').split('=').next() == Some(name))?;
@@ -132,7 +132,7 @@ pub async fn which(args: &[String], io: &Stdio) -> Code {
     Ok(code)
 }
 
-/// Processes here are one: there is nothing to signal but what `kill -0` asks.
+/// `kill`. The only process is 1, and signals to it have no effect.
 pub async fn kill(args: &[String], io: &Stdio) -> Code {
     if args.iter().any(|a| a == "1") {
         return Ok(0);

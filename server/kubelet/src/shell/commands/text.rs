@@ -1,4 +1,4 @@
-//! Programs that read and write text.
+//! Text commands.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use super::super::{Shell, Stdio};
 use super::{Code, print};
 use crate::stream::Input;
 
-/// A file or stdin, opened for reading, with the name it was given.
+/// Name and reader of an opened file or stdin.
 type Opened = (String, Arc<Mutex<Input>>);
 
-/// Opens every file argument, or stdin when there is none (or `-`). 1 when a file could not be read.
+/// Opens all file arguments, or stdin for none or `-`. The exit code is 1 if a file cannot be read.
 async fn inputs(shell: &Shell, name: &str, files: &[String], io: &Stdio) -> (Vec<Opened>, i32) {
     let stdin = ["-".to_owned()];
     let files = if files.is_empty() { &stdin } else { files };
@@ -37,7 +37,8 @@ async fn inputs(shell: &Shell, name: &str, files: &[String], io: &Stdio) -> (Vec
     (opened, code)
 }
 
-/// Splits arguments into option letters (values of `valued` ones attached or next) and the rest.
+/// Splits arguments into option letters and operands. The letters in `valued` take a value, attached or as next
+/// argument.
 fn options(args: &[String], valued: &str) -> (Vec<(char, String)>, Vec<String>) {
     let (mut found, mut rest) = (Vec::new(), Vec::new());
     let mut args = args.iter();
@@ -144,7 +145,7 @@ pub async fn printf(args: &[String], io: &Stdio) -> Code {
                 'b' => unescape(&value),
                 _ => value,
             };
-            // Widths beyond a screen are of no use here.
+            // Limits the width of a field.
             let columns =
                 width.trim_start_matches('-').trim_start_matches('0').parse::<usize>().unwrap_or_default().min(512);
             match (width.starts_with('-'), width.starts_with('0')) {
@@ -173,7 +174,8 @@ pub async fn cat(shell: &Shell, args: &[String], io: &Stdio) -> Code {
     Ok(code)
 }
 
-/// Lines or bytes wanted by `head` and `tail`: (count, from the start `+N`, bytes).
+/// Parses the options of `head` and `tail`: count, whether it counts from the start (`+N`), whether it counts bytes,
+/// and the files.
 fn amount(args: &[String]) -> (usize, bool, bool, Vec<String>) {
     let numbered =
         |a: &String| a.strip_prefix('-').is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()));
@@ -239,7 +241,7 @@ pub async fn tail(shell: &Shell, args: &[String], io: &Stdio) -> Code {
         io.stdout.send(Bytes::from(all)).await?;
     }
     if follows {
-        // Files here change only through this shell's own kind: following means waiting to be stopped.
+        // No other process appends to files, so `-f` waits until it is interrupted.
         std::future::pending::<()>().await;
     }
     Ok(code)
@@ -268,14 +270,14 @@ pub async fn wc(shell: &Shell, args: &[String], io: &Stdio) -> Code {
     Ok(code)
 }
 
-/// `grep` for fixed text with `^`, `$`, `.*` and bracket patterns; `-i -v -c -q -n -o`-less.
+/// `grep` for literal text with `^`, `$`, `.*` and bracket expressions, and the options `-i -v -c -q -n`.
 pub async fn grep(shell: &Shell, args: &[String], io: &Stdio) -> Code {
     let (options, mut files) = options(args, "e");
     let has = |letter| options.iter().any(|(l, _)| *l == letter);
     let pattern = match value(&options, 'e') {
         Some(pattern) => pattern.to_owned(),
         None if files.is_empty() => {
-            io.error("grep: a pattern is needed").await;
+            io.error("grep: missing pattern").await;
             return Ok(2);
         }
         None => files.remove(0),
@@ -308,7 +310,7 @@ pub async fn grep(shell: &Shell, args: &[String], io: &Stdio) -> Code {
     Ok(if code != 0 { 2 } else { i32::from(total == 0) })
 }
 
-/// A simple regular expression as a shell pattern over the whole line.
+/// Translates a simple regular expression to a shell pattern for whole lines.
 fn as_glob(pattern: &str) -> String {
     let (start, pattern) = pattern.strip_prefix('^').map_or(("*", pattern), |p| ("", p));
     let (pattern, end) = pattern.strip_suffix('$').map_or((pattern, "*"), |p| (p, ""));
@@ -443,7 +445,7 @@ pub async fn cut(shell: &Shell, args: &[String], io: &Stdio) -> Code {
     Ok(code)
 }
 
-/// Integer arithmetic and comparisons; 1 when the value is 0, 2 for what is no expression.
+/// `expr`: integer arithmetic and comparisons. The exit code is 1 if the value is 0, and 2 for invalid expressions.
 pub async fn expr(shell: &Shell, args: &[String], io: &Stdio) -> Code {
     let text = args.join(" ");
     let value = match args {

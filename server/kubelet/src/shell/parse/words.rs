@@ -2,11 +2,11 @@
 
 use super::{Command, Parsed, Parser, SyntaxError, parse};
 
-/// One word: literal text, variables and substitutions side by side.
+/// A word: a sequence of literal text, variables and substitutions.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Word(pub Vec<Part>);
 
-/// A piece of a word. `quoted` pieces are neither split nor globbed.
+/// A part of a word. Quoted parts are neither split nor globbed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Part {
     Text {
@@ -30,7 +30,7 @@ pub enum Part {
     Arithmetic(Word),
 }
 
-/// What `${NAME<op>word}` does.
+/// Operators of `${NAME<op>word}`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Otherwise {
     /// `:-`
@@ -46,7 +46,7 @@ pub enum Otherwise {
 }
 
 impl Parser {
-    /// The word at this place; `None` at a separator.
+    /// Parses the word at the current position. Returns `None` at a separator.
     pub(super) fn word(&mut self) -> Parsed<Option<Word>> {
         let mut word = Word::default();
         let mut any = false;
@@ -83,7 +83,7 @@ impl Parser {
         Ok(any.then_some(word))
     }
 
-    /// Text up to `end` (which is eaten), as inside double quotes.
+    /// Parses text up to and including `end`, with the rules of double quotes.
     fn until(&mut self, word: &mut Word, end: char, quoted: bool) -> Parsed<()> {
         if quoted {
             word.text(String::new(), true);

@@ -1,4 +1,4 @@
-//! Merges lists: of scalars as sets, of maps by their merge key.
+//! Merge of lists: scalars as sets, maps by their merge key.
 
 use crowsnest_apimachinery::status::ApiResult;
 use serde_json::{Map, Value};
@@ -9,16 +9,16 @@ use super::{PATCH, failed, merge_map, no_merge_key, unknown_directive};
 use crate::patch::golang::{print_list, type_of};
 use crate::patch::rejected;
 
-/// A merged list.
+/// Result of a list merge.
 #[derive(Debug, Default)]
 pub(super) struct Merged {
     pub(super) items: Vec<Value>,
-    /// What the array under the server's list holds afterwards. Go deletes from it and appends to it in place, and
-    /// `$setElementOrder` then takes the server's order from there.
+    /// Contents of the array behind the server's list afterwards. Go deletes and appends in place, and
+    /// `$setElementOrder` takes the server's order from it.
     pub(super) array: Vec<Value>,
 }
 
-/// Elements of one type: true for maps.
+/// True if the elements are maps; all must have the same type.
 pub(super) fn of_maps(server: &[Value], patch: &[Value]) -> ApiResult<bool> {
     let mut elements = server.iter().chain(patch);
     let Some(first) = elements.next() else {
@@ -36,7 +36,7 @@ pub(super) fn of_maps(server: &[Value], patch: &[Value]) -> ApiResult<bool> {
     Err(failed(format!("list element types are not identical: [{server} {patch}]")))
 }
 
-/// Merges `patch` into the server's list; with `deletes` scalars of the patch are taken out.
+/// Merges `patch` into the server's list; with `deletes`, scalars of the patch are removed.
 pub(super) fn merge(
     at: Place<'_>,
     key: Option<&str>,
@@ -106,7 +106,7 @@ fn merge_maps(at: Place<'_>, key: &str, server: Vec<Value>, patch: &mut [Value])
             Some(at_item) => {
                 let before = items[at_item].as_object_mut().map(std::mem::take).unwrap_or_default();
                 let merged = merge_map(at, before, plain[index])?;
-                // In Go an added element and that of the patch are one.
+                // In Go, an added element and that of the patch are the same map.
                 if let Some(first) = at_item.checked_sub(kept) {
                     plain[added[first]].clone_from(&merged);
                 }

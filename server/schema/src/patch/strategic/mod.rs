@@ -1,9 +1,9 @@
-//! Strategic merge patch: a merge patch that knows the keys of lists, and directives.
+//! Strategic merge patch: a merge patch with list merge keys and directives.
 //!
-//! Directives: `$patch: delete | replace | merge` in a map or as an element of a list, `$retainKeys`,
+//! Directives: `$patch: delete | replace | merge` in a map or list element, `$retainKeys`,
 //! `$deleteFromPrimitiveList/<field>`, `$setElementOrder/<field>`.
 //!
-//! A merge uses its patch up as the original does: what is left is what errors about the result show.
+//! As in the original, a merge consumes the patch, and errors about the result print what is left of it.
 
 use crowsnest_apimachinery::status::{ApiError, ApiResult};
 use serde_json::{Map, Value};
@@ -23,17 +23,17 @@ const RETAIN_KEYS: &str = "$retainKeys";
 const DELETE_FROM_PRIMITIVE_LIST: &str = "$deleteFromPrimitiveList";
 const SET_ELEMENT_ORDER: &str = "$setElementOrder";
 
-/// A patch that contradicts itself: 400 with the library's words.
+/// A contradictory patch: a 400 error with the library's message.
 fn bad(why: impl Into<String>) -> ApiError {
     ApiError::bad_request(why)
 }
 
-/// What the library fails with otherwise reaches the client as a bare 500.
+/// Other errors of the library, which reach the client as 500 without a reason.
 fn failed(message: impl Into<String>) -> ApiError {
     ApiError::without_reason(500, message)
 }
 
-/// The original panics on these and closes the connection.
+/// The original panics in this case and closes the connection.
 fn unhashable(value: &Value) -> ApiError {
     failed(format!("runtime error: hash of unhashable type {}", type_of(value)))
 }
@@ -75,7 +75,8 @@ fn merge_map(
     retain_keys(&mut original, patch)?;
     order::set_orders(at, &mut original, patch)?;
 
-    // Kubernetes goes by no order here. This one deletes from lists before it adds to them: `$` sorts before letters.
+    // Kubernetes has no defined order here. This implementation deletes from lists before it adds to them: `$` sorts
+    // before letters.
     for (key, change) in patch.iter_mut() {
         let listed = match key.starts_with(DELETE_FROM_PRIMITIVE_LIST) {
             true => Some(
@@ -116,12 +117,12 @@ fn merge_map(
     Ok(original)
 }
 
-/// The field a directive's key speaks of: `$setElementOrder/containers`.
+/// The field of a directive's key: `$setElementOrder/containers`.
 fn target<'k>(key: &'k str, directive: &str) -> Option<&'k str> {
     key.strip_prefix(directive)?.strip_prefix('/')
 }
 
-/// A value where there was none, or one of another type: without nulls and without what bears `$patch`.
+/// A value that is added or replaces one of another type: without nulls and without maps that have `$patch`.
 fn taken(change: &mut Value) -> Option<Value> {
     discard_nulls(change);
     without_directives(change)
@@ -138,7 +139,7 @@ fn discard_nulls(value: &mut Value) {
     }
 }
 
-/// `None` for a map with `$patch`. Other directives stay, as unknown fields.
+/// `None` for a map with `$patch`. Other directives are kept, as unknown fields.
 fn without_directives(value: &mut Value) -> Option<Value> {
     match value {
         Value::Object(fields) if fields.contains_key(PATCH) => None,

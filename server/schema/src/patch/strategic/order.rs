@@ -1,4 +1,4 @@
-//! The order of merged lists: `$setElementOrder`, then the patch's, then the server's.
+//! Order of merged lists: by `$setElementOrder`, then by the patch, then by the server.
 
 use crowsnest_apimachinery::status::ApiResult;
 use serde_json::{Map, Value};
@@ -12,7 +12,7 @@ use crate::patch::golang::{print_list, type_of};
 const LIST: &str = "[]interface {}";
 const MAP: &str = "map[string]interface {}";
 
-/// Follows the patch's `$setElementOrder` directives and takes them out of it, with the lists they speak of.
+/// Applies the `$setElementOrder` directives of a patch and removes them with their lists.
 pub(super) fn set_orders(
     at: Place<'_>,
     original: &mut Map<String, Value>,
@@ -75,7 +75,7 @@ fn is_deletion(value: &Value) -> bool {
     value.get(PATCH).is_some_and(|word| word == "delete")
 }
 
-/// What the patch lists must come in the wanted order, without anything the order does not name.
+/// The elements of the patch must be in the given order, which must name all of them.
 fn check(patch: &[Value], wanted: &[Value], key: Option<&str>) -> ApiResult<()> {
     if patch.is_empty() || wanted.is_empty() {
         return Ok(());
@@ -115,7 +115,7 @@ fn check(patch: &[Value], wanted: &[Value], key: Option<&str>) -> ApiResult<()> 
     Err(failed(format!("The order in patch list:\n{patch}\n doesn't match {SET_ELEMENT_ORDER} list:\n{wanted}\n")))
 }
 
-/// Parts what `wanted` names from what only the server has.
+/// Separates the elements that `wanted` names from those that only the server has.
 pub(super) fn partition(
     merged: Vec<Value>,
     wanted: &[Value],
@@ -145,7 +145,8 @@ pub(super) fn partition(
     Ok((named, others))
 }
 
-/// Puts together what [`partition`] parted: what only the server has keeps its place before what comes after it there.
+/// Merges the parts of [`partition`]: elements of the server keep their position before the elements that follow
+/// them there.
 pub(super) fn in_order(
     named: Vec<Value>,
     others: Vec<Value>,
@@ -169,7 +170,7 @@ pub(super) fn in_order(
     Ok(out)
 }
 
-/// Where a list has an element like this.
+/// Position of an equal element in a list.
 fn place(list: &[Value], item: &Value, key: Option<&str>, maps: bool) -> Option<usize> {
     if !maps {
         return list.iter().position(|other| other == item);
@@ -190,9 +191,8 @@ fn sort(items: Vec<Value>, order: &[Value], key: Option<&str>, maps: bool) -> Ap
     }
     let mut placed: Vec<(Option<usize>, Value)> =
         kept.into_iter().map(|item| (place(order, &item, key, maps), item)).collect();
-    // Kubernetes holds what it can't place to come before anything, whatever that is: its insertion sort turns such
-    // elements round. It sorts more than twenty in another way, which
-    // nothing relies on.
+    // Kubernetes sorts elements without a position before all others, and its insertion sort reverses them. Lists of
+    // more than twenty elements are sorted with another algorithm, on which nothing relies.
     match placed.iter().all(|(place, _)| place.is_some()) {
         true => placed.sort_by_key(|(place, _)| *place),
         false if placed.len() <= 20 => {

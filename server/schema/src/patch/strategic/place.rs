@@ -1,4 +1,4 @@
-//! Where in a Go type a merge stands, and what the type's tags say of the fields there.
+//! Position of a merge in a Go type, and the patch tags of its fields.
 
 use crowsnest_apimachinery::status::ApiResult;
 
@@ -7,7 +7,7 @@ use crate::{Field, PatchStrategy, Schema, Type};
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Place<'s> {
-    /// Absent where nothing is declared, as in kinds of others.
+    /// `None` for undeclared fields.
     schema: Option<&'s Schema>,
     pointer: bool,
 }
@@ -63,13 +63,13 @@ impl<'s> Place<'s> {
         }
     }
 
-    /// A field that holds a map.
+    /// A field that contains a map.
     pub(super) fn map(self, key: &str) -> ApiResult<(Place<'s>, Declared<'s>)> {
         let Some(field) = self.field(key)? else { return Ok((Place::nowhere(), Declared::default())) };
         Ok((Place { schema: Some(&field.node), pointer: is_pointer(field) }, declared(field)))
     }
 
-    /// The elements of a field that holds a list.
+    /// The elements of a field that contains a list.
     pub(super) fn list(self, key: &str) -> ApiResult<(Place<'s>, Declared<'s>)> {
         let Some(field) = self.field(key)? else { return Ok((Place::nowhere(), Declared::default())) };
         let schema: &Schema = &field.node;

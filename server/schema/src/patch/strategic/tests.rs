@@ -1,4 +1,4 @@
-//! What kube-apiserver 1.36.2 answered to these patches.
+//! Strategic merge patches and the responses of kube-apiserver 1.36.2.
 
 use proptest::prelude::*;
 use serde_json::json;
@@ -30,7 +30,7 @@ fn apply(patch: &Value) -> ApiResult<Value> {
     strategic(&pod(), &live(), &mut patch.clone())
 }
 
-/// Names of the containers.
+/// Names of the containers in order.
 fn order(object: &Value) -> String {
     let containers = object["spec"]["containers"].as_array().unwrap();
     containers.iter().map(|container| container["name"].as_str().unwrap()).collect()
@@ -55,12 +55,12 @@ fn lists_of_maps_merge_by_key() {
 }
 
 #[test]
-fn an_order_is_set() {
+fn element_order_is_applied() {
     for (wanted, containers, expected) in [
         ("ca", json!(null), "bca"),
         ("nb", json!(null), "abc"),
         ("nb", json!([{"name": "n"}]), "nabc"),
-        // An element added after another was deleted stands where the server's list had its last.
+        // After a deletion, an added element takes the position of the last one in the server's list.
         ("bn", json!([{"name": "n"}, {"name": "a", "$patch": "delete"}]), "bcn"),
         ("nb", json!([{"name": "n"}, {"name": "c", "$patch": "delete"}]), "anb"),
         ("mn", json!([{"name": "m"}, {"name": "n"}, {"name": "b", "$patch": "delete"}]), "acmn"),
@@ -77,7 +77,7 @@ fn an_order_is_set() {
 }
 
 #[test]
-fn fields_merge() {
+fn fields_are_merged() {
     let port = |port: i32, protocol: &str| json!({"containerPort": port, "protocol": protocol});
     for (patch, path, expected) in [
         (
@@ -141,7 +141,7 @@ fn fields_merge() {
 }
 
 #[test]
-fn a_map_with_the_replace_strategy_is_taken_whole() {
+fn maps_with_replace_strategy_are_replaced() {
     let schema = SchemaSet::builtin().kind("policy", "v1", "PodDisruptionBudget").unwrap();
     let live = json!({"spec": {"selector": {"matchLabels": {"a": "b"}}, "minAvailable": 1}});
     for (selector, expected) in [
@@ -154,7 +154,7 @@ fn a_map_with_the_replace_strategy_is_taken_whole() {
 }
 
 #[test]
-fn patches_that_fail() {
+fn invalid_patches_are_rejected() {
     let spec = |spec: Value| json!({"spec": spec});
     let metadata = |metadata: Value| json!({"metadata": metadata});
     let no_list = "invalid patch format of primitive list";
@@ -250,7 +250,7 @@ fn patches_that_fail() {
 }
 
 #[test]
-fn a_patch_is_used_up() {
+fn patches_are_consumed() {
     for (patch, left) in [
         (
             json!({"spec": {"$setElementOrder/containers": [{"name": "a"}], "containers": [{"name": "a"}],
@@ -303,7 +303,7 @@ fn has_null(value: &Value) -> bool {
 
 proptest! {
     #[test]
-    fn applying_twice_is_applying_once(names in prop::collection::vec("[a-d]", 0..4), images in prop::collection::vec("[x-z]", 4)) {
+    fn applying_twice_is_idempotent(names in prop::collection::vec("[a-d]", 0..4), images in prop::collection::vec("[x-z]", 4)) {
         let mut seen = Vec::new();
         let containers: Vec<Value> = names.iter().zip(&images).filter(|(name, _)| !seen.contains(name) && { seen.push(name); true })
             .map(|(name, image)| json!({"name": name, "image": image})).collect();
@@ -313,12 +313,12 @@ proptest! {
     }
 
     #[test]
-    fn any_patch_is_followed_or_refused(spec in any_value(DIRECTIVES), metadata in any_value(DIRECTIVES)) {
+    fn no_patch_causes_a_panic(spec in any_value(DIRECTIVES), metadata in any_value(DIRECTIVES)) {
         let _ = apply(&json!({"spec": spec, "metadata": metadata}));
     }
 
     #[test]
-    fn without_directives_and_lists_it_is_a_merge_patch(
+    fn patches_without_directives_and_lists_are_merge_patches(
         before in prop::collection::btree_map("[a-c]", "[a-c]", 0..4),
         labels in prop_oneof![
             Just(Value::Null),

@@ -1,18 +1,18 @@
-//! Admission of pods by a node's kubelet: pods that name their node themselves were checked by no scheduler.
+//! Admission of pods by a node's kubelet: pods with a `nodeName` in their manifest were not checked by a scheduler.
 
 use std::sync::Arc;
 
 use crate::member::pod::PodState;
 use crate::member::scheduler::fit::{NodeView, ports_conflict, wants_node};
 
-/// Why a kubelet refuses a pod, as in the pod's status.
+/// Reason and message of a rejection, as in the pod's status.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rejection {
     pub reason: String,
     pub message: String,
 }
 
-/// Checks a pod against its node and the other pods there, in the order of kubelet's checks.
+/// Checks a pod against its node and the other pods on it, in the order of the kubelet's checks.
 pub fn admit(pod: &PodState, mut node: NodeView, others: &[Arc<PodState>]) -> Result<(), Rejection> {
     let admitted =
         others.iter().filter(|other| other.uid != pod.uid && other.started.is_some() && !other.phase.is_terminal());

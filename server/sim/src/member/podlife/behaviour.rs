@@ -8,7 +8,7 @@ use crate::member::resources;
 
 use super::PREFIX;
 
-/// How long commands run of which the simulation knows only that they end.
+/// Run time of unknown commands that complete.
 pub const MOMENT: SignedDuration = SignedDuration::from_secs(1);
 
 /// A state forced by `fleet.test/phase`.
@@ -28,13 +28,13 @@ pub struct Behaviour {
     pub run_for: Option<SignedDuration>,
     pub exit_code: i32,
     pub oom: bool,
-    /// Restarts after which containers stop ending.
+    /// Number of restarts after which containers keep running.
     pub at_most: Option<i32>,
     pub pull_error: Option<String>,
     pub stop_after: SignedDuration,
-    /// The container concerned; all of them when absent.
+    /// The affected container; `None` means all.
     pub container: Option<String>,
-    /// Commands that the simulation does not know succeed after a moment, as those of Jobs do.
+    /// True if unknown commands succeed after a moment, as for pods of Jobs.
     pub completes: bool,
 }
 
@@ -71,19 +71,19 @@ impl Behaviour {
         behaviour
     }
 
-    /// True when the annotations are about this container.
+    /// True if the annotations apply to this container.
     pub fn concerns(&self, container: &str) -> bool {
         self.container.as_deref().is_none_or(|name| name == container)
     }
 
-    /// How long the annotations let a run last.
+    /// Run time that annotations set for a container.
     pub fn run_for(&self, view: &ContainerView) -> Option<SignedDuration> {
         let ends = self.concerns(&view.name) && self.at_most.is_none_or(|times| view.restarts < times);
         self.run_for.filter(|_| ends)
     }
 }
 
-/// Usage set by annotations: thousandths of a cpu, bytes.
+/// Usage set by annotations: millicores, bytes.
 pub fn usage(annotations: &Labels) -> (Option<i64>, Option<i64>) {
     let quantity = |name: &str| {
         annotations
@@ -93,7 +93,7 @@ pub fn usage(annotations: &Labels) -> (Option<i64>, Option<i64>) {
     (quantity("cpu").map(|cpu| resources::milli(&cpu)), quantity("memory").map(|memory| resources::whole(&memory)))
 }
 
-/// `500ms`, `5s`, `2m`, `1h`, or a bare number of seconds.
+/// Parses `500ms`, `5s`, `2m`, `1h`, or a number of seconds.
 fn duration(text: &str) -> Option<SignedDuration> {
     let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let number: i64 = text[..split].parse().ok()?;

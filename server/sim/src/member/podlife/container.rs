@@ -1,4 +1,4 @@
-//! The life of one container, from its creation to its last end.
+//! Life cycle of a container, from its creation to its last termination.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,27 +14,27 @@ use crate::member::store::Key;
 use super::behaviour::{Behaviour, Forced, MOMENT};
 use super::step::Step;
 
-/// How long a failed pull is reported as such before it is a back-off.
+/// Time for which a failed pull is reported as `ErrImagePull` before `ImagePullBackOff`.
 const PULL_RETRY: SignedDuration = SignedDuration::from_secs(2);
-/// kubelet's container restart back-off: first, doubled each time, at most.
+/// kubelet's container restart backoff in seconds: initial value, doubled each time, and maximum.
 const BACKOFF_FIRST: i64 = 10;
 const BACKOFF_LAST: i64 = 300;
-/// A run that lasted so long ends the back-off.
+/// Run time after which the backoff is reset.
 const BACKOFF_RESET: SignedDuration = SignedDuration::from_mins(10);
 
 /// Observed states of a pod's containers, by container and restarts.
 pub type Observations = HashMap<(Arc<str>, i32), Observation>;
 
-/// Place of a container in its pod.
+/// Role of a container in its pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     Main,
     Init,
-    /// An init container that runs beside the others.
+    /// An init container that keeps running next to the others.
     Sidecar,
 }
 
-/// A container's pod, spec and surroundings.
+/// A container with its pod, spec and observations.
 pub struct Container<'a> {
     pub pod: &'a PodState,
     pub behaviour: &'a Behaviour,
@@ -50,7 +50,7 @@ pub fn waiting(name: &Arc<str>, reason: &str) -> ContainerView {
 }
 
 impl Container<'_> {
-    /// The container's next state, all transitions that are due included.
+    /// Computes the container's next state, including all transitions that are due.
     pub fn next(&self, shown: Option<&ContainerView>, step: &mut Step) -> ContainerView {
         let mut view = shown.cloned().unwrap_or_else(|| waiting(&self.spec.name, "ContainerCreating"));
         let was_ready = view.ready;
@@ -71,8 +71,8 @@ impl Container<'_> {
         view
     }
 
-    /// True if the annotations apply to this container. They apply to init containers only if they name them.
-    fn is_concerned(&self) -> bool {
+    /// True if the annotations apply to this container. They apply to an init container only if they name it.
+    fn is_affected(&self) -> bool {
         self.behaviour.concerns(&self.spec.name) && (self.role == Role::Main || self.behaviour.container.is_some())
     }
 
@@ -80,7 +80,7 @@ impl Container<'_> {
         self.seen.get(&(view.name.clone(), view.restarts))
     }
 
-    /// One transition of the container, if one is due.
+    /// Makes one transition if one is due.
     fn advance(&self, view: &mut ContainerView, step: &mut Step) -> bool {
         match view.doing.clone() {
             Doing::Waiting { reason } if &*reason == "CrashLoopBackOff" => {
@@ -137,9 +137,9 @@ impl Container<'_> {
         }
     }
 
-    /// How and when a run that began at `since` has ended.
+    /// Exit code and end of a run that started at `since`, if it has ended.
     fn end(&self, view: &ContainerView, since: Timestamp, step: &mut Step) -> Option<(i32, Timestamp)> {
-        if self.is_concerned()
+        if self.is_affected()
             && let Some(run_for) = self.behaviour.run_for(view)
         {
             return self.due(since + run_for, step).then_some((self.behaviour.exit_code, self.now));
@@ -157,7 +157,7 @@ impl Container<'_> {
         }
         let unknown = self.spec.process == Process::Unknown || exit.is_some();
         match (self.role, self.spec.process) {
-            // Images of init containers do their work and end.
+            // Images of init containers complete at once.
             (Role::Init, process) if process != Process::Command || unknown => Some((0, self.now)),
             _ if unknown && self.behaviour.completes => self.due(since + MOMENT, step).then_some((0, self.now)),
             _ => None,
@@ -171,11 +171,11 @@ impl Container<'_> {
         self.now >= at
     }
 
-    /// A container that has not run yet.
+    /// Creates a container that has not run yet.
     fn create(&self, reason: &str, view: &mut ContainerView, step: &mut Step) -> bool {
         let begun = self.pod.started.unwrap_or(self.now);
         let starts =
-            if self.is_concerned() || self.role == Role::Main { begun + self.behaviour.start_after } else { begun };
+            if self.is_affected() || self.role == Role::Main { begun + self.behaviour.start_after } else { begun };
         if !self.due(starts, step) {
             return false;
         }
@@ -206,7 +206,7 @@ impl Container<'_> {
     }
 
     fn pull_error(&self) -> Option<String> {
-        let wanted = self.behaviour.pull_error.clone().filter(|_| self.is_concerned());
+        let wanted = self.behaviour.pull_error.clone().filter(|_| self.is_affected());
         wanted.or_else(|| pull_error(&self.spec.image))
     }
 
@@ -229,7 +229,7 @@ impl Container<'_> {
         if self.role == Role::Init {
             return false;
         }
-        let concerned = self.is_concerned();
+        let concerned = self.is_affected();
         if concerned && self.behaviour.forced == Some(Forced::NotReady) {
             return false;
         }

@@ -1,23 +1,26 @@
-//! The life of pods on simulated nodes: what a kubelet would report, decided by a pure step and carried out by [`run`].
+//! Life cycle of pods on simulated nodes: the status that a kubelet would report, computed by a pure step and
+//! applied by [`run`].
 //!
-//! Commands that the kubelet's shell knows are run ([`crowsnest_kubelet::process`]): a container ends when and as its command does.
-//! Any other program is taken to run on, and to be ready at once, or as early as its probes allow; one that a Job's container names
-//! ends well after a second. Init containers end at once unless their commands take longer. Images whose tag or registry says that
-//! there is none ([`crowsnest_kubelet::image::pull_error`]) cannot be pulled. A deleted pod goes away.
-//! Annotations on the pod (so: on the workload's pod template) ask for something else:
+//! Commands that the kubelet's shell supports are run ([`crowsnest_kubelet::process`]): their container ends with
+//! them and with their exit code. Other programs run indefinitely and are ready at once, or as soon as their probes
+//! allow; in containers of a Job they succeed after a second. Init containers complete at once unless their commands
+//! take longer. Images whose tag or registry indicates that they do not exist
+//! ([`crowsnest_kubelet::image::pull_error`]) cannot be pulled. Deleted pods terminate.
+//!
+//! Annotations on the pod (on the workload's pod template) change this behaviour:
 //!
 //! | annotation | value | meaning |
 //! |---|---|---|
-//! | `fleet.test/phase` | `NotReady`, `Failed`, `Pending` | the pod is put in that state instead |
-//! | `sim.crowsnest.io/start-after` | duration (`5s`) | ContainerCreating until then |
-//! | `sim.crowsnest.io/ready-after` | duration | runs that long before it is ready |
-//! | `sim.crowsnest.io/run-for` | duration | its containers end after running that long |
-//! | `sim.crowsnest.io/exit-code` | integer | how they end (default 0) |
-//! | `sim.crowsnest.io/crash` | `true`, or how many times | they end with code 1 a second after each start |
-//! | `sim.crowsnest.io/oom` | `true`, or how many times | as crash, but OOMKilled (137) |
+//! | `fleet.test/phase` | `NotReady`, `Failed`, `Pending` | forces this state |
+//! | `sim.crowsnest.io/start-after` | duration (`5s`) | time in ContainerCreating |
+//! | `sim.crowsnest.io/ready-after` | duration | run time before the containers are ready |
+//! | `sim.crowsnest.io/run-for` | duration | run time after which the containers end |
+//! | `sim.crowsnest.io/exit-code` | integer | exit code of these containers (default 0) |
+//! | `sim.crowsnest.io/crash` | `true` or a count | containers exit with code 1 a second after each start |
+//! | `sim.crowsnest.io/oom` | `true` or a count | like `crash`, but OOMKilled (137) |
 //! | `sim.crowsnest.io/pull-error` | text | the image cannot be pulled: ErrImagePull, ImagePullBackOff |
-//! | `sim.crowsnest.io/stop-after` | duration | termination takes that long, at most the grace period |
-//! | `sim.crowsnest.io/container` | name | the above concern this container only |
+//! | `sim.crowsnest.io/stop-after` | duration | duration of the termination, at most the grace period |
+//! | `sim.crowsnest.io/container` | name | applies the above to this container only |
 //! | `sim.crowsnest.io/cpu`, `/memory` | quantity | usage reported to metrics.k8s.io, per pod |
 //!
 //! State is kept in the pod's status. After a restart of the member, processes are replayed and files are lost.

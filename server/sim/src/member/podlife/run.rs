@@ -1,4 +1,4 @@
-//! Carries out what [`super::step`] decides, for all pods of a member's nodes.
+//! Applies the steps computed by [`super::step`] to all pods on a member's nodes.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -27,10 +27,10 @@ use super::behaviour::Behaviour;
 use super::container::Observations;
 use super::step::{Step, step};
 
-/// Pods worked on at the same time.
+/// Pods processed concurrently.
 const AT_ONCE: usize = 24;
 
-/// Starts the kubelet loop: handlers first, so that the first lists are seen.
+/// Starts the kubelet loop; handlers are registered first, so that they see the initial lists.
 pub fn start(world: &Arc<World>, kubelet: &Arc<Kubelet>) {
     let queue = Arc::new(Queue::<Key>::default());
     let wanted = queue.clone();
@@ -72,12 +72,12 @@ pub fn start(world: &Arc<World>, kubelet: &Arc<Kubelet>) {
     });
 }
 
-/// A node of the simulation that has not failed.
+/// True for a node of the simulation that has not failed.
 fn works(node: &Node) -> bool {
     is_own(node) && !is_failed(node)
 }
 
-/// Observed states of the running containers of a pod that have a process or probes.
+/// Observed states of a pod's running containers with a process or probes.
 fn observe(kubelet: &Arc<Kubelet>, pod: &PodState) -> Observations {
     let containers = || pod.spec.containers.iter().chain(&pod.spec.init);
     if pod.deletion.is_some() || !containers().any(ContainerSpec::is_observed) {
@@ -136,7 +136,7 @@ async fn live(world: &World, kubelet: &Arc<Kubelet>, key: Key) -> Result<Option<
     Ok(wake.map(|at| Duration::try_from(at.duration_since(now)).unwrap_or_default().max(Duration::from_millis(1))))
 }
 
-/// Reports a pod that its node does not take.
+/// Writes the status of a pod that its node rejects.
 async fn reject(
     world: &World,
     pod: &PodState,
@@ -153,13 +153,13 @@ async fn reject(
     Ok(None)
 }
 
-/// The node's own address.
+/// The node's internal address.
 pub fn host_ip(node: &Node) -> &str {
     let addresses = node.status.as_ref().and_then(|status| status.addresses.as_deref()).unwrap_or_default();
     addresses.iter().find(|address| address.type_ == "InternalIP").map_or(UNKNOWN_ADDRESS, |address| &address.address)
 }
 
-/// Which pod has which address.
+/// Allocator of pod addresses.
 #[derive(Default)]
 pub struct PodIps {
     inner: Mutex<Given>,
@@ -168,12 +168,12 @@ pub struct PodIps {
 #[derive(Default)]
 struct Given {
     by_pod: HashMap<Arc<str>, Arc<str>>,
-    /// Holders per node prefix (`10.1.2.`): who has which last byte.
+    /// By node prefix (`10.1.2.`): last byte → UID of the pod.
     by_prefix: HashMap<Box<str>, HashMap<u8, Arc<str>>>,
 }
 
 impl PodIps {
-    /// The pod's address: the one it has, or a free one of its node's range. `None` when the range is used up.
+    /// The pod's address: the existing one, or a free one of its node's range. `None` if the range is exhausted.
     pub fn address(&self, pod: &PodState, node: &Node) -> Option<Arc<str>> {
         if let Some(ip) = &pod.ip {
             return Some(ip.clone());
@@ -182,7 +182,7 @@ impl PodIps {
         self.take(&pod.uid, cidr)
     }
 
-    /// A free address of a range (`10.1.2.0/24`) for a pod.
+    /// Allocates a free address of a range (`10.1.2.0/24`) for a pod.
     pub fn take(&self, uid: &str, cidr: &str) -> Option<Arc<str>> {
         let prefix: Box<str> = cidr.rsplit_once('.')?.0.into();
         let uid: Arc<str> = uid.into();

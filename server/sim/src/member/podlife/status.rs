@@ -1,4 +1,4 @@
-//! The status a simulated kubelet writes, in the API's shape.
+//! Converts a simulated kubelet's state to a pod status.
 
 use std::fmt::Write;
 
@@ -95,7 +95,7 @@ fn conditions(pod: &PodState, desired: &Desired, has_ip: bool, now: Timestamp) -
     conditions
 }
 
-/// Init containers that have not done their part.
+/// Init containers that have not completed.
 fn incomplete<'a>(pod: &PodState, desired: &'a Desired) -> Vec<&'a str> {
     let done = |index: usize, view: &ContainerView| match &view.doing {
         Doing::Terminated { exit_code, .. } => *exit_code == 0 || desired.phase == Phase::Succeeded,
@@ -162,12 +162,12 @@ fn why_waiting(pod: &PodState, view: &ContainerView, reason: &str, image: &str) 
     }
 }
 
-/// `containerd://` and the same 64 digits whenever asked.
+/// A deterministic `containerd://` ID with 64 digits.
 pub fn container_id(uid: &str, container: &str, restart: i32) -> String {
     format!("containerd://{}", digest(&format!("{uid}/{container}/{restart}")))
 }
 
-/// A digest that stands for an image's content.
+/// A deterministic digest of an image.
 pub fn image_id(image: &str) -> String {
     let name = image_name(image);
     match name.split_once('@') {
@@ -182,7 +182,7 @@ pub fn image_id(image: &str) -> String {
     }
 }
 
-/// The full name of an image as containerd shows it: registry, repository, tag.
+/// The full name of an image as in containerd: registry, repository, tag.
 pub fn image_name(image: &str) -> String {
     let registry = image.split_once('/').map(|(first, _)| first);
     let has_registry = registry.is_some_and(|first| first.contains(['.', ':']) || first == "localhost");
@@ -206,7 +206,7 @@ fn digest(text: &str) -> String {
     })
 }
 
-/// A time as Kubernetes writes it: whole seconds, UTC.
+/// Formats a time like Kubernetes: whole seconds, UTC.
 pub fn time(at: Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
@@ -220,7 +220,7 @@ mod tests {
     #[case("grafana/grafana:11", "docker.io/grafana/grafana:11")]
     #[case("ghcr.io/a/b:1", "ghcr.io/a/b:1")]
     #[case("localhost:5000/b", "localhost:5000/b:latest")]
-    fn images_get_their_full_names(#[case] image: &str, #[case] full: &str) {
+    fn image_names_are_completed(#[case] image: &str, #[case] full: &str) {
         assert_eq!(image_name(image), full);
         assert!(image_id(image).contains("@sha256:"));
     }

@@ -9,7 +9,7 @@ use crate::member::pod::{ContainerView, Doing, Phase, PodState, RestartPolicy};
 use super::behaviour::{Behaviour, Forced};
 use super::container::{Container, Observations, Role, waiting};
 
-/// The status a pod should show.
+/// The desired status of a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Desired {
     pub phase: Phase,
@@ -23,25 +23,25 @@ impl Desired {
     }
 }
 
-/// An event to record on the pod.
+/// An event to record for the pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Note {
     pub warning: bool,
     pub reason: &'static str,
     pub message: String,
-    /// The container concerned.
+    /// The affected container.
     pub container: Option<Arc<str>>,
 }
 
-/// What to do about a pod now.
+/// Actions for a pod at the current time.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Step {
-    /// A status to write; absent when the shown one is right.
+    /// Status to write; `None` if the current one is correct.
     pub status: Option<Desired>,
     pub notes: Vec<Note>,
-    /// When to look again.
+    /// Time of the next step.
     pub wake: Option<Timestamp>,
-    /// Delete for good (grace period 0).
+    /// Delete the object (grace period 0).
     pub delete: bool,
 }
 
@@ -55,7 +55,7 @@ impl Step {
     }
 }
 
-/// The kubelet's next step for a pod on a working node.
+/// Computes the kubelet's next step for a pod on a working node.
 pub fn step(pod: &PodState, behaviour: &Behaviour, seen: &Observations, now: Timestamp) -> Step {
     if let Some(deletion) = pod.deletion {
         return terminate(pod, behaviour, deletion.at, deletion.grace, now);
@@ -80,7 +80,7 @@ pub fn step(pod: &PodState, behaviour: &Behaviour, seen: &Observations, now: Tim
     step
 }
 
-/// A pod that is held: its containers are being created, forever.
+/// A pod forced to Pending: its containers stay in ContainerCreating.
 fn first_sight(pod: &PodState) -> Step {
     let reason = if pod.spec.init.is_empty() { "ContainerCreating" } else { "PodInitializing" };
     let containers: Vec<ContainerView> = pod.spec.containers.iter().map(|spec| waiting(&spec.name, reason)).collect();
@@ -107,7 +107,7 @@ fn failed(pod: &PodState, now: Timestamp) -> Desired {
     Desired { phase: Phase::Failed, containers: containers.collect(), init: pod.init.to_vec() }
 }
 
-/// How far a pod's init containers are.
+/// Progress of a pod's init containers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Initialization {
     Waiting,
@@ -139,7 +139,7 @@ fn live(pod: &PodState, behaviour: &Behaviour, seen: &Observations, now: Timesta
     Desired { phase, containers, init }
 }
 
-/// Init containers run one after the other; sidecars among them run on.
+/// Runs init containers sequentially; sidecars keep running.
 fn initialize(
     pod: &PodState,
     behaviour: &Behaviour,
@@ -179,7 +179,7 @@ fn phase(pod: &PodState, containers: &[ContainerView]) -> Phase {
     if containers.iter().all(has_run) || pod.phase == Phase::Running { Phase::Running } else { Phase::Pending }
 }
 
-/// A pod being deleted: its containers stop, then the object goes.
+/// Stops the containers of a pod in deletion, then deletes the object.
 fn terminate(pod: &PodState, behaviour: &Behaviour, at: Timestamp, grace: i64, now: Timestamp) -> Step {
     let mut step = Step::default();
     let stops = (at - SignedDuration::from_secs(grace) + behaviour.stop_after).min(at);
@@ -192,7 +192,7 @@ fn terminate(pod: &PodState, behaviour: &Behaviour, at: Timestamp, grace: i64, n
         for view in running.filter(|view| matches!(view.doing, Doing::Running { .. })) {
             step.note(false, "Killing", &view.name, format!("Stopping container {}", view.name));
         }
-        // Whoever holds a finalizer (the Job controller) still reads how the pod ended.
+        // The holder of a finalizer (the Job controller) still reads the final status.
         if !pod.finalizers.is_empty() {
             step.status = Some(stopped(pod, now));
         }
@@ -210,7 +210,7 @@ fn stopped(pod: &PodState, now: Timestamp) -> Desired {
     Desired { phase: Phase::Failed, containers: stopped(&pod.containers), init: stopped(&pod.init) }
 }
 
-/// Ends a container that runs.
+/// Terminates a running container.
 fn stop(view: &mut ContainerView, exit_code: i32, now: Timestamp) {
     if let Doing::Running { since } = view.doing {
         let reason = if exit_code == 0 { "Completed" } else { "Error" };
@@ -246,7 +246,7 @@ mod tests {
         Interner::default().pod(serde_json::from_value(pod).unwrap())
     }
 
-    /// Ends of processes: container, restarts, second, exit code.
+    /// Process exits: container, restarts, second, exit code.
     type Ends<'a> = &'a [(&'a str, i32, i64, Option<i32>)];
 
     fn observed(ends: Ends<'_>, now: Timestamp) -> Observations {
@@ -259,7 +259,8 @@ mod tests {
         ended.map(observation).collect()
     }
 
-    /// Runs the pod until nothing more happens or `until`; one line per change, of init containers and containers.
+    /// Simulates the pod until nothing changes or `until`; returns one line per change of init containers and
+    /// containers.
     fn tell(mut pod: PodState, ends: Ends<'_>, until: i64) -> Vec<String> {
         let behaviour = Behaviour::of(&pod);
         let (mut now, mut lines) = (at(0), Vec::new());
@@ -314,7 +315,7 @@ mod tests {
         &["0 Running running ready r0", "3 Failed Error 2 r0"])]
     #[case(json!({"sim.crowsnest.io/pull-error": "not found"}), "Always", "ReplicaSet",
         &["0 Pending ErrImagePull r0", "2 Pending ImagePullBackOff r0"])]
-    fn annotations_steer_pods(
+    fn annotations_control_pods(
         #[case] annotations: serde_json::Value,
         #[case] restart_policy: &str,
         #[case] owner: &str,
@@ -330,14 +331,14 @@ mod tests {
         &["0 Running running ready r0", "2 Succeeded Completed 0 r0"])]
     #[case(json!({"command": ["sh", "-c", "x"]}), "OnFailure", &[("web", 0, 2, Some(1)), ("web", 1, 5, Some(0))],
         &["0 Running running ready r0", "2 Running running ready r1", "5 Succeeded Completed 0 r1"])]
-    // A script that needs what is not there, and a program of which nothing is known, end well after a second.
+    // A script with a missing command, and an unknown program, succeed after a second.
     #[case(json!({"command": ["sh", "-c", "curl x"]}), "Never", &[("web", 0, 0, None)],
         &["0 Running running ready r0", "1 Succeeded Completed 0 r0"])]
     #[case(json!({"command": ["perl", "-v"]}), "Never", &[],
         &["0 Running running ready r0", "1 Succeeded Completed 0 r0"])]
     #[case(json!({"readinessProbe": {"initialDelaySeconds": 4, "tcpSocket": {"port": 80}}}), "Always", &[],
         &["0 Running running r0", "4 Running running ready r0"])]
-    fn commands_decide(
+    fn commands_determine_the_outcome(
         #[case] container: serde_json::Value,
         #[case] restart_policy: &str,
         #[case] ends: Ends<'_>,
@@ -360,7 +361,7 @@ mod tests {
     #[case(json!([{"name": "a", "restartPolicy": "Always"}, {"name": "b"}]), "Never", &[("web", 0, 3, Some(0))], &[
         "0 Running running ready r0 | Completed 0 ready r0 | running ready r0",
         "3 Succeeded Completed 0 r0 | Completed 0 ready r0 | Completed 0 r0"])]
-    fn init_containers_come_first(
+    fn init_containers_run_first(
         #[case] init: serde_json::Value,
         #[case] restart_policy: &str,
         #[case] ends: Ends<'_>,
@@ -371,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn deleted_pods_stop_and_go() {
+    fn deleted_pods_terminate() {
         let mut pod = pod(json!({"sim.crowsnest.io/stop-after": "3s"}), json!({}), "ReplicaSet");
         let first = step(&pod, &Behaviour::of(&pod), &Observations::new(), at(0));
         pod.containers = first.status.unwrap().containers.into();

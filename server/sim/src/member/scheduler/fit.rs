@@ -1,4 +1,4 @@
-//! Whether one pod may run on one node: kube-scheduler's filters that need no other pod, with its words.
+//! Node filters of kube-scheduler that do not depend on other pods, with its messages.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::member::Labels;
 use crate::member::pod::{ContainerPort, PodState, SpecView};
 use crate::member::resources::{Resources, whole};
 
-/// A node as the scheduler sees it.
+/// A node in the scheduler's cache.
 #[derive(Debug, Clone, Default)]
 pub struct NodeView {
     pub name: Arc<str>,
@@ -25,7 +25,7 @@ pub struct NodeView {
 }
 
 impl NodeView {
-    /// The node's own part; `used` and `pods` are filled by the planner.
+    /// Creates a view of a node; the planner maintains `used` and `pods`.
     pub fn new(node: &Node) -> Self {
         let allocatable = node.status.as_ref().and_then(|status| status.allocatable.clone()).unwrap_or_default();
         let spec = node.spec.clone().unwrap_or_default();
@@ -42,11 +42,11 @@ impl NodeView {
     }
 }
 
-/// Why a pod does not fit a node.
+/// Reasons for which a pod does not fit on a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unfit {
     pub reasons: Vec<String>,
-    /// Removing pods from the node could help.
+    /// True if deletion of pods on the node could help.
     pub preemptible: bool,
 }
 
@@ -60,7 +60,7 @@ impl Unfit {
     }
 }
 
-/// The filters in kube-scheduler's order; the first that fails speaks.
+/// Runs the filters in kube-scheduler's order; the first failure is returned.
 pub fn fits(spec: &SpecView, node: &NodeView) -> Result<(), Unfit> {
     placeable(spec, node)?;
     if host_ports(spec).next().is_some() && node.pods.values().any(|pod| ports_conflict(spec, &pod.spec)) {
@@ -70,7 +70,7 @@ pub fn fits(spec: &SpecView, node: &NodeView) -> Result<(), Unfit> {
     if short.is_empty() { Ok(()) } else { Err(Unfit::now(short)) }
 }
 
-/// The part that no other pod can change: cordon, taints, selectors and affinity to nodes.
+/// Filters that other pods cannot influence: cordon, taints, node selector and node affinity.
 pub fn placeable(spec: &SpecView, node: &NodeView) -> Result<(), Unfit> {
     let cordon =
         Taint { key: "node.kubernetes.io/unschedulable".into(), effect: "NoSchedule".into(), ..Taint::default() };
@@ -87,7 +87,7 @@ pub fn placeable(spec: &SpecView, node: &NodeView) -> Result<(), Unfit> {
     Ok(())
 }
 
-/// The resources a node lacks for a pod, as the scheduler words it.
+/// Missing resources of a node for a pod, with the scheduler's messages.
 pub fn lacking(spec: &SpecView, node: &NodeView) -> Vec<String> {
     let mut short = Vec::new();
     if i64::try_from(node.pods.len()).unwrap_or(i64::MAX) >= node.max_pods {
@@ -102,7 +102,7 @@ fn host_ports(spec: &SpecView) -> impl Iterator<Item = &ContainerPort> {
     spec.containers.iter().flat_map(|container| &container.ports).filter(|port| port.host_port.is_some())
 }
 
-/// Two pods want the same port of a node: of the same protocol, on the same address or on all of them.
+/// True if two pods use the same host port: same protocol, and same or unspecified address.
 pub fn ports_conflict(one: &SpecView, other: &SpecView) -> bool {
     let address = |port: &ContainerPort| port.host_ip.clone().filter(|ip| &**ip != "0.0.0.0" && &**ip != "::");
     host_ports(one).any(|a| {
@@ -116,7 +116,7 @@ pub fn ports_conflict(one: &SpecView, other: &SpecView) -> bool {
     })
 }
 
-/// Node selector and required node affinity.
+/// Evaluates node selector and required node affinity.
 pub fn wants_node(spec: &SpecView, node: &NodeView) -> bool {
     if !spec.node_selector.iter().all(|(key, value)| node.labels.get(key) == Some(value)) {
         return false;
@@ -126,7 +126,7 @@ pub fn wants_node(spec: &SpecView, node: &NodeView) -> bool {
     required.is_none_or(|required| required.node_selector_terms.iter().any(|term| term_matches(term, node)))
 }
 
-/// A term without requirements matches nothing.
+/// Evaluates a node selector term; one without requirements matches nothing.
 pub fn term_matches(term: &NodeSelectorTerm, node: &NodeView) -> bool {
     let expressions = term.match_expressions.as_deref().unwrap_or_default();
     let fields = term.match_fields.as_deref().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The scheduler of a simulated member: [`plan`] decides (pure), [`run`] binds.
+//! Scheduler of a simulated member: [`plan`] decides (pure), [`run`] binds.
 
 pub mod fit;
 pub mod plan;

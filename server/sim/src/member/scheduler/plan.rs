@@ -1,7 +1,7 @@
-//! Where pods go: the scheduler's decision, without clock or client.
+//! Scheduling decisions, without clock or client.
 //!
-//! The planner holds the nodes and what runs on them. [`Planner::place`] decides one pod and takes the place, so that a batch of
-//! decisions is consistent before any of them is written.
+//! The planner holds the nodes and their pods. [`Planner::place`] decides for one pod and reserves its resources, so
+//! that a batch of decisions is consistent before any of them is written.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -15,27 +15,27 @@ use crate::member::pod::PodState;
 
 use super::fit::{NodeView, Unfit, fits, placeable, term_matches};
 
-/// Where a pod goes, or why nowhere.
+/// Node for a pod, or the reason why there is none.
 #[derive(Debug, Clone)]
 pub enum Decision {
     Node(Arc<str>),
     Nowhere {
         /// As in the `PodScheduled` condition and the FailedScheduling event.
         message: String,
-        /// A node where the pod would fit without these pods of lower priority.
+        /// A node on which the pod would fit without these pods of lower priority.
         preempt: Option<Victims>,
     },
 }
 
-/// A node, and the pods to remove from it.
+/// A node, and the pods to preempt on it.
 type Victims = (Arc<str>, Vec<Arc<PodState>>);
 
-/// A disruption budget, as preemption heeds it.
+/// A disruption budget, which preemption respects.
 #[derive(Debug, Clone)]
 pub struct Guard {
     pub namespace: Arc<str>,
     pub selector: Selector,
-    /// Disruptions it allows now.
+    /// Number of disruptions that it currently allows.
     pub allowed: i32,
 }
 
@@ -45,22 +45,22 @@ impl Guard {
     }
 }
 
-/// Nodes and the pods placed on them.
+/// Nodes and the pods assigned to them.
 #[derive(Debug, Default)]
 pub struct Planner {
     nodes: BTreeMap<Arc<str>, NodeView>,
-    /// Node of each placed pod by uid.
+    /// Node of each assigned pod by UID.
     placed: HashMap<Arc<str>, Arc<str>>,
-    /// Pods on nodes that are not known (yet), by node.
+    /// Pods on unknown nodes, by node name.
     waiting: HashMap<Arc<str>, Vec<Arc<PodState>>>,
-    /// Pods of the same owner per node.
+    /// Number of pods with the same owner per node.
     siblings: HashMap<(Arc<str>, Arc<str>), u32>,
-    /// Placed pods that keep others away.
+    /// Assigned pods with required anti-affinity.
     exclusive: HashMap<Arc<str>, Arc<PodState>>,
 }
 
 impl Planner {
-    /// A node appeared or changed.
+    /// Adds or updates a node.
     pub fn set_node(&mut self, mut node: NodeView) {
         let name = node.name.clone();
         if let Some(known) = self.nodes.remove(&name) {
@@ -83,7 +83,7 @@ impl Planner {
         }
     }
 
-    /// A pod runs on a node.
+    /// Assigns a pod to a node.
     pub fn occupy(&mut self, name: &Arc<str>, pod: &Arc<PodState>) {
         match self.placed.get(&pod.uid) {
             Some(node) if node == name => return,
@@ -106,7 +106,7 @@ impl Planner {
         }
     }
 
-    /// A pod no longer needs its place.
+    /// Removes the assignment of a pod.
     pub fn vacate(&mut self, uid: &str) {
         let Some(name) = self.placed.remove(uid) else {
             self.waiting.retain(|_, pods| {
@@ -128,7 +128,7 @@ impl Planner {
         }
     }
 
-    /// Decides where a pod goes and takes the place. `guards` are the budgets to heed where it goes nowhere.
+    /// Decides on a node and assigns the pod. `guards` are the budgets to respect if preemption is necessary.
     pub fn place(&mut self, pod: &Arc<PodState>, guards: impl FnOnce() -> Vec<Guard>) -> Decision {
         let mut unfit = Vec::new();
         let mut best: Option<(i64, Arc<str>)> = None;
@@ -151,7 +151,7 @@ impl Planner {
         Decision::Nowhere { message: explain(self.nodes.len(), &unfit), preempt }
     }
 
-    /// Higher is better: free room, few pods of the same owner, preferences.
+    /// Score of a node; higher is better: free resources, few pods of the same owner, preferences.
     fn score(&self, pod: &PodState, node: &NodeView) -> i64 {
         let free = |have: i64, used: i64| if have <= 0 { 0 } else { (have - used).max(0) * 100 / have };
         let pods = i64::try_from(node.pods.len()).unwrap_or(i64::MAX);
@@ -228,7 +228,7 @@ impl Planner {
         Ok(())
     }
 
-    /// Required affinity: a selected pod is in the domain, or the pod is the first of its own kind.
+    /// Required affinity: a selected pod is in the domain, or the pod is the first of its own group.
     fn near(&self, pod: &PodState, node: &NodeView, term: &PodAffinityTerm) -> bool {
         if !node.labels.contains_key(&term.topology_key) {
             return false;
@@ -246,7 +246,7 @@ impl Planner {
         in_domain.flat_map(|node| node.pods.values()).any(|other| selects(term, pod, other))
     }
 
-    /// The node whose victims matter least: the fewest protected ones, then the least important, then the fewest.
+    /// The node with the least important victims: by violated budgets, priorities, then number of victims.
     fn victims(&self, pod: &PodState, unfit: &[(Arc<str>, Unfit)], guards: &[Guard]) -> Option<Victims> {
         let candidates = unfit.iter().filter(|(_, why)| why.preemptible).filter_map(|(name, _)| {
             let node = self.nodes.get(name)?;
@@ -259,8 +259,8 @@ impl Planner {
         candidates.min_by(|a, b| a.0.cmp(&b.0)).map(|(rank, victims)| (rank.4, victims))
     }
 
-    /// Pods of lower priority to remove from a node, and how many of them a budget protects. All are taken away, then as many as
-    /// there is room for are put back, protected and important ones first.
+    /// Pods of lower priority to preempt on a node, and how many of them violate a budget. All are removed, then as
+    /// many as fit are restored, protected and important ones first.
     fn victims_on(&self, pod: &PodState, node: &NodeView, guards: &[Guard]) -> Option<(usize, Vec<Arc<PodState>>)> {
         let mut lower: Vec<&Arc<PodState>> = node
             .pods
@@ -322,7 +322,7 @@ fn anti_affinity(pod: &PodState) -> &[PodAffinityTerm] {
         .unwrap_or_default()
 }
 
-/// Whether a term of `holder` selects `other`. A namespace selector is taken as "all namespaces".
+/// True if a term of `holder` selects `other`. A namespace selector is treated as selecting all namespaces.
 fn selects(term: &PodAffinityTerm, holder: &PodState, other: &PodState) -> bool {
     let named = term.namespaces.as_deref().unwrap_or_default();
     let in_namespace = term.namespace_selector.is_some()
@@ -331,7 +331,7 @@ fn selects(term: &PodAffinityTerm, holder: &PodState, other: &PodState) -> bool 
     in_namespace && term.label_selector.as_ref().is_some_and(|selector| label_selector_matches(selector, &other.labels))
 }
 
-/// kube-scheduler's sentence for a pod that fits nowhere.
+/// kube-scheduler's message for a pod that fits on no node.
 fn explain(nodes: usize, unfit: &[(Arc<str>, Unfit)]) -> String {
     if nodes == 0 {
         return "no nodes available to schedule pods".into();
@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn says_why_nowhere_as_kube_scheduler_does() {
+    fn messages_match_kube_scheduler() {
         let tainted = json!({"taints": [{"key": "k", "value": "v", "effect": "NoSchedule"}]});
         let mut planner = planner(vec![
             node("a", "1", "110", json!({})),
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn spreads_and_respects_affinity() {
+    fn spread_and_affinity_are_respected() {
         let nodes = || {
             vec![node("a", "8", "110", json!({})), node("b", "8", "110", json!({})), node("c", "8", "110", json!({}))]
         };
@@ -457,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn higher_priority_takes_the_place_of_the_least_important() {
+    fn least_important_pods_are_preempted() {
         let mut planner = planner(vec![node("a", "2", "110", json!({}))]);
         for (name, priority) in [("low", 1), ("mid", 5)] {
             assert_eq!(outcome(&mut planner, &pod(name, json!({"cpu": "1", "priority": priority}))), "a");
@@ -471,12 +471,12 @@ mod tests {
     }
 
     #[rstest::rstest]
-    // Without a budget the least important goes; with one, the pod of the node that no budget protects.
+    // Without a budget, the least important pod is preempted; with one, the pod of the node without a protected pod.
     #[case(&[], "a low")]
     #[case(&[("low", 0)], "b mid")]
     #[case(&[("low", 1)], "a low")]
     #[case(&[("low", 0), ("mid", 0)], "a low")]
-    fn preemption_heeds_budgets(#[case] budgets: &[(&str, i32)], #[case] expected: &str) {
+    fn preemption_respects_budgets(#[case] budgets: &[(&str, i32)], #[case] expected: &str) {
         let mut planner = planner(vec![node("a", "1", "110", json!({})), node("b", "1", "110", json!({}))]);
         for (name, node, priority) in [("low", "a", 1), ("mid", "b", 5)] {
             let mut pod = PodState::clone(&pod(name, json!({"cpu": "1", "priority": priority})));
@@ -501,7 +501,7 @@ mod tests {
     }
 
     proptest! {
-        /// No node is ever given more than it has, and leaving gives everything back.
+        /// Nodes are never overcommitted, and removal of pods frees all resources.
         #[test]
         fn never_overcommits(cpus in proptest::collection::vec(1i64..2000, 1..60)) {
             let mut planner = planner(vec![node("a", "4", "20", json!({})), node("b", "2", "20", json!({}))]);

@@ -1,4 +1,4 @@
-//! Binds what [`super::plan`] decides.
+//! Scheduling loop: binds pods as [`super::plan`] decides.
 
 use crate::member::world::creation;
 use std::cmp::Reverse;
@@ -26,24 +26,24 @@ use crate::member::world::{Held, World};
 use super::fit::NodeView;
 use super::plan::{Decision, Guard, Planner};
 
-/// Decisions taken before they are written.
+/// Decisions per batch of writes.
 const BATCH: usize = 512;
-/// Writes at the same time.
+/// Concurrent writes.
 const AT_ONCE: usize = 32;
-/// Unschedulable pods are looked at again after this time even if nothing happened, as kube-scheduler does.
+/// Interval at which unschedulable pods are retried without an event, as in kube-scheduler.
 const FLUSH: Duration = Duration::from_secs(300);
 const RETRY: Duration = Duration::from_millis(200);
 
 const SOURCE: Source = Source { component: "default-scheduler", host: None };
 
-/// Priority first, then age.
+/// Order of pods: by priority, then age.
 type Rank = (Reverse<i32>, Timestamp, Key);
 
 #[derive(Default)]
 struct Board {
     planner: Planner,
     pending: BTreeMap<Rank, Arc<PodState>>,
-    /// Pods that fit nowhere at present.
+    /// Pods that currently fit on no node.
     stuck: HashMap<Key, Arc<PodState>>,
     nominated: HashMap<Key, Arc<str>>,
 }
@@ -72,7 +72,7 @@ struct Scheduler {
     wake: Notify,
 }
 
-/// Starts the scheduler: handlers first, so that the first lists are seen.
+/// Starts the scheduler; handlers are registered first, so that they see the initial lists.
 pub fn start(world: &Arc<World>) {
     let scheduler = Arc::new(Scheduler { world: world.clone(), board: Mutex::default(), wake: Notify::new() });
     let pods = scheduler.clone();
@@ -126,7 +126,7 @@ impl Scheduler {
                     return;
                 }
                 match board.stuck.get_mut(&pod.key) {
-                    // Our own note of why it is stuck is no reason to try again.
+                    // The status written by this scheduler does not trigger a retry.
                     Some(stuck) if stuck.uid == pod.uid && stuck.spec == pod.spec => {
                         *stuck = pod.clone();
                         return;
@@ -171,7 +171,7 @@ impl Scheduler {
             futures::stream::iter(decisions)
                 .for_each_concurrent(AT_ONCE, |(pod, decision)| async move {
                     if let Err(error) = self.carry_out(&pod, decision).await {
-                        tracing::debug!(pod = %pod.key, %error, "not scheduled; trying again");
+                        tracing::debug!(pod = %pod.key, %error, "cannot bind a pod, retrying");
                         self.again(&pod).await;
                     }
                 })
@@ -206,7 +206,7 @@ impl Scheduler {
         self.world.budgets.all().iter().filter_map(guard).collect()
     }
 
-    /// Why a pod has to wait for its volumes.
+    /// Reason for which a pod must wait for its volumes.
     fn claims_missing(&self, pod: &PodState) -> Option<String> {
         let nodes = self.world.nodes.len();
         for name in &pod.spec.claims {
@@ -277,7 +277,7 @@ impl Scheduler {
     }
 
     async fn preempt(&self, pod: &PodState, node: &str, victims: Vec<Arc<PodState>>) -> Result<()> {
-        // One pod makes room once; it is tried again when the victims are gone.
+        // A pod preempts once; it is retried when the victims are deleted.
         if self.board.lock().nominated.insert(pod.key.clone(), node.into()).is_some() {
             return Ok(());
         }

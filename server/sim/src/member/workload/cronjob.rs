@@ -1,4 +1,4 @@
-//! CronJobs: a Job at every scheduled time.
+//! CronJob controller: creates a Job at each scheduled time.
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::member::world::{Held, World};
 use super::pods::Parent;
 use super::{keys_of, spawn};
 
-/// Without `startingDeadlineSeconds` older times than this many are not looked for.
+/// Maximum number of missed times considered without `startingDeadlineSeconds`.
 const LOOK_BACK: usize = 100;
 
 pub fn start(world: &Arc<World>) {
@@ -35,7 +35,7 @@ pub fn start(world: &Arc<World>) {
     spawn(world, "cronjob", keys, 2, |world, key| async move { reconcile(&world, &key).await });
 }
 
-/// The last time due after `since` and not after `now`, and the first time after `now`.
+/// The last scheduled time after `since` up to `now`, and the first one after `now`.
 pub fn due(
     schedule: &str,
     zone: Option<&str>,
@@ -59,7 +59,7 @@ pub fn due(
         last = Some(at);
         at = next(at)?;
     }
-    // Too many were missed: only the future counts.
+    // Too many times were missed: only the next one is used.
     Some((None, next(now)?))
 }
 
@@ -107,7 +107,7 @@ async fn reconcile(world: &World, key: &Key) -> Result<Option<Duration>> {
     Ok(again)
 }
 
-/// From when on missed times count.
+/// Time after which missed schedules count.
 fn start_of(cron: &CronJob, spec: &CronJobSpec, now: Timestamp) -> Timestamp {
     let created = cron.metadata.creation_timestamp.as_ref().map_or(now, |time| time.0);
     let last =
@@ -118,7 +118,7 @@ fn start_of(cron: &CronJob, spec: &CronJobSpec, now: Timestamp) -> Timestamp {
     }
 }
 
-/// Makes the Job of one scheduled time, as the concurrency policy allows. True when that time is dealt with.
+/// Creates the Job of a scheduled time as the concurrency policy allows. True if that time is done.
 async fn launch(world: &World, parent: &Parent, spec: &CronJobSpec, jobs: &[Held<Job>], at: Timestamp) -> Result<bool> {
     let running: Vec<_> = jobs.iter().filter(|job| ended(job).is_none()).collect();
     match spec.concurrency_policy.as_deref() {
@@ -178,7 +178,7 @@ fn reference(job: &Held<Job>) -> ObjectReference {
     }
 }
 
-/// Deletes the oldest finished Jobs beyond the history limits.
+/// Deletes the oldest finished Jobs above the history limits.
 async fn trim(world: &World, spec: &CronJobSpec, jobs: &mut Vec<Held<Job>>) -> Result<()> {
     let limits =
         [(true, spec.successful_jobs_history_limit.unwrap_or(3)), (false, spec.failed_jobs_history_limit.unwrap_or(1))];
@@ -230,10 +230,10 @@ mod tests {
         #[case] now: &str,
         #[case] expected: &str,
     ) {
-        let told = match due(schedule, zone, since.parse().unwrap(), now.parse().unwrap()) {
+        let actual = match due(schedule, zone, since.parse().unwrap(), now.parse().unwrap()) {
             None => "never".to_owned(),
             Some((last, next)) => format!("{} {next}", last.map_or("-".into(), |last| last.to_string())),
         };
-        assert_eq!(told, expected);
+        assert_eq!(actual, expected);
     }
 }

@@ -1,4 +1,4 @@
-//! DaemonSets: one pod on every node that fits.
+//! DaemonSet controller: one pod on each eligible node.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ pub fn start(world: &Arc<World>) {
     spawn(world, "daemonset", keys, 4, |world, key| async move { reconcile(&world, &key).await });
 }
 
-/// A pod of the set and the node it is for.
+/// A pod of the DaemonSet and its node.
 #[derive(Debug, Clone)]
 pub struct Daemon {
     pub node: Arc<str>,
@@ -50,18 +50,19 @@ pub struct Daemon {
     pub updated: bool,
 }
 
-/// The next moves: nodes that get a pod, pods that go.
+/// Next actions: nodes that need a pod, pods to delete.
 #[derive(Debug, Clone, Default)]
 pub struct Plan {
     pub create: Vec<Arc<str>>,
     pub delete: Vec<Arc<PodState>>,
-    /// Ended pods, by their node, that are deleted to be created again.
+    /// Finished pods by node, which are deleted to be replaced.
     pub ended: Vec<(Arc<str>, Arc<PodState>)>,
-    /// When the next ended pod may be created again.
+    /// Time until the next finished pod can be replaced.
     pub again: Option<Duration>,
 }
 
-/// Decides what may happen now. `unavailable` nodes may be without a pod while it is replaced; none are replaced when `None`.
+/// Computes the next actions. During updates, `unavailable` nodes may be without an available pod; `None` disables
+/// updates.
 pub fn plan(
     eligible: &[Arc<str>],
     daemons: &[Daemon],
@@ -78,7 +79,7 @@ pub fn plan(
     let mut outdated = Vec::new();
     for node in eligible {
         let mut here = by_node.remove(node).unwrap_or_default();
-        // The oldest stays; finished ones are replaced.
+        // The oldest pod is kept; finished ones are replaced.
         here.sort_by_key(|daemon| (daemon.pod.created, daemon.pod.key.clone()));
         let (ended, live): (Vec<_>, Vec<_>) = here.into_iter().partition(|daemon| daemon.pod.phase.is_terminal());
         for daemon in ended.iter().filter(|daemon| daemon.pod.deletion.is_none()) {
@@ -108,7 +109,7 @@ pub fn plan(
     plan.delete.extend(misplaced.map(|daemon| daemon.pod.clone()));
     if let Some(unavailable) = unavailable {
         down += count(&plan.create);
-        // Pods that serve nobody are replaced at once.
+        // Unavailable pods are replaced at once.
         for (available, pod) in outdated {
             if !available {
                 plan.delete.push(pod);
@@ -170,7 +171,7 @@ async fn reconcile(world: &World, key: &Key) -> Result<Option<Duration>> {
     Ok(step.again.into_iter().chain(available).min())
 }
 
-/// How many nodes may be without a pod during an update; `None` for OnDelete.
+/// Number of nodes without an available pod during an update; `None` for OnDelete.
 fn unavailable(spec: &DaemonSetSpec, nodes: usize) -> Option<i32> {
     let strategy = spec.update_strategy.clone().unwrap_or_default();
     if strategy.type_.as_deref() == Some("OnDelete") {
@@ -180,10 +181,10 @@ fn unavailable(spec: &DaemonSetSpec, nodes: usize) -> Option<i32> {
     Some(resolve(&wanted, count(0..nodes), true).max(1))
 }
 
-/// Nodes that a pod of the template may run on.
+/// Nodes on which a pod of the template can run.
 fn eligible(world: &World, parent: &Parent, template: &PodTemplateSpec) -> Vec<Arc<str>> {
     let spec: Arc<SpecView> = world.interner.pod(new_pod(parent, template, "", "")).spec;
-    // The affinity to one node is what is being decided.
+    // The affinity to a single node is ignored.
     let mut spec = SpecView::clone(&spec);
     spec.affinity = template.spec.as_ref().and_then(|spec| spec.affinity.clone()).map(Box::new);
     let mut names: Vec<_> = world
@@ -200,15 +201,15 @@ fn eligible(world: &World, parent: &Parent, template: &PodTemplateSpec) -> Vec<A
 
 fn daemons(pods: &[Arc<PodState>], hash: &str) -> Vec<Daemon> {
     let daemon = |pod: &Arc<PodState>| {
-        let node = pod.node.clone().or_else(|| meant_for(&pod.spec))?;
+        let node = pod.node.clone().or_else(|| target_node(&pod.spec))?;
         let updated = pod.labels.get(HASH_LABEL).is_some_and(|known| known == hash);
         Some(Daemon { node, pod: pod.clone(), updated })
     };
     pods.iter().filter_map(daemon).collect()
 }
 
-/// The node named by a daemon pod's affinity.
-fn meant_for(spec: &SpecView) -> Option<Arc<str>> {
+/// The node in a daemon pod's affinity.
+fn target_node(spec: &SpecView) -> Option<Arc<str>> {
     let affinity = spec.affinity.as_ref()?.node_affinity.as_ref()?;
     let required = affinity.required_during_scheduling_ignored_during_execution.as_ref()?;
     let fields = required.node_selector_terms.first()?.match_fields.as_ref()?;
@@ -220,7 +221,7 @@ fn new_pod(parent: &Parent, template: &PodTemplateSpec, node: &str, hash: &str) 
     let mut pod = pods::from_template(parent, template);
     pod.metadata.labels.get_or_insert_default().insert(HASH_LABEL.into(), hash.into());
     let spec = pod.spec.get_or_insert_default();
-    aim(spec, node);
+    restrict_to_node(spec, node);
     let host_network = spec.host_network.unwrap_or_default();
     let tolerations = spec.tolerations.get_or_insert_default();
     let mut tolerate = |key: &str, effect: &str| {
@@ -242,8 +243,8 @@ fn new_pod(parent: &Parent, template: &PodTemplateSpec, node: &str, hash: &str) 
     pod
 }
 
-/// Binds the pod's required node affinity to one node, by name, in every term.
-fn aim(spec: &mut PodSpec, node: &str) {
+/// Restricts the required node affinity of a pod to a node by name, in every term.
+fn restrict_to_node(spec: &mut PodSpec, node: &str) {
     let field = NodeSelectorRequirement {
         key: "metadata.name".into(),
         operator: "In".into(),
@@ -298,7 +299,7 @@ mod tests {
     use super::*;
     use crate::member::interner::Interner;
 
-    /// `a:r` ready on a, `b:` not ready, `*` has the new template, `f` failed.
+    /// Pods by node with flags: `a:r` ready on a, `b:` not ready, `*` has the new template, `f` failed.
     fn daemons(text: &str) -> Vec<Daemon> {
         text.split_whitespace()
             .map(|word| {
@@ -321,7 +322,7 @@ mod tests {
     #[case("a b c", "a: b:r c:r", Some(1), "", "a:")]
     #[case("a b", "a:r b:r", None, "", "")]
     #[case("a", "a:f*", Some(1), "", "a:f*")]
-    fn moves(
+    fn plans(
         #[case] nodes: &str,
         #[case] pods: &str,
         #[case] unavailable: Option<i32>,

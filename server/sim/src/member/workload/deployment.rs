@@ -1,4 +1,4 @@
-//! Deployments: carries out the moves of [`super::rollout`] and reports the state of the rollout.
+//! Deployment controller: applies the actions of [`super::rollout`] and reports the state of the rollout.
 
 mod status;
 
@@ -26,7 +26,7 @@ const HASH: &str = "pod-template-hash";
 const REVISION: &str = "deployment.kubernetes.io/revision";
 const DESIRED: &str = "deployment.kubernetes.io/desired-replicas";
 const MAX: &str = "deployment.kubernetes.io/max-replicas";
-/// Annotations that a ReplicaSet does not take over from its Deployment.
+/// Annotations that a ReplicaSet does not inherit from its Deployment.
 const OWN_ANNOTATIONS: [&str; 6] = [
     "kubectl.kubernetes.io/last-applied-configuration",
     REVISION,
@@ -47,7 +47,7 @@ pub fn start(world: &Arc<World>) {
             }
         }
     });
-    // Recreate waits for pods that are ending; they change no ReplicaSet when they are gone.
+    // `Recreate` waits for terminating pods, whose deletion changes no ReplicaSet.
     let (wanted, sets) = (keys.clone(), Arc::downgrade(&world.replica_sets));
     world.pods.on_change(move |old, new| {
         let (Some(pod), None, Some(sets)) = (old, new, sets.upgrade()) else { return };
@@ -100,7 +100,7 @@ async fn reconcile(world: &World, key: &Key) -> Result<Option<Duration>> {
     Ok(again)
 }
 
-/// The Deployment's ReplicaSets, after adopting matching orphans.
+/// The Deployment's ReplicaSets, after adoption of matching orphans.
 async fn claim(world: &World, parent: &Parent, selector: &Selector, deleting: bool) -> Result<Vec<Held<ReplicaSet>>> {
     let mut sets = world.replica_sets.owned(&parent.subject.uid);
     if deleting {
@@ -120,7 +120,7 @@ fn annotation(set: &ReplicaSet, name: &str) -> Option<i64> {
     set.metadata.annotations.as_ref()?.get(name)?.parse().ok()
 }
 
-/// The template a ReplicaSet was made from.
+/// The template of a ReplicaSet without the pod template hash.
 fn template_of(set: &ReplicaSet) -> PodTemplateSpec {
     let mut template = set.spec.template.clone().unwrap_or_default();
     if let Some(labels) = template.metadata.as_mut().and_then(|meta| meta.labels.as_mut()) {
@@ -160,7 +160,7 @@ impl Rollout<'_> {
             .collect();
     }
 
-    /// Carries out the next move. Returns the name of a ReplicaSet that was made.
+    /// Applies the next action. Returns the name of a created ReplicaSet.
     async fn act(&mut self) -> Result<Option<String>> {
         let wishes = Wishes::new(self.spec);
         let step = next_move(&wishes, &self.views);
@@ -253,7 +253,7 @@ impl Rollout<'_> {
         self.views.iter().filter(|view| !view.is_new).map(|view| view.revision).max().unwrap_or_default() + 1
     }
 
-    /// The newest template has the highest revision, on its ReplicaSet and on the Deployment.
+    /// Sets the highest revision on the ReplicaSet of the current template and on the Deployment.
     async fn mark_revision(&mut self) -> Result<()> {
         let Some(at) = self.views.iter().position(|view| view.is_new) else { return Ok(()) };
         let wanted = self.next_revision().max(self.views[at].revision);
@@ -285,14 +285,14 @@ impl Rollout<'_> {
         Ok(again)
     }
 
-    /// The generation this pass has acted on; annotating the Deployment itself may have raised it since.
+    /// The generation that was processed; annotating the Deployment may have incremented it since.
     fn generation(&self) -> Option<i64> {
         let current = self.world.deployments.get(&self.deployment.key())?;
         let same_spec = current.spec == self.deployment.spec;
         if same_spec { current.metadata.generation } else { self.deployment.metadata.generation }
     }
 
-    /// Deletes old, empty ReplicaSets beyond the history limit.
+    /// Deletes old, empty ReplicaSets above the history limit.
     async fn trim(&self) -> Result<()> {
         let limit = usize::try_from(self.spec.revision_history_limit.unwrap_or(10)).unwrap_or_default();
         let mut old: Vec<_> = self
@@ -312,7 +312,7 @@ impl Rollout<'_> {
     }
 }
 
-/// Annotations a load generator gives its ReplicaSets, so that no controller has anything to add.
+/// Annotations of ReplicaSets in a synthetic load, so that the controller has nothing to change.
 pub fn set_annotations(replicas: i32, surge: i32) -> Value {
     json!({DESIRED: replicas.to_string(), MAX: (replicas + surge).to_string(), REVISION: "1"})
 }

@@ -1,4 +1,4 @@
-//! Jobs: pods that run to completion, counted, retried with back-off and cleaned up.
+//! Job controller: pods that run to completion are counted, retried with backoff, and cleaned up.
 
 mod indexes;
 mod plan;
@@ -32,7 +32,7 @@ pub fn start(world: &Arc<World>) {
     start_release(world);
 }
 
-/// Starts the controller that removes the tracking finalizer from pods whose Job has ended or was deleted.
+/// Starts the controller that removes the tracking finalizer from pods whose Job has finished or was deleted.
 fn start_release(world: &Arc<World>) {
     let keys = Keys::default();
     let wanted = keys.clone();
@@ -60,7 +60,7 @@ fn start_release(world: &Arc<World>) {
     });
 }
 
-/// A pod whose end a Job still counts, or that a Job may adopt.
+/// True for a pod whose termination a Job still counts, or that a Job may adopt.
 fn is_counted(world: &World, pod: &PodState) -> bool {
     let counts = |job: &Object<Job>| {
         is_foreign(job) || (job.metadata.deletion_timestamp.is_none() && finished(job.status.as_ref()).is_none())
@@ -83,7 +83,7 @@ fn selector(job: &Job) -> Option<Selector> {
     job.spec.as_ref()?.selector.as_ref().map(Selector::valid_or_nothing)
 }
 
-/// A Job that another controller manages.
+/// True for a Job that another controller manages.
 fn is_foreign(job: &Job) -> bool {
     let by = job.spec.as_ref().and_then(|spec| spec.managed_by.as_deref());
     by.is_some_and(|by| by != "kubernetes.io/job-controller")
@@ -122,7 +122,7 @@ async fn reconcile(world: &World, key: &Key) -> Result<Option<Duration>> {
     Ok(step.again.map(|again| Duration::try_from(again).unwrap_or_default().max(Duration::from_millis(50))))
 }
 
-/// The Job's pods. All that run are tracked, also those that were adopted.
+/// The Job's pods. Active ones get the tracking finalizer, including adopted ones.
 async fn claim(world: &World, parent: &Parent, selector: &Selector) -> Result<Vec<Arc<PodState>>> {
     let claimed = pods::claim(world, parent, selector, false).await?;
     for pod in claimed.iter().filter(|pod| pod.is_active() && !is_tracked(pod)) {
@@ -133,7 +133,7 @@ async fn claim(world: &World, parent: &Parent, selector: &Selector) -> Result<Ve
     Ok(claimed.into_iter().filter_map(current).collect())
 }
 
-/// Counts the pods that have ended, so that each is counted once whenever this is interrupted.
+/// Counts terminated pods, so that each is counted once even if this is interrupted.
 async fn count_ended(world: &World, parent: &Parent, job: &Held<Job>, step: &Plan, now: Timestamp) -> Result<()> {
     let pods = || world.pods.by(&Index::Owner(parent.subject.uid.clone()));
     let known = job.status.clone().unwrap_or_default();
@@ -153,7 +153,7 @@ async fn count_ended(world: &World, parent: &Parent, job: &Held<Job>, step: &Pla
     world.set_status(&world.jobs, &current, current.status.as_ref(), &status).await
 }
 
-/// Events about what has changed.
+/// Records events for changed conditions.
 fn report(world: &World, parent: &Parent, known: &JobStatus, status: &JobStatus, step: &Plan) {
     let holds = |status: &JobStatus, kind: &str, wanted: &str| {
         let mut conditions = status.conditions.iter().flatten();
@@ -174,7 +174,7 @@ fn report(world: &World, parent: &Parent, known: &JobStatus, status: &JobStatus,
     }
 }
 
-/// A reason of an event, which is one of a few.
+/// The reason as a static string.
 fn reason(text: &str) -> &'static str {
     const REASONS: [&str; 5] =
         ["BackoffLimitExceeded", "DeadlineExceeded", "PodFailurePolicy", "MaxFailedIndexesExceeded", "FailedIndexes"];

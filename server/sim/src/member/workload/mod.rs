@@ -1,7 +1,8 @@
-//! Workload controllers: what makes pods out of Deployments, ReplicationControllers, StatefulSets, DaemonSets and Jobs.
+//! Workload controllers: Deployments, ReplicaSets, ReplicationControllers, StatefulSets, DaemonSets, Jobs and
+//! CronJobs.
 //!
-//! Every controller is a pure plan over what the stores hold and a small function that obeys it. Controllers see their own writes
-//! at once (see [`super::store`]), so plans need no expectations.
+//! Each controller consists of a pure plan from the stores' contents and a function that applies it. Controllers see
+//! their own writes at once (see [`super::store`]), so they need no expectations.
 
 pub mod cronjob;
 pub mod daemonset;
@@ -25,10 +26,10 @@ use super::queue::{self, Queue};
 use super::store::{Index, Key, Stored};
 use super::world::{Objects, World};
 
-/// When to look again at a workload that is being written in bulk.
+/// Delay for a workload that is being written in bulk.
 const HELD: Duration = Duration::from_millis(500);
 
-/// Keys of one controller.
+/// Work queue of a controller.
 pub type Keys = Arc<Queue<Key>>;
 
 /// Starts all workload controllers.
@@ -41,7 +42,7 @@ pub fn start(world: &Arc<World>) {
     cronjob::start(world);
 }
 
-/// A queue that gets the key of every changed object of `store`.
+/// A queue to which the keys of all changed objects in `store` are added.
 pub fn keys_of<K>(store: &Objects<K>) -> Keys
 where
     K: Resource<DynamicType = ()> + Send + Sync + 'static,
@@ -56,7 +57,7 @@ where
     keys
 }
 
-/// Adds the owner's key for every change of a pod that a `kind` controls.
+/// Adds the owner's key for each change of a pod controlled by a `kind`.
 pub fn follow_pods(world: &World, kind: &'static str, keys: &Keys) {
     let wanted = keys.clone();
     world.pods.on_change(move |old, new| {
@@ -68,7 +69,7 @@ pub fn follow_pods(world: &World, kind: &'static str, keys: &Keys) {
     });
 }
 
-/// Adds every object of `store` in the namespace of an orphaned pod, which one of them may adopt.
+/// Adds all objects of `store` in the namespace of an orphaned pod, one of which may adopt it.
 pub fn follow_orphans<K>(world: &World, store: &Objects<K>, keys: &Keys)
 where
     K: Resource<DynamicType = ()> + Send + Sync + 'static,
@@ -84,7 +85,7 @@ where
     });
 }
 
-/// Runs a controller as one of the member's tasks.
+/// Runs a controller as a task of the member.
 pub fn spawn<F>(
     world: &Arc<World>,
     name: &'static str,
@@ -98,12 +99,12 @@ pub fn spawn<F>(
     world.work(async move { queue::run(name, keys, at_once, stop, |key| work(shared.clone(), key)).await });
 }
 
-/// Zero is not written into a status, as Go's `omitempty` has it.
+/// Omits a zero in a status, like Go's `omitempty`.
 pub fn nonzero(count: i32) -> Option<i32> {
     (count != 0).then_some(count)
 }
 
-/// A collection's size as a status counts it.
+/// The size of a collection as a status counter.
 pub fn count<T>(items: impl IntoIterator<Item = T>) -> i32 {
     i32::try_from(items.into_iter().count()).unwrap_or(i32::MAX)
 }

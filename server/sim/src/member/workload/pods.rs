@@ -1,4 +1,4 @@
-//! Making, claiming and deleting the pods of a workload.
+//! Creates, claims and deletes the pods of a workload.
 
 use crate::member::world::{MANAGER, creation};
 use std::sync::Arc;
@@ -21,10 +21,10 @@ use crate::member::store::{Index, Stored};
 use crate::member::world::World;
 use crowsnest_component_base::client_errors::reason;
 
-/// Pods written at the same time for one workload.
+/// Pods written concurrently for a workload.
 const AT_ONCE: usize = 16;
 
-/// The workload that pods belong to.
+/// The owner of pods.
 #[derive(Debug, Clone)]
 pub struct Parent {
     pub subject: Subject,
@@ -42,7 +42,7 @@ impl Parent {
         }
     }
 
-    /// A controlling owner reference.
+    /// A controller owner reference.
     pub fn reference(&self) -> OwnerReference {
         OwnerReference {
             api_version: self.subject.api_version.into(),
@@ -59,7 +59,7 @@ impl Parent {
     }
 }
 
-/// A pod as its template says, with a generated name.
+/// A pod from a template, with a generated name.
 pub fn from_template(parent: &Parent, template: &PodTemplateSpec) -> Pod {
     let meta = template.metadata.clone().unwrap_or_default();
     Pod {
@@ -77,7 +77,7 @@ pub fn from_template(parent: &Parent, template: &PodTemplateSpec) -> Pod {
     }
 }
 
-/// Creates pods. The first failure ends it; what was created stays.
+/// Creates pods; stops at the first failure and keeps the created ones.
 pub async fn create(world: &World, parent: &Parent, pods: Vec<Pod>) -> Result<()> {
     let api = world.api::<Pod>(&parent.subject.key.namespace);
     let mut outcomes = futures::stream::iter(pods)
@@ -118,7 +118,7 @@ pub async fn delete(world: &World, parent: &Parent, pods: &[Arc<PodState>]) -> R
     Ok(())
 }
 
-/// The pods a workload controls, after adopting matching orphans and releasing pods that match no longer.
+/// The pods of a workload, after adoption of matching orphans and release of pods that no longer match.
 pub async fn claim(world: &World, parent: &Parent, selector: &Selector, deleting: bool) -> Result<Vec<Arc<PodState>>> {
     let mut claimed = Vec::new();
     for pod in world.pods.owned(&parent.subject.uid) {
@@ -139,16 +139,17 @@ pub async fn claim(world: &World, parent: &Parent, selector: &Selector, deleting
     Ok(claimed)
 }
 
-/// An ended pod is replaced no sooner than this after it was created: one that its node refuses would be made again and again.
+/// Minimum age at which a finished pod is replaced: a pod that its node rejects would otherwise be recreated in a
+/// tight loop.
 const LEAST_AGE: SignedDuration = SignedDuration::from_secs(1);
 
-/// How long to wait before an ended pod may be replaced.
+/// Time until a finished pod can be replaced.
 pub fn replaceable_in(pod: &PodState, now: Timestamp) -> Option<Duration> {
     let left = LEAST_AGE - now.duration_since(pod.created);
     left.is_positive().then(|| Duration::try_from(left).unwrap_or_default() + Duration::from_millis(1))
 }
 
-/// Replaces a pod's finalizers. A pod that goes away with its last one is forgotten.
+/// Replaces a pod's finalizers; a pod that is deleted with its last finalizer is removed from the store.
 pub async fn set_finalizers(world: &World, pod: &PodState, finalizers: &[&str]) -> Result<()> {
     let patch = json!({"metadata": {"uid": &*pod.uid, "finalizers": finalizers}});
     let api = world.api::<Pod>(&pod.key.namespace);

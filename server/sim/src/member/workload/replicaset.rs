@@ -1,4 +1,5 @@
-//! ReplicaSets and ReplicationControllers: as many active pods as wanted. The older kind is read as a ReplicaSet, as kube does.
+//! ReplicaSet and ReplicationController controller: maintains the number of active pods. As in Kubernetes, a
+//! ReplicationController is treated as a ReplicaSet.
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
@@ -21,10 +22,10 @@ use crate::member::world::{NamespacedKind, Objects, World};
 use super::pods::{self, Parent};
 use super::{HELD, count, follow_orphans, follow_pods, keys_of, nonzero, spawn};
 
-/// More pods than this are not created or deleted in one go.
+/// Most pods created or deleted at a time.
 const BURST: usize = 500;
 
-/// A kind that keeps a number of pods.
+/// A kind that maintains a number of pods.
 trait Replicated: NamespacedKind {
     const API_VERSION: &'static str;
     const KIND: &'static str;
@@ -36,7 +37,7 @@ trait Replicated: NamespacedKind {
     /// The object as a ReplicaSet.
     fn as_set(&self) -> Cow<'_, ReplicaSet>;
 
-    /// Writes a status that was made for [`Replicated::as_set`].
+    /// Writes a status that was computed for [`Replicated::as_set`].
     fn set_status(
         world: &World,
         object: &Object<Self>,
@@ -129,14 +130,14 @@ fn follow<K: Replicated>(world: &Arc<World>) {
     spawn(world, K::COMPONENT, keys, 8, |world, key| async move { reconcile::<K>(&world, &key).await });
 }
 
-/// What to do to have `want` active pods.
+/// Actions to reach the desired number of active pods.
 #[derive(Debug, Default)]
 pub struct Plan {
     pub create: usize,
     pub delete: Vec<Arc<PodState>>,
 }
 
-/// Which pods to create or delete. Deleted first: those that lose the least, as kube ranks them.
+/// Computes the pods to create or delete. The least useful pods are deleted first, in Kubernetes' order.
 pub fn plan(want: i32, pods: &[Arc<PodState>]) -> Plan {
     let mut active: Vec<&Arc<PodState>> = pods.iter().filter(|pod| pod.is_active()).collect();
     let want = usize::try_from(want).unwrap_or_default();
@@ -175,7 +176,7 @@ pub fn plan(want: i32, pods: &[Arc<PodState>]) -> Plan {
     Plan { create: 0, delete: active.into_iter().take(surplus).cloned().collect() }
 }
 
-/// The status that pods add up to.
+/// Computes the status from the pods.
 pub fn status(set: &ReplicaSet, pods: &[Arc<PodState>], failure: Option<&str>, now: Timestamp) -> ReplicaSetStatus {
     let spec = set.spec.clone();
     let wait = i64::from(spec.min_ready_seconds.unwrap_or_default());
@@ -208,7 +209,7 @@ pub fn status(set: &ReplicaSet, pods: &[Arc<PodState>], failure: Option<&str>, n
     }
 }
 
-/// When the next ready pod becomes available.
+/// Time until the next ready pod becomes available.
 pub fn next_available<'a>(
     pods: impl IntoIterator<Item = &'a Arc<PodState>>,
     min_ready_seconds: i32,
@@ -273,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_useful_pods_go_first() {
+    fn least_useful_pods_are_deleted_first() {
         let pods = [
             pod("costly", Some("a"), true, "5"),
             pod("ready-a1", Some("a"), true, "0"),
@@ -289,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replication_controller_is_a_replica_set() {
+    fn replication_controllers_are_treated_as_replica_sets() {
         let controller: ReplicationController = serde_json::from_value(json!({
             "metadata": {"name": "rc", "generation": 2},
             "spec": {"replicas": 2, "minReadySeconds": 1, "selector": {"app": "x"}, "template": {"metadata": {"labels": {"app": "x"}}}},

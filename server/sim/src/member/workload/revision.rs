@@ -10,29 +10,29 @@ use crate::member::world::{Held, World};
 
 use super::pods::Parent;
 
-/// Label with the hash of the template a pod was made from.
+/// Label with the hash of the pod's template.
 pub const HASH_LABEL: &str = "controller-revision-hash";
 
-/// Digits kube uses for names: no vowels, nothing that looks alike.
+/// Alphabet of Kubernetes' generated names: no vowels and no similar characters.
 const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 
-/// A short hash of a template, different for each `collisions`.
+/// A short hash of a template; `collisions` varies it.
 pub fn hash(template: &PodTemplateSpec, collisions: i32) -> Result<String> {
     let text = serde_json::to_vec(template).map_err(|source| Error::Encode { what: "pod template", source })?;
     let bytes = text.into_iter().chain(collisions.to_le_bytes().into_iter().filter(|_| collisions != 0));
-    // FNV-1a, 32 bits, as the names of real ReplicaSets.
+    // 32-bit FNV-1a, as in names of real ReplicaSets.
     let sum = bytes.fold(0x811c_9dc5_u32, |sum, byte| (sum ^ u32::from(byte)).wrapping_mul(0x0100_0193));
     Ok(sum.to_string().bytes().map(|digit| char::from(ALPHABET[usize::from(digit) % ALPHABET.len()])).collect())
 }
 
-/// The revisions of a workload, oldest first, and the one its template is now.
+/// The revisions of a workload, oldest first, and that of its current template.
 pub struct Revisions {
     pub all: Vec<Held<ControllerRevision>>,
     pub current: Held<ControllerRevision>,
 }
 
 impl Revisions {
-    /// Finds or makes the revision of a template.
+    /// Finds or creates the revision of a template.
     pub async fn of(world: &World, parent: &Parent, template: &PodTemplateSpec, labels: &Value) -> Result<Self> {
         let mut all = world.revisions.by(&Index::Owner(parent.subject.uid.clone()));
         all.sort_by_key(|revision| revision.revision);
@@ -42,7 +42,7 @@ impl Revisions {
         let current = match found {
             Some(at) if at + 1 == all.len() => all[at].clone(),
             Some(at) => {
-                // Going back to an old template makes its revision the newest.
+                // A rollback makes the old revision the newest.
                 let revision = all.remove(at);
                 let key =
                     Key::new(&parent.subject.key.namespace, revision.metadata.name.as_deref().unwrap_or_default());
@@ -59,7 +59,7 @@ impl Revisions {
         Ok(Self { all, current })
     }
 
-    /// Deletes old revisions that no pod has, beyond the history limit.
+    /// Deletes unused old revisions above the history limit.
     pub async fn trim(&self, world: &World, limit: i32, in_use: impl Fn(&str) -> bool) -> Result<()> {
         let old: Vec<_> = self.all.iter().filter(|revision| !in_use(name(revision))).collect();
         let surplus = old.len().saturating_sub(usize::try_from(limit).unwrap_or_default());
@@ -69,7 +69,7 @@ impl Revisions {
         Ok(())
     }
 
-    /// The template of a revision by name.
+    /// The template of a revision.
     pub fn template(&self, wanted: &str) -> Option<PodTemplateSpec> {
         let revision = self.all.iter().find(|revision| name(revision) == wanted)?;
         let mut template = revision.data.0["spec"]["template"].clone();

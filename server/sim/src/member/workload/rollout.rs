@@ -1,15 +1,15 @@
-//! How a Deployment moves its replicas between ReplicaSets: kube's arithmetic, pure.
+//! Rollout of a Deployment: distribution of replicas over its ReplicaSets, with Kubernetes' arithmetic. Pure.
 
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{DeploymentSpec, DeploymentStrategy};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-/// One ReplicaSet of a Deployment.
+/// A ReplicaSet of a Deployment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SetView {
     pub name: String,
     pub created: Timestamp,
-    /// Has the Deployment's current template.
+    /// True if it has the Deployment's current template.
     pub is_new: bool,
     pub revision: i64,
     /// `spec.replicas`
@@ -17,14 +17,14 @@ pub struct SetView {
     pub replicas: i32,
     pub ready: i32,
     pub available: i32,
-    /// Pods that exist, ending ones included.
+    /// Existing pods, including terminating ones.
     pub pods: i32,
-    /// `deployment.kubernetes.io/desired-replicas` and `/max-replicas`, as of its last scaling.
+    /// `deployment.kubernetes.io/desired-replicas` and `/max-replicas` at its last scaling.
     pub desired: Option<i32>,
     pub max: Option<i32>,
 }
 
-/// What a Deployment asks for, percentages resolved.
+/// Desired state of a Deployment, with percentages resolved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wishes {
     pub replicas: i32,
@@ -59,12 +59,12 @@ fn bounds(strategy: &DeploymentStrategy, replicas: i32) -> (i32, i32) {
     let quarter = || IntOrString::String("25%".into());
     let surge = resolve(&rolling.max_surge.unwrap_or_else(quarter), replicas, true);
     let unavailable = resolve(&rolling.max_unavailable.unwrap_or_else(quarter), replicas, false);
-    // Both zero would never move.
+    // With both zero, no progress would be possible.
     let unavailable = if surge == 0 && unavailable == 0 { 1 } else { unavailable };
     (surge, unavailable.min(replicas))
 }
 
-/// A count, or a percentage of `total` rounded up or down.
+/// Resolves an integer or a percentage of `total`, rounded up or down.
 pub fn resolve(value: &IntOrString, total: i32, up: bool) -> i32 {
     match value {
         IntOrString::Int(count) => (*count).max(0),
@@ -77,17 +77,17 @@ pub fn resolve(value: &IntOrString, total: i32, up: bool) -> i32 {
     }
 }
 
-/// A new size for a ReplicaSet.
+/// A new size of a ReplicaSet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scale {
     pub name: String,
     pub to: i32,
 }
 
-/// The next move of a rollout.
+/// The next action of a rollout.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Move {
-    /// Make the ReplicaSet of the current template with this size.
+    /// Create the ReplicaSet of the current template with this size.
     pub create: Option<i32>,
     pub scale: Vec<Scale>,
 }
@@ -98,7 +98,7 @@ impl Move {
     }
 }
 
-/// Decides the next move. Repeated until there is none and every pod is available, the rollout is complete.
+/// Computes the next action. The rollout is complete when there is none and all pods are available.
 pub fn next_move(wishes: &Wishes, sets: &[SetView]) -> Move {
     let active = || sets.iter().filter(|set| set.wanted > 0);
     let resized = active().any(|set| set.desired.is_some_and(|desired| desired != wishes.replicas));
@@ -146,7 +146,7 @@ fn roll(wishes: &Wishes, sets: &[SetView]) -> Move {
     Move { create: None, scale: shrink_old(wishes, sets, new, total) }
 }
 
-/// Takes away old replicas as availability allows: those that never became available first, then the oldest sets'.
+/// Scales down old ReplicaSets as far as availability allows: unavailable replicas first, then the oldest sets.
 fn shrink_old(wishes: &Wishes, sets: &[SetView], new: &SetView, total: i32) -> Vec<Scale> {
     let mut old: Vec<SetView> = sets.iter().filter(|set| !set.is_new && set.wanted > 0).cloned().collect();
     old.sort_by(|a, b| (a.created, &a.name).cmp(&(b.created, &b.name)));
@@ -171,7 +171,7 @@ fn shrink_old(wishes: &Wishes, sets: &[SetView], new: &SetView, total: i32) -> V
     changed.map(|(set, _)| Scale { name: set.name, to: set.wanted }).collect()
 }
 
-/// Spreads a changed size over the active sets in proportion to what they have.
+/// Distributes a changed size over the active sets in proportion to their sizes.
 fn proportional(wishes: &Wishes, sets: &[SetView]) -> Vec<Scale> {
     let mut active: Vec<&SetView> = sets.iter().filter(|set| set.wanted > 0).collect();
     let new = sets.iter().find(|set| set.is_new);
@@ -194,7 +194,7 @@ fn proportional(wishes: &Wishes, sets: &[SetView]) -> Vec<Scale> {
     }
     let total: i32 = active.iter().map(|set| set.wanted).sum();
     let mut left = wishes.max() - total;
-    // Growing favours the newest, shrinking takes from the oldest; the largest counts first.
+    // Scaling up prefers newer sets, scaling down older ones; the largest set comes first.
     active.sort_by(|a, b| {
         let by_age = if left >= 0 { b.created.cmp(&a.created) } else { a.created.cmp(&b.created) };
         b.wanted.cmp(&a.wanted).then(by_age).then(a.name.cmp(&b.name))
@@ -213,7 +213,7 @@ fn proportional(wishes: &Wishes, sets: &[SetView]) -> Vec<Scale> {
         *first = (*first + left).max(0);
     }
     let scaled = active.into_iter().zip(sizes).filter(|(set, to)| {
-        // Also when its size stays, a set has to learn the new total.
+        // A set with unchanged size also needs the new total in its annotation.
         set.wanted != *to || set.desired != Some(wishes.replicas)
     });
     scaled.map(|(set, to)| Scale { name: set.name.clone(), to }).collect()
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn one_step_of_each_kind() {
+    fn steps_of_each_strategy() {
         let wishes10 = wishes(10, 3, 2);
         assert_eq!(next_move(&wishes10, &[]).create, Some(10));
         assert_eq!(next_move(&wishes10, &[set("old", 1, false, 10, 10)]).create, Some(3));
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_resize_in_the_middle_is_shared_out() {
+    fn resizes_during_a_rollout_are_proportional() {
         let mut sets = [set("old", 1, false, 8, 8), set("new", 2, true, 5, 5)];
         for set in &mut sets {
             (set.desired, set.max) = (Some(10), Some(13));
@@ -285,9 +285,9 @@ mod tests {
     }
 
     proptest! {
-        /// Every rollout ends with the new set alone, never above the surge and never below the wanted availability.
+        /// A rollout ends with only the new set, never above the surge and never below the required availability.
         #[test]
-        fn rollouts_finish_within_their_bounds(replicas in 0i32..30, old in 0i32..30, surge in 0i32..5, down in 0i32..5) {
+        fn rollouts_stay_within_their_limits(replicas in 0i32..30, old in 0i32..30, surge in 0i32..5, down in 0i32..5) {
             let down = if surge == 0 && down == 0 { 1 } else { down }.min(replicas.max(1));
             let wishes = wishes(replicas, surge, down.min(replicas));
             let wishes = if wishes.surge == 0 && wishes.unavailable == 0 { Wishes { surge: 1, ..wishes } } else { wishes };
@@ -307,7 +307,7 @@ mod tests {
                 let available: i32 = sets.iter().map(|set| set.available).sum();
                 prop_assert!(available >= wishes.min_available().min(old.min(replicas)));
                 if step.is_none() {
-                    // One pod becomes available at a time.
+                    // One pod becomes available per step.
                     match sets.iter_mut().find(|set| set.available < set.wanted) {
                         Some(set) => set.available += 1,
                         None => break,

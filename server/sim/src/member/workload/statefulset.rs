@@ -1,4 +1,4 @@
-//! StatefulSets: one pod per ordinal, in order or all at once, with its own claims.
+//! StatefulSet controller: one pod per ordinal with its own claims, created in order or in parallel.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,16 +29,16 @@ pub fn start(world: &Arc<World>) {
     spawn(world, "statefulset", keys, 8, |world, key| async move { reconcile(&world, &key).await });
 }
 
-/// What a StatefulSet asks for.
+/// Desired state of a StatefulSet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wishes {
     pub first: i32,
     pub replicas: i32,
-    /// Neither waits for the other (`podManagementPolicy: Parallel`).
+    /// `podManagementPolicy: Parallel`: pods do not wait for each other.
     pub parallel: bool,
     /// `updateStrategy: OnDelete`
     pub on_delete: bool,
-    /// Ordinals below keep the old revision.
+    /// Ordinals below it keep the old revision.
     pub partition: i32,
     pub min_ready_seconds: i64,
 }
@@ -57,7 +57,7 @@ impl Wishes {
     }
 }
 
-/// One pod of the set.
+/// A pod of the set.
 #[derive(Debug, Clone)]
 pub struct Member {
     pub ordinal: i32,
@@ -65,19 +65,19 @@ pub struct Member {
     pub updated: bool,
 }
 
-/// The next moves.
+/// Next actions.
 #[derive(Debug, Clone, Default)]
 pub struct Plan {
     /// Ordinals to create, and whether with the new revision.
     pub create: Vec<(i32, bool)>,
     pub delete: Vec<Arc<PodState>>,
-    /// Ended pods that are deleted to be created again.
+    /// Finished pods, which are deleted to be replaced.
     pub recreate: Vec<Arc<PodState>>,
-    /// When the next ended pod may be created again.
+    /// Time until the next finished pod can be replaced.
     pub again: Option<Duration>,
 }
 
-/// Decides what may happen now: creations from the lowest ordinal, deletions and updates from the highest.
+/// Computes the next actions: creations from the lowest ordinal, deletions and updates from the highest.
 pub fn plan(wishes: &Wishes, members: &[Member], now: Timestamp) -> Plan {
     let mut plan = Plan::default();
     let by_ordinal: BTreeMap<i32, &Member> = members.iter().map(|member| (member.ordinal, member)).collect();
@@ -87,7 +87,7 @@ pub fn plan(wishes: &Wishes, members: &[Member], now: Timestamp) -> Plan {
     let first_unhealthy = by_ordinal.values().find(unhealthy).map(|member| member.ordinal);
     for ordinal in wanted.clone() {
         match by_ordinal.get(&ordinal) {
-            // Pods below the partition are created at the old revision.
+            // Pods below the partition are created with the old revision.
             None => plan.create.push((ordinal, wishes.on_delete || ordinal >= wishes.first + wishes.partition)),
             Some(member) if member.pod.phase.is_terminal() && member.pod.deletion.is_none() => {
                 match pods::replaceable_in(&member.pod, now) {
@@ -106,7 +106,7 @@ pub fn plan(wishes: &Wishes, members: &[Member], now: Timestamp) -> Plan {
         if wanted.contains(ordinal) {
             continue;
         }
-        // In order, a pod is not taken away while one below it is unhealthy.
+        // In order, a pod is not deleted while one with a lower ordinal is unhealthy.
         let is_healthy = member.pod.is_ready() && member.pod.is_active();
         if !wishes.parallel && member.pod.deletion.is_none() && !is_healthy && first_unhealthy != Some(*ordinal) {
             return plan;
@@ -292,7 +292,8 @@ mod tests {
     use super::*;
     use crate::member::interner::Interner;
 
-    /// `0r` ready, `1` not ready, `2t` terminating, `3f` failed; `*` has the new revision.
+    /// Pods by ordinal with flags: `0r` ready, `1` not ready, `2t` terminating, `3f` failed; `*` has the new
+    /// revision.
     fn members(text: &str) -> Vec<Member> {
         text.split_whitespace()
             .map(|word| {
@@ -332,7 +333,7 @@ mod tests {
     #[case("", 0, "0r 1r 2", "", "2")]
     #[case("parallel", 0, "0 1 2", "", "2 1 0")]
     #[case("ondelete", 3, "0r 1r 2r", "", "")]
-    fn moves(
+    fn plans(
         #[case] mode: &str,
         #[case] replicas: i32,
         #[case] pods: &str,

@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use crate::member::workload::nonzero;
 use crate::member::workload::rollout::{SetView, Wishes};
 
-/// The status of a Deployment, and when to look again for its deadline.
+/// Computes the status, and the time until its progress deadline must be checked.
 pub fn status(
     deployment: &Deployment,
     spec: &DeploymentSpec,
@@ -64,7 +64,8 @@ impl Conditions {
         self.list.iter().find(|condition| condition.type_.as_deref() == Some(kind))
     }
 
-    /// Sets a condition; unchanged status and reason leave it as it is, an unchanged status keeps its transition time.
+    /// Sets a condition. Unchanged status and reason keep the condition; an unchanged status keeps its transition
+    /// time.
     fn set(&mut self, kind: &str, status: &str, reason: &str, message: String) {
         let known = self.get(kind);
         if known.is_some_and(|known| known.status.as_deref() == Some(status) && known.reason.as_deref() == Some(reason))
@@ -74,7 +75,7 @@ impl Conditions {
         self.renew(kind, status, reason, message);
     }
 
-    /// As [`Conditions::set`], but counts as an update in any case.
+    /// Like [`Conditions::set`], but always updates the condition.
     fn renew(&mut self, kind: &str, status: &str, reason: &str, message: String) {
         let now = Some(Time(self.now));
         let kept = self
@@ -177,14 +178,14 @@ mod tests {
     }
 
     #[test]
-    fn conditions_tell_the_rollout() {
+    fn conditions_reflect_the_rollout() {
         let mut deployment: Deployment = serde_json::from_value(json!({
             "metadata": {"name": "web", "generation": 3},
             "spec": {"replicas": 2, "progressDeadlineSeconds": 10, "selector": {}, "template": {}},
         }))
         .unwrap();
         let spec = deployment.spec.clone();
-        let mut told = Vec::new();
+        let mut lines = Vec::new();
         let steps = [(0, 0, Some("web-1")), (1, 0, None), (2, 1, None), (13, 1, None), (14, 2, None)];
         for (second, available, created) in steps {
             let (status, again) = status(&deployment, &spec, &[view(2, available)], created, Some(3), at(second));
@@ -201,7 +202,7 @@ mod tests {
                     })
                     .unwrap_or_default()
             };
-            told.push(format!(
+            lines.push(format!(
                 "{second}: {} | {} | {:?}",
                 condition("Available"),
                 condition("Progressing"),
@@ -209,7 +210,7 @@ mod tests {
             ));
             deployment.status = Some(status);
         }
-        insta::assert_snapshot!(told.join("\n"), @r"
+        insta::assert_snapshot!(lines.join("\n"), @r"
         0: False MinimumReplicasUnavailable | True ReplicaSetUpdated | Some(10)
         1: False MinimumReplicasUnavailable | True ReplicaSetUpdated | Some(9)
         2: False MinimumReplicasUnavailable | True ReplicaSetUpdated | Some(10)

@@ -1,8 +1,8 @@
-//! Completion indexes of Indexed Jobs, as a status and a success policy write them.
+//! Completion indexes of Indexed Jobs, in the format of statuses and success policies.
 
 use std::collections::BTreeSet;
 
-/// `0-2,5`
+/// Formats indexes: `0-2,5`.
 pub fn format_indexes(indexes: &BTreeSet<i32>) -> String {
     let mut ranges: Vec<(i32, i32)> = Vec::new();
     for index in indexes {
@@ -19,7 +19,7 @@ pub fn format_indexes(indexes: &BTreeSet<i32>) -> String {
     text.collect::<Vec<_>>().join(",")
 }
 
-/// Reads ranges of indexes; what is no range is left out.
+/// Parses ranges of indexes; malformed ones are skipped.
 pub fn parse_indexes(text: &str) -> BTreeSet<i32> {
     let ranges = text.split(',').filter_map(|range| {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn indexes_are_written_as_ranges() {
+    fn indexes_are_formatted_as_ranges() {
         let set = parse_indexes("0-2,4,5,9");
         assert_eq!(set.len(), 6);
         assert_eq!(format_indexes(&set), "0-2,4,5,9");

@@ -1,7 +1,8 @@
-//! The next actions of the Job controller, decided from a Job's status and pods.
+//! Next actions of the Job controller, computed from a Job's status and pods.
 //!
-//! A pod carries a finalizer until its end is counted, so that every end is counted once. Counting takes two writes of the status,
-//! as in kube: the uids of ended pods go into `uncountedTerminatedPods`, then their finalizers go, then the counters change.
+//! A pod has a finalizer until its termination is counted, so that each is counted exactly once. As in Kubernetes,
+//! counting takes two status updates: the UIDs of terminated pods are added to `uncountedTerminatedPods`, then their
+//! finalizers are removed, then the counters change.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
@@ -15,16 +16,16 @@ use crate::member::workload::count;
 use super::indexes::parse_indexes;
 use super::policy::{Failure, judge, meets};
 
-/// Keeps a pod until the Job has counted its end.
+/// Finalizer that keeps a pod until the Job has counted its termination.
 pub const FINALIZER: &str = "batch.kubernetes.io/job-tracking";
 pub const INDEX: &str = "batch.kubernetes.io/job-completion-index";
 pub const FAILURES: &str = "batch.kubernetes.io/job-index-failure-count";
 pub const IGNORED_FAILURES: &str = "batch.kubernetes.io/job-index-ignored-failure-count";
 
-/// First delay after a failed pod, doubled each time, at most.
+/// Backoff after a failed pod in seconds: initial value, doubled each time, and maximum.
 const BACKOFF_FIRST: i64 = 10;
 const BACKOFF_LAST: i64 = 600;
-/// Pods that are created or counted in one go.
+/// Most pods created or counted at a time.
 const BURST: usize = 500;
 
 /// Outcome of a Job, decided before its last pods have terminated.
@@ -39,7 +40,7 @@ pub struct Verdict {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct NewPod {
     pub index: Option<i32>,
-    /// Earlier failures of the index, counted and ignored, where limits are per index.
+    /// Counted and ignored failures of the index so far, if limits are per index.
     pub failures: Option<(i32, i32)>,
 }
 
@@ -50,9 +51,9 @@ pub struct Plan {
     pub delete: Vec<Arc<PodState>>,
     /// Pods that are deleted without being counted.
     pub discard: Vec<Arc<PodState>>,
-    /// Pods whose finalizers are removed after their uids have been recorded.
+    /// Pods whose finalizers are removed after their UIDs have been recorded.
     pub counted: Vec<Arc<PodState>>,
-    /// uids to count of pods without an index that succeeded, and of pods that failed.
+    /// UIDs to count: succeeded pods without an index, and failed pods.
     pub uncounted_succeeded: BTreeSet<String>,
     pub uncounted_failed: BTreeSet<String>,
     pub completed: BTreeSet<i32>,
@@ -67,21 +68,21 @@ impl Plan {
     }
 }
 
-/// Settings and pods of a Job, read once.
+/// Settings and pods of a Job.
 struct View<'a> {
     spec: &'a JobSpec,
     known: &'a JobStatus,
     pods: &'a [Arc<PodState>],
     active: Vec<&'a Arc<PodState>>,
     indexed: bool,
-    /// Only pods that have failed are replaced, not those that are being deleted.
+    /// True if only failed pods are replaced, not terminating ones.
     only_failed: bool,
-    /// uids that are written down and not counted yet.
+    /// UIDs that are recorded and not yet counted.
     uncounted: HashSet<&'a str>,
     now: Timestamp,
 }
 
-/// Decides from a Job's pods.
+/// Computes the next actions.
 pub fn plan(spec: &JobSpec, known: &JobStatus, pods: &[Arc<PodState>], now: Timestamp) -> Plan {
     let uncounted = known.uncounted_terminated_pods.as_ref();
     let lists = uncounted.map(|uncounted| (uncounted.succeeded.as_deref(), uncounted.failed.as_deref()));
@@ -120,7 +121,7 @@ fn annotated(pod: &PodState, name: &str) -> i32 {
     pod.annotations.get(name).and_then(|count| count.parse().ok()).unwrap_or_default()
 }
 
-/// When a pod ended, by its containers, its Ready condition or its deletion.
+/// Time at which a pod ended, by its containers, its Ready condition or its deletion.
 fn ended(pod: &PodState) -> Timestamp {
     let finished = pod.containers.iter().filter_map(|view| match view.doing {
         Doing::Terminated { finished, .. } => Some(finished),
@@ -130,7 +131,7 @@ fn ended(pod: &PodState) -> Timestamp {
     finished.max().or(pod.unready_since).or(deleted).unwrap_or(pod.created)
 }
 
-/// Remaining back-off after a number of failures, the last of them at `last`.
+/// Remaining backoff after a number of failures, the last of them at `last`.
 fn backoff_left(failures: usize, last: Timestamp, now: Timestamp) -> Option<SignedDuration> {
     let doubled = u32::try_from(failures).ok()?.checked_sub(1)?.min(10);
     let wait = SignedDuration::from_secs((BACKOFF_FIRST << doubled).min(BACKOFF_LAST));
@@ -174,13 +175,13 @@ impl<'a> View<'a> {
         self.indexed && self.spec.backoff_limit_per_index.is_some()
     }
 
-    /// An index that the Job has, or none where it needs none.
+    /// True if the pod's index is valid, or not needed.
     fn is_valid(&self, pod: &PodState) -> bool {
         !self.indexed
             || index_of(pod).is_some_and(|index| (0..self.spec.completions.unwrap_or_default()).contains(&index))
     }
 
-    /// A pod that was not counted, nor written down to be counted.
+    /// True for a pod that is neither counted nor recorded.
     fn is_fresh(&self, pod: &PodState) -> bool {
         is_tracked(pod) && !self.uncounted.contains(&*pod.uid) && self.is_valid(pod)
     }
@@ -193,7 +194,7 @@ impl<'a> View<'a> {
         judge(self.spec.pod_failure_policy.as_ref(), pod)
     }
 
-    /// Indexes that failed for good.
+    /// Indexes that have failed permanently.
     fn failed_indexes(&self) -> BTreeSet<i32> {
         let limit = self.spec.backoff_limit_per_index.unwrap_or_default();
         let mut failed = parse_indexes(self.known.failed_indexes.as_deref().unwrap_or_default());
@@ -209,7 +210,8 @@ impl<'a> View<'a> {
         failed
     }
 
-    /// The last failed pod of each index that is tried again: it is counted after its replacement has taken over its failures.
+    /// The last failed pod of each index that is retried: it is counted after its replacement has taken over its
+    /// failure count.
     fn kept_for_replacement(
         &self,
         completed: &BTreeSet<i32>,
@@ -240,7 +242,7 @@ impl<'a> View<'a> {
         })
     }
 
-    /// How the Job ends, other than by having done its work.
+    /// Outcome of the Job, other than by completion.
     fn verdict(&self, plan: &mut Plan, succeeded: i32, failed: i32) -> Option<Verdict> {
         if let Some(known) = self.condition("SuccessCriteriaMet").or_else(|| self.condition("FailureTarget")) {
             return Some(known);
@@ -255,7 +257,7 @@ impl<'a> View<'a> {
         if let Some(message) = fatal {
             return failure("PodFailurePolicy", &message);
         }
-        if failed > self.limit() || self.restarted_too_often() {
+        if failed > self.limit() || self.exceeds_restart_limit() {
             return failure("BackoffLimitExceeded", "Job has reached the specified backoff limit");
         }
         if let (Some(deadline), Some(start)) = (self.spec.active_deadline_seconds, &self.known.start_time)
@@ -286,8 +288,8 @@ impl<'a> View<'a> {
         self.spec.backoff_limit.unwrap_or(if self.per_index() { i32::MAX } else { 6 })
     }
 
-    /// Restarts of containers count where pods restart them.
-    fn restarted_too_often(&self) -> bool {
+    /// True if container restarts exceed the backoff limit; they count for the restart policy `OnFailure`.
+    fn exceeds_restart_limit(&self) -> bool {
         let restarts: i32 = self
             .pods
             .iter()
@@ -300,7 +302,7 @@ impl<'a> View<'a> {
         if self.limit() == 0 { restarts > 0 } else { restarts >= self.limit() }
     }
 
-    /// Creates and deletes pods of a Job that goes on.
+    /// Creates and deletes pods of an unfinished Job.
     fn manage(&self, plan: &mut Plan, succeeded: i32, kept: &BTreeMap<i32, &Arc<PodState>>) {
         let running = count(&self.active);
         if self.spec.suspend == Some(true) {
@@ -309,7 +311,7 @@ impl<'a> View<'a> {
         }
         let parallelism = self.spec.parallelism.unwrap_or(1);
         let wanted = match self.spec.completions {
-            // A work queue: once one pod succeeded no new ones are started.
+            // A work queue: no new pods are started once one has succeeded.
             None if succeeded > 0 => running,
             None => parallelism,
             Some(completions) => parallelism.min(completions - succeeded).max(0),
@@ -363,7 +365,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Pods to delete: those with an invalid or duplicate index, then those that have progressed least.
+    /// Pods to delete: those with an invalid or duplicate index, then those with the least progress.
     fn surplus(&self, at_least: usize) -> Vec<Arc<PodState>> {
         let mut sorted = self.active.clone();
         sorted.sort_by_key(|pod| (pod.created, pod.key.clone()));
@@ -379,7 +381,7 @@ impl<'a> View<'a> {
         surplus.into_iter().cloned().collect()
     }
 
-    /// How long to wait since the last failure before trying again.
+    /// Remaining backoff since the last failure.
     fn backoff(&self) -> Option<SignedDuration> {
         let of_phase = |phase| self.pods.iter().filter(move |pod| pod.phase == phase).map(|pod| ended(pod));
         let last_success = of_phase(Phase::Succeeded).max();
@@ -388,7 +390,7 @@ impl<'a> View<'a> {
         backoff_left(failures.len(), *failures.iter().max()?, self.now)
     }
 
-    /// The Job has done its work.
+    /// Outcome of the Job if it is complete.
     fn completion(&self, succeeded: i32, busy: bool) -> Option<Verdict> {
         let complete = match self.spec.completions {
             Some(completions) => succeeded >= completions,
@@ -402,7 +404,7 @@ impl<'a> View<'a> {
         (complete && !busy).then(verdict)
     }
 
-    /// Chooses the pods whose end is counted now. At the end of a Job all of them are.
+    /// Selects the pods to count; all of them if the Job has finished.
     fn count(&self, plan: &mut Plan, kept: &BTreeMap<i32, &Arc<PodState>>) {
         for pod in self.pods.iter().filter(|pod| is_tracked(pod)) {
             let failed = self.has_failed(pod);

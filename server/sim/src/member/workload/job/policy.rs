@@ -11,17 +11,17 @@ use super::indexes::parse_indexes;
 /// Effect of a failed pod on its Job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Failure {
-    /// Counts towards the back-off limit.
+    /// Counts towards the backoff limit.
     Counts,
-    /// Is replaced and does not count.
+    /// Is replaced without being counted.
     Ignored,
-    /// Counts, and fails the pod's index for good.
+    /// Counts, and fails the pod's index permanently.
     FailsIndex,
-    /// Counts, and fails the Job; the message says why.
+    /// Counts, and fails the Job with this message.
     FailsJob(String),
 }
 
-/// Judges a failed pod: the first rule that matches decides.
+/// Evaluates a failed pod; the first matching rule decides.
 pub fn judge(policy: Option<&PodFailurePolicy>, pod: &PodState) -> Failure {
     let rules = policy.map(|policy| policy.rules.as_slice()).unwrap_or_default();
     for (index, rule) in rules.iter().enumerate() {
@@ -36,7 +36,7 @@ pub fn judge(policy: Option<&PodFailurePolicy>, pod: &PodState) -> Failure {
     Failure::Counts
 }
 
-/// The container or condition that a rule matches, in kube's words.
+/// The container or condition that a rule matches, with Kubernetes' message.
 fn cause(rule: &PodFailurePolicyRule, pod: &PodState) -> Option<String> {
     let key = &pod.key;
     if let Some(wanted) = &rule.on_exit_codes {
@@ -60,7 +60,7 @@ fn cause(rule: &PodFailurePolicyRule, pod: &PodState) -> Option<String> {
     Some(format!("Pod {key} has condition {}", found.type_))
 }
 
-/// The message of the first rule of a success policy that the succeeded indexes meet.
+/// Message of the first rule in a success policy that the succeeded indexes meet.
 pub fn meets(policy: Option<&SuccessPolicy>, completions: i32, succeeded: &BTreeSet<i32>) -> Option<String> {
     if succeeded.is_empty() {
         return None;
@@ -99,7 +99,7 @@ mod tests {
     #[case(json!([{"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}]), 1,
         Failure::FailsJob("Pod ns/p has condition DisruptionTarget matching FailJob rule at index 0".into()))]
     #[case(json!([{"action": "Count", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}]), 1, Failure::Counts)]
-    fn failures_are_judged(#[case] rules: Value, #[case] exit_code: i32, #[case] expected: Failure) {
+    fn failure_policy_rules_are_evaluated(#[case] rules: Value, #[case] exit_code: i32, #[case] expected: Failure) {
         let pod = json!({
             "metadata": {"name": "p", "namespace": "ns"},
             "spec": {"containers": [{"name": "c"}]},
@@ -119,7 +119,7 @@ mod tests {
     #[case(json!([{"succeededIndexes": "0-1"}]), "0", None)]
     #[case(json!([{"succeededIndexes": "1"}, {"succeededIndexes": "0-4", "succeededCount": 2}]), "0,3", Some(1))]
     #[case(json!([{"succeededCount": 0}]), "", None)]
-    fn success_is_recognised(#[case] rules: Value, #[case] succeeded: &str, #[case] rule: Option<usize>) {
+    fn success_policy_rules_are_evaluated(#[case] rules: Value, #[case] succeeded: &str, #[case] rule: Option<usize>) {
         let policy = serde_json::from_value(json!({"rules": rules})).unwrap();
         let expected = rule.map(|index| format!("Matched rules at index {index}"));
         assert_eq!(meets(Some(&policy), 5, &parse_indexes(succeeded)), expected);

@@ -1,4 +1,4 @@
-//! The status of a Job, before and after the ends of its pods are counted.
+//! Status of a Job, before and after terminated pods are counted.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::member::workload::{count, nonzero};
 use super::indexes::format_indexes;
 use super::plan::{Plan, Verdict};
 
-/// The end that a status reports, and when it was reached.
+/// Time at which the Job finished, by its conditions.
 pub fn finished(status: Option<&JobStatus>) -> Option<Timestamp> {
     let conditions = status.and_then(|status| status.conditions.as_deref()).unwrap_or_default();
     let ended = conditions.iter().find(|condition| {
@@ -21,14 +21,14 @@ pub fn finished(status: Option<&JobStatus>) -> Option<Timestamp> {
     ended.last_transition_time.as_ref().map(|time| time.0)
 }
 
-/// Conditions while they are changed.
+/// Conditions under construction.
 struct Conditions {
     list: Vec<JobCondition>,
     now: Timestamp,
 }
 
 impl Conditions {
-    /// Sets a condition, unless it has the status already. Returns true if it changed.
+    /// Sets a condition unless it has this status. Returns true if it changed.
     fn set(&mut self, kind: &str, holds: bool, reason: &str, message: &str) -> bool {
         let status = if holds { "True" } else { "False" };
         let condition = JobCondition {
@@ -52,7 +52,7 @@ impl Conditions {
     }
 }
 
-/// Writes down what is to be counted: uids, indexes, and the interim condition of a Job that ends.
+/// Records what is to be counted: UIDs, indexes, and the interim condition of a finishing Job.
 pub fn written_down(
     spec: &JobSpec,
     known: &JobStatus,
@@ -76,7 +76,7 @@ pub fn written_down(
         None => {
             let was_suspended = conditions.list.iter().any(|known| known.type_ == "Suspended");
             if was_suspended && conditions.set("Suspended", false, "JobResumed", "Job resumed") {
-                // The deadline counts from here.
+                // The deadline starts again.
                 start_time = Some(Time(now));
             }
         }
@@ -111,8 +111,8 @@ fn count_pods(status: &mut JobStatus, pods: &[Arc<PodState>]) {
     status.terminating = Some(count(pods.iter().filter(|pod| pod.deletion.is_some() && !pod.phase.is_terminal())));
 }
 
-/// The status after the finalizers of all pods that were written down are gone: they are counted, and a Job that ends has ended
-/// once no pod is left that is stopping.
+/// The status after all recorded finalizers have been removed: the pods are counted, and a finishing Job is finished
+/// once no pod is terminating.
 pub fn settled(written: JobStatus, plan: &Plan, pods: &[Arc<PodState>], now: Timestamp) -> JobStatus {
     let mut status = written;
     count_pods(&mut status, pods);

@@ -9,8 +9,8 @@ use crate::member::interner::Interner;
 
 const START: &str = "2026-01-01T00:00:00Z";
 
-/// `r` running, `s` succeeded, `f` failed at second 0, `t` running and terminating, each with `-` when it was counted already; with
-/// `@2` index 2, with `#1` one earlier failure, with `!3` the exit code 3, with `^2` two restarts.
+/// Pods: `r` running, `s` succeeded, `f` failed at second 0, `t` running and terminating, each with `-` if already
+/// counted; `@2` index 2, `#1` one earlier failure, `!3` exit code 3, `^2` two restarts.
 fn pods(text: &str) -> Vec<Arc<PodState>> {
     let value = |word: &str, mark: char| {
         let (_, rest) = word.split_once(mark)?;
@@ -53,8 +53,8 @@ fn names(pods: &[Arc<PodState>]) -> String {
     pods.iter().map(|pod| &pod.key.name[1..]).collect::<Vec<_>>().join(" ")
 }
 
-/// A plan in one line: creations with index and earlier failures, deletions, pods that are counted, how it ends, a wait.
-fn told(step: &Plan) -> String {
+/// A plan in one line: creations with index and earlier failures, deletions, counted pods, outcome, wait.
+fn describe(step: &Plan) -> String {
     let mut parts = Vec::new();
     if !step.create.is_empty() {
         let one = |new: &NewPod| {
@@ -92,7 +92,7 @@ fn job(spec: Value) -> JobSpec {
 #[case(json!({"completions": 4, "parallelism": 2}), json!({}), "s s s r", 100, "count 0 1 2")]
 #[case(json!({"completions": 4, "parallelism": 2}), json!({}), "s s s s", 100, "count 0 1 2 3, CompletionsReached")]
 #[case(json!({"completions": 4, "parallelism": 2}), json!({"succeeded": 3}), "s- s- s- s", 100, "count 3, CompletionsReached")]
-// Pods that are written down and were not counted yet are counted now.
+// Recorded pods that are not yet counted are counted now.
 #[case(json!({"completions": 2}), json!({"uncountedTerminatedPods": {"succeeded": ["p0"]}}), "s", 100, "+, count 0")]
 #[case(json!({"completions": 1}), json!({}), "f", 5, "count 0, wait 5")]
 #[case(json!({"completions": 1}), json!({}), "f", 100, "+, count 0")]
@@ -107,12 +107,12 @@ fn job(spec: Value) -> JobSpec {
 #[case(json!({"completions": 9, "parallelism": 1}), json!({}), "r r", 100, "discard 0")]
 #[case(json!({"activeDeadlineSeconds": 60}), json!({"startTime": START}), "r", 20, "wait 40")]
 #[case(json!({"activeDeadlineSeconds": 60}), json!({"startTime": START}), "r", 60, "delete 0, count 0, DeadlineExceeded")]
-// A pod that is being deleted has failed, unless only failed pods are replaced.
+// A terminating pod has failed, unless only failed pods are replaced.
 #[case(json!({"completions": 1}), json!({}), "t", 100, "+, count 0")]
 #[case(json!({"completions": 1, "podReplacementPolicy": "Failed"}), json!({}), "t", 100, "")]
-fn moves(#[case] spec: Value, #[case] known: Value, #[case] has: &str, #[case] second: i64, #[case] expected: &str) {
+fn plans(#[case] spec: Value, #[case] known: Value, #[case] has: &str, #[case] second: i64, #[case] expected: &str) {
     let known = serde_json::from_value(known).unwrap();
-    assert_eq!(told(&plan(&job(spec), &known, &pods(has), at(second))), expected);
+    assert_eq!(describe(&plan(&job(spec), &known, &pods(has), at(second))), expected);
 }
 
 #[rstest::rstest]
@@ -120,7 +120,7 @@ fn moves(#[case] spec: Value, #[case] known: Value, #[case] has: &str, #[case] s
 #[case(json!({"completions": 3, "parallelism": 3}), json!({"completedIndexes": "0"}), "s-@0 r@1 r@1", 100, "discard 2")]
 #[case(json!({"completions": 5, "parallelism": 2, "successPolicy": {"rules": [{"succeededIndexes": "0"}]}}), json!({}), "s@0 r@1", 100,
     "delete 1, count 0 1, SuccessPolicy")]
-// The last failure of an index is kept until its replacement has taken over the count.
+// The last failed pod of an index is kept until its replacement has taken over the failure count.
 #[case(json!({"completions": 2, "parallelism": 2, "backoffLimitPerIndex": 1}), json!({}), "s@0 f@1#0", 5, "count 0, wait 5")]
 #[case(json!({"completions": 2, "parallelism": 2, "backoffLimitPerIndex": 1}), json!({}), "s@0 f@1#0", 100, "+@1#1, count 0")]
 #[case(json!({"completions": 2, "parallelism": 2, "backoffLimitPerIndex": 1}), json!({"completedIndexes": "0"}), "s-@0 f@1#0 r@1#1", 100, "count 1")]
@@ -134,7 +134,7 @@ fn moves(#[case] spec: Value, #[case] known: Value, #[case] has: &str, #[case] s
     {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [7]}}]}}), json!({}), "r@0 f@1!7", 100, "delete 0, count 0 1, PodFailurePolicy")]
 #[case(json!({"completions": 1, "backoffLimit": 0, "podFailurePolicy": {"rules": [
     {"action": "Ignore", "onExitCodes": {"operator": "In", "values": [7]}}]}}), json!({}), "f@0!7", 100, "+@0, count 0")]
-fn indexed_moves(
+fn indexed_plans(
     #[case] spec: Value,
     #[case] known: Value,
     #[case] has: &str,
@@ -144,7 +144,7 @@ fn indexed_moves(
     let mut spec = spec;
     spec["completionMode"] = json!("Indexed");
     let known = serde_json::from_value(known).unwrap();
-    assert_eq!(told(&plan(&job(spec), &known, &pods(has), at(second))), expected);
+    assert_eq!(describe(&plan(&job(spec), &known, &pods(has), at(second))), expected);
 }
 
 /// Counters and conditions before and after counting.
@@ -168,10 +168,10 @@ fn text(status: &JobStatus) -> String {
 #[case(json!({"completions": 1}), json!({"failed": 1}), "f- s", "s0 f1 / u1 SuccessCriteriaMet", "s1 f1 / u0 SuccessCriteriaMet Complete")]
 #[case(json!({"completions": 2, "completionMode": "Indexed", "backoffLimitPerIndex": 0}), json!({}), "s@0 f@1#0",
     "s1 f0 0/1 u1 FailureTarget", "s1 f1 0/1 u0 FailureTarget Failed")]
-// As long as a pod is stopping the Job has not ended.
+// A Job with a terminating pod has not finished.
 #[case(json!({"completions": 9, "parallelism": 2, "backoffLimit": 0}), json!({}), "f t", "s0 f0 / u2 FailureTarget", "s0 f2 / u0 FailureTarget")]
 #[case(json!({"suspend": true}), json!({}), "", "s0 f0 / u0 Suspended", "s0 f0 / u0 Suspended")]
-fn ends_are_counted_once(
+fn terminated_pods_are_counted_once(
     #[case] spec: Value,
     #[case] known: Value,
     #[case] has: &str,
@@ -186,7 +186,7 @@ fn ends_are_counted_once(
 }
 
 #[test]
-fn pods_carry_their_index_and_what_failed_before() {
+fn pods_have_index_and_failure_annotations() {
     let parent = Parent {
         subject: crate::member::recorder::Subject::new("batch/v1", "Job", Key::new("ns", "sums"), "u"),
         source: crate::member::recorder::Source { component: "job-controller", host: None },
