@@ -1,17 +1,17 @@
-// Why did it move? A member has failed, what ran there went elsewhere; the pages tell of it: of the template, of its copy, of the cluster,
-// of the whole fleet. As part of tests/tests/journal.rs, whose fleet has it: node e2e/journal.mjs <address with token> <folder for pictures>
+// The journal of a failed member whose workloads were moved: for the template, its copy, the cluster, and the whole fleet.
+// As part of tests/tests/journal.rs, which prepares the fleet: node e2e/journal.mjs <address with token> <folder for screenshots>
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
 import { accessible, signedIn } from './browser.mjs'
 
-/** From the root on. */
+/** Actions, from the root cause on. */
 const CHAIN = ['ClusterFlipped', 'ClusterTainted', 'Evicted', 'Rescheduled']
 const WEB = { cluster: '@control-plane', apiVersion: 'apps/v1', resource: 'deployments', namespace: 'shop', name: 'web', tab: 'journal' }
 
 const tableOf = (page, name = 'What moved, and because of what') => page.getByRole('table', { name })
 const entryOf = (page, action) => tableOf(page).locator(`tr[data-entry=${action}]`).first()
 
-/** The way of an entry to its root, as its row says it. */
+/** The chain of causes of an entry, as shown in its row. */
 const causes = (page, action) => entryOf(page, action).locator('.causes li button').allTextContents()
 
 const [address, pictures] = process.argv.slice(2)
@@ -21,7 +21,7 @@ async function journal(page, origin) {
   const entry = (action) => entryOf(page, action)
   const show = (parameters) => page.goto(`${origin}/object?${new URLSearchParams(parameters)}`)
 
-  // Of the template: by time, each cause before what it caused.
+  // Of the template: by time, causes before effects.
   await show(WEB)
   await entry('Rescheduled').getByText(/Rescheduled from m1:2 to m2:2/).waitFor()
   const actions = (await table.locator('tr[data-entry] th button').allTextContents()).filter((action) => CHAIN.includes(action))
@@ -42,7 +42,7 @@ async function journal(page, origin) {
   await page.emulateMedia({ colorScheme: 'light' })
   await page.screenshot({ path: join(pictures, 'journal.png'), fullPage: true })
 
-  // Around a time, in the words of the query language.
+  // Around a time, in the syntax of the query language.
   await page.getByRole('textbox', { name: 'Around' }).fill('now-2h')
   await page.getByRole('button', { name: 'Show' }).click()
   await page.waitForURL(/at=now-2h/)
@@ -59,7 +59,7 @@ async function journal(page, origin) {
   await page.getByRole('button', { name: 'All that is kept' }).click()
   await entry('Rescheduled').waitFor()
 
-  // Of its copy, which comes from it, of its binding, and of the cluster.
+  // Of the copy, the binding, and the cluster.
   await show({ ...WEB, cluster: 'm2' })
   await page.getByText('this is that of the one this copy comes from').waitFor()
   await entry('Rescheduled').waitFor()

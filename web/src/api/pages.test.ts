@@ -14,7 +14,7 @@ const hit = (name: string, status = 'Running'): Hit => ({
 })
 const page = (nth: number) => Array.from({ length: PAGE }, (_, i) => hit(`pod-${nth * PAGE + i}`))
 
-/** So many pages, one behind the other. */
+/** Consecutive pages. */
 function filled(pages: number): Pages {
   let all: Pages = { ...append(NONE, page(0)), next: 'c1' }
   for (let nth = 1; nth < pages; nth++) all = follow(all, page(nth), `c${nth + 1}`)
@@ -66,7 +66,7 @@ describe('pages', () => {
     )
     const shown = Array.from({ length: rows(after) }, (_, row) => rowAt(after, row)!)
     expect(shown.map((h) => `${h.name} ${h.status}`)).toEqual(['e Running', 'd Running', 'b Error', 'c Running'])
-    // What came is no other thing when it changes again.
+    // A pushed hit keeps its identity when it changes again.
     expect(rows(change(after, new Map([[keyOf(hit('d')), hit('d', 'Error')]])))).toBe(4)
   })
 })

@@ -1,7 +1,7 @@
 import { afterEach, describe, expect, test, vi } from 'vitest'
 import { begin, tokenOf } from './session'
 
-/** Answers requests as somebody with this session, and as the bearer of any token would be. */
+/** Responds as for a user with this session, and for the bearer of any token. */
 function server(session: string | undefined, bearer: string | undefined) {
   const asked: string[] = []
   const answer = (user: string | undefined) =>
@@ -28,7 +28,7 @@ describe('an address with a token', () => {
   ])('%s', async (_, session, bearer, expected) => {
     const asked = server(session, bearer)
     expect(await begin('t')).toEqual(expected)
-    // No session changes before the user has confirmed.
+    // The session does not change before the user has confirmed.
     expect(asked.sort()).toEqual(['GET /ui/session', 'POST /ui/sign-in'])
   })
 

@@ -29,7 +29,7 @@ test('documents are read, and what is in none is none', () => {
 test.each([
   ['spec.resourceSelectors[0].kind', 'ConfigMap'],
   ['metadata.labels[app.kubernetes.io/name]', 'x'],
-  // What is absent is at what it would be in.
+  // An absent field is at its parent.
   ['spec.placement.clusterAffinity', 'spec'],
   ['spec.resourceSelectors[3].name', 'resourceSelectors'],
 ])('%s stands at %s', (path, text) => {

@@ -1,4 +1,4 @@
-// What views say when they ask, and when they are not answered.
+// Texts of loading and error states.
 import type { Locale } from '../prefs'
 
 const en = {
@@ -18,7 +18,7 @@ const en = {
   whole: 'Show it in full',
   openTable: 'As a table',
   findInside: 'Find',
-  /** What the editor calls things, where that is not English. */
+  /** The editor's own texts, where they are not English. */
   editorPhrases: {} as Record<string, string>,
 }
 

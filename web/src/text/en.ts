@@ -1,4 +1,4 @@
-// Every text of the UI; `zh-CN.ts` has the same in Chinese. Words of Kubernetes and of the query language stay as they are.
+// All texts of the UI; `zh-CN.ts` has them in Chinese. Terms of Kubernetes and of the query language are not translated.
 
 export const en = {
   locale: 'en',

@@ -1,4 +1,4 @@
-// Texts of the fleet's views.
+// Texts of the fleet views.
 import type { Locale } from '../prefs'
 
 const en = {

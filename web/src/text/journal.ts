@@ -1,4 +1,4 @@
-// Texts of the journal. What it tells is the server's own.
+// Texts of the journal. Messages of entries are not translated.
 import type { Locale } from '../prefs'
 
 const en = {

@@ -1,4 +1,4 @@
-// Texts of the view of one object. Words of Kubernetes stay as they are.
+// Texts of the object view. Terms of Kubernetes are not translated.
 import type { Locale } from '../prefs'
 import type { Tab } from '../api/address'
 

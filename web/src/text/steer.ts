@@ -1,4 +1,4 @@
-// Texts of the steering views. Words of Karmada and of the APIs stay as they are.
+// Texts of the propagation views. Terms of Karmada and of the APIs are not translated.
 import type { Locale } from '../prefs'
 
 const en = {

@@ -4,7 +4,7 @@ import { arrange, levels, type Edge, type Graph, type Node } from './layout'
 const node = (kind: string, name: string): Node => ({ cluster: 'm1', apiVersion: 'v1', kind, resource: `${kind.toLowerCase()}s`, name })
 
 it('what is pointed to is left, what points is right', () => {
-  // A ReplicaSet, its Deployment, its pods, what one of them uses.
+  // A ReplicaSet, its Deployment, its pods, and an object that a pod uses.
   const edges: Edge[] = [
     { from: 0, to: 1, relation: 'owner' },
     { from: 2, to: 0, relation: 'owner' },

@@ -6,7 +6,7 @@ const base = {
   spec: { replicas: 2, args: ['a', 'b'], containers: [{ name: 'web', image: 'nginx:1' }, { name: 'log', image: 'log:1' }] },
   status: { ready: 2 },
 }
-/** A copy that was edited. */
+/** An edited copy. */
 function edited(edit: (copy: typeof base & Record<string, any>) => void) {
   const copy = structuredClone(base)
   edit(copy)
