@@ -34,16 +34,16 @@ export async function oneNamespace(page, origin, pictures, problems) {
   }
   await other.goto(`${origin}/saved`)
   const row = other.getByRole('row', { name: /^For everybody/ })
-  assert.match(await row.getByRole('button', { name: 'Delete', disabled: true }).getAttribute('title'), /^Only .* may change it/)
+  assert.match(await row.getByRole('button', { name: 'Delete', disabled: true }).getAttribute('title'), /^Only its owner .* can change it/)
   assert.equal(await other.getByRole('row', { name: /^For me/ }).count(), 0)
   for (const { metadata } of kept) await api(page, 'DELETE', `${searches}/${metadata.name}`)
   await other.goto(`${origin}/why?${WEB}`)
-  await other.getByRole('table', { name: 'Where it is' }).locator('tr[data-target=member1]').waitFor()
+  await other.getByRole('table', { name: 'Targets' }).locator('tr[data-target=member1]').waitFor()
   await other.goto(`${origin}/fleet`)
   await other.getByRole('table', { name: 'Clusters' }).locator('tr[data-cluster=member1]').waitFor()
   await other.getByText('Capacity is not shown: you may not list clusters.').waitFor()
   await other.goto(`${origin}/cluster/member1`)
-  await other.getByText('You may not see or do this (403)').waitFor()
+  await other.getByText('Forbidden (403)').waitFor()
   const cordon = other.getByRole('button', { name: 'Cordon' })
   assert.match(await cordon.getAttribute('title'), /You may not patch the cluster member1/)
   await accessible(other)
@@ -62,7 +62,7 @@ export async function oneNamespace(page, origin, pictures, problems) {
   await other.getByRole('button', { name: 'Delete', disabled: true }).waitFor()
   await accessible(other)
   await other.goto(`${origin}/search?q=kind%3Asecret+ns%3Akube-system`)
-  await other.getByText(/Results hold only what you may read in each cluster/).waitFor()
+  await other.getByText(/Results contain only objects that you may read in each cluster/).waitFor()
   await other.goto(`${origin}/object?cluster=%40control-plane&apiVersion=v1&resource=configmaps&namespace=kube-system&name=extension-apiserver-authentication`)
   await other.getByRole('alert').getByText(/does not let you: .*(403|forbidden|cannot get)/).waitFor()
   await other.screenshot({ path: join(pictures, 'steer-reader.png'), fullPage: true })
@@ -116,12 +116,12 @@ export async function hanging(page, origin, problems, shot) {
     await page.getByRole('alert').getByText(/member3 has not answered|member3 answers/).waitFor()
     await shot('hanging')
     await page.getByRole('link', { name: 'member2' }).click()
-    await page.getByText('Everything that is wanted is there as it is wanted.').waitFor()
+    await page.getByText('The live object matches the desired state.').waitFor()
     // The cached revisions of an object there are shown without the member.
     const at = (cluster, tab) => `/object?cluster=${cluster}&apiVersion=apps%2Fv1&resource=deployments&namespace=default&name=web&tab=${tab}`
     await page.goto(origin + at('member3', 'overview'))
     await page.getByRole('alert').getByText(/member3 has not answered|member3 answers/).waitFor()
-    await page.getByRole('link', { name: 'See what was kept of it.' }).click()
+    await page.getByRole('link', { name: 'Show its cached history.' }).click()
     await page.getByRole('table', { name: 'Versions' }).waitFor()
     for (const [path, there] of [
       ['/search?q=kind%3Adeployment+cluster%3Amember3', '.hits .row:not(.head) a'],

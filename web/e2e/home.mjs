@@ -124,7 +124,7 @@ async function keyboard(page, origin) {
   assert.equal(await box(page).evaluate((input) => input === document.activeElement), true)
   // Previous queries are offered.
   await page.keyboard.press('ArrowDown')
-  await page.getByRole('option', { name: 'kind:node asked before' }).waitFor()
+  await page.getByRole('option', { name: 'kind:node previous' }).waitFor()
   await page.keyboard.press('Escape')
   await page.keyboard.press('Escape')
   await page.keyboard.press('?')
@@ -198,7 +198,7 @@ async function live(page, origin) {
 
   await page.getByRole('button', { name: 'Pause' }).click()
   await tell(page, ['changed', hit('d', 'Running')], ['left', hit('b', 'Error')])
-  await page.getByText('2 changes wait').waitFor()
+  await page.getByText('2 changes pending').waitFor()
   assert.deepEqual(await names(page), ['c', 'b'])
   await page.getByRole('button', { name: 'Go on' }).click()
   await page.locator('.row', { hasText: 'Running' }).waitFor()
@@ -240,7 +240,7 @@ async function columns(page, origin) {
   const objects = (await readFile(await manifests.path(), 'utf8')).trim().split('\n').map((line) => JSON.parse(line))
   assert.ok(objects.length > 0 && objects.every(({ kind }) => kind === 'Pod'), `${objects.length} objects`)
   await page.getByRole('button', { name: 'Columns', exact: true }).click()
-  await page.getByRole('button', { name: 'As it was' }).click()
+  await page.getByRole('button', { name: 'Reset' }).click()
   await page.keyboard.press('Escape')
   await kindsColumns(page, origin)
 }
@@ -271,7 +271,7 @@ async function kindsColumns(page, origin) {
   assert.match(head, /print:Up-to-date,label:app,\.spec\.replicas$/)
   assert.match(first, /,2,web,2$/)
   await page.getByRole('button', { name: 'Columns', exact: true }).click()
-  await page.getByRole('button', { name: 'As it was' }).click()
+  await page.getByRole('button', { name: 'Reset' }).click()
   await page.keyboard.press('Escape')
 }
 
@@ -300,7 +300,7 @@ async function kept(page, origin) {
   await search(page, origin, 'kind:node status:Ready')
   await page.getByRole('button', { name: 'Save', exact: true }).click()
   await page.getByLabel('Title').fill('Good nodes')
-  await page.getByLabel('Everybody who may search sees it').check()
+  await page.getByLabel('Visible to all users who may search').check()
   await page.getByRole('button', { name: 'Save this search' }).click()
   await page.getByRole('button', { name: 'Save this search' }).waitFor({ state: 'detached' })
   await page.getByRole('link', { name: 'Search', exact: true }).click()

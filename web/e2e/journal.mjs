@@ -8,7 +8,7 @@ import { accessible, signedIn } from './browser.mjs'
 const CHAIN = ['ClusterFlipped', 'ClusterTainted', 'Evicted', 'Rescheduled']
 const WEB = { cluster: '@control-plane', apiVersion: 'apps/v1', resource: 'deployments', namespace: 'shop', name: 'web', tab: 'journal' }
 
-const tableOf = (page, name = 'What moved, and because of what') => page.getByRole('table', { name })
+const tableOf = (page, name = 'Moves and their causes') => page.getByRole('table', { name })
 const entryOf = (page, action) => tableOf(page).locator(`tr[data-entry=${action}]`).first()
 
 /** The chain of causes of an entry, as shown in its row. */
@@ -27,7 +27,7 @@ async function journal(page, origin) {
   const actions = (await table.locator('tr[data-entry] th button').allTextContents()).filter((action) => CHAIN.includes(action))
   assert.deepEqual(actions, CHAIN)
   assert.deepEqual(await causes(page, 'Rescheduled'), CHAIN.slice(0, -1).reverse())
-  await entry('ClusterFlipped').getByText('nothing before it is known').waitFor()
+  await entry('ClusterFlipped').getByText('root cause').waitFor()
   await accessible(page)
   // An entry has an address; its causes are marked.
   await entry('Rescheduled').getByRole('button', { name: 'Rescheduled', exact: true }).click()
@@ -46,8 +46,8 @@ async function journal(page, origin) {
   await page.getByRole('textbox', { name: 'Around' }).fill('now-2h')
   await page.getByRole('button', { name: 'Show' }).click()
   await page.waitForURL(/at=now-2h/)
-  await page.getByText('Nothing moved, as far as you may read.').waitFor()
-  await page.getByRole('combobox', { name: 'give or take' }).selectOption('6h')
+  await page.getByText('There are no entries that you may read.').waitFor()
+  await page.getByRole('combobox', { name: '± range' }).selectOption('6h')
   await page.waitForURL(/within=6h/)
   await entry('Rescheduled').waitFor()
   await page.getByRole('button', { name: 'Copy as command' }).click()
@@ -56,18 +56,18 @@ async function journal(page, origin) {
   await page.getByRole('textbox', { name: 'Around' }).fill('tea')
   await page.keyboard.press('Enter')
   await page.getByRole('alert').getByText(/at="tea" is no time such as 10:05/).waitFor()
-  await page.getByRole('button', { name: 'All that is kept' }).click()
+  await page.getByRole('button', { name: 'All entries' }).click()
   await entry('Rescheduled').waitFor()
 
   // Of the copy, the binding, and the cluster.
   await show({ ...WEB, cluster: 'm2' })
-  await page.getByText('this is that of the one this copy comes from').waitFor()
+  await page.getByText('this is the journal of the template of this copy').waitFor()
   await entry('Rescheduled').waitFor()
   await show({ ...WEB, apiVersion: 'work.karmada.io/v1alpha2', resource: 'resourcebindings', name: 'web-deployment' })
   await entry('Rescheduled').waitFor()
   await entry('ClusterFlipped').getByRole('link', { name: 'm1' }).click()
   await page.waitForURL(`${origin}/cluster/m1`)
-  await page.getByRole('link', { name: 'What moved, and because of what' }).click()
+  await page.getByRole('link', { name: 'Moves and their causes' }).click()
   await page.waitForURL(/tab=journal/)
   await entry('ClusterTainted').waitFor()
 

@@ -22,7 +22,7 @@ async function refusals(page, origin) {
   await page.goto(origin)
   await page.getByLabel('Token of the control plane').fill('nobodys')
   await page.getByRole('button', { name: 'Sign in' }).click()
-  await page.getByRole('alert').getByText('does not know this token (401)').waitFor()
+  await page.getByRole('alert').getByText('does not accept this token (401)').waitFor()
   await accessible(page)
   const user = (what) => `current-context: a\ncontexts: [{name: a, context: {cluster: a, user: a}}]\nusers: [{name: a, user: ${what}}]\n`
   for (const [text, why] of [
@@ -92,13 +92,13 @@ async function over(page, origin) {
   await page.keyboard.press('Control+End')
   await page.keyboard.type('# kept')
   const told = page.locator('.over')
-  await told.getByText('You are not signed in any more (401)').waitFor()
+  await told.getByText('Your session has ended (401)').waitFor()
   await accessible(page)
   await page.screenshot({ path: join(pictures, 'signin-over.png') })
   await file(other).setInputFiles(kubeconfig)
   await signedIn(other)
   await other.close()
-  await told.getByRole('button', { name: 'then go on here' }).click()
+  await told.getByRole('button', { name: 'then continue here' }).click()
   await told.waitFor({ state: 'detached' })
   await editor.getByText('# kept').waitFor()
 }

@@ -81,11 +81,11 @@ async function overview(page, origin, shot) {
   const nowhere = { metadata: { name: 'nowhere' } }
   await api(page, 'POST', `${POLICIES}/propagationpolicies`, policy('nowhere', 'ConfigMap', 'v1', ['nowhere']))
   await api(page, 'POST', '/api/v1/namespaces/default/configmaps', { apiVersion: 'v1', kind: 'ConfigMap', ...nowhere })
-  const problem = table(page, 'What is wrong').locator('tr[data-problem=unscheduled]')
+  const problem = table(page, 'Problems').locator('tr[data-problem=unscheduled]')
   await problem.waitFor()
   await accessible(page)
   await shot('fleet')
-  await problem.getByRole('link', { name: 'Bindings that no cluster was found for' }).click()
+  await problem.getByRole('link', { name: 'Unscheduled bindings' }).click()
   await page.waitForURL(/is%3Aunscheduled/)
   await page.locator('.hits .row', { hasText: 'nowhere-configmap' }).waitFor()
   await api(page, 'DELETE', '/api/v1/namespaces/default/configmaps/nowhere')
@@ -101,9 +101,9 @@ async function cluster(page, origin, problems) {
   await page.locator('tr[data-condition=Ready]').getByText('ClusterReady').waitFor()
   await table(page, 'Capacity').getByRole('meter', { name: 'cpu' }).waitFor()
   await table(page, 'Nodes').locator('tr[data-node]').first().waitFor()
-  await page.getByRole('link', { name: 'Bindings that go to it' }).waitFor()
+  await page.getByRole('link', { name: 'Bindings with this cluster' }).waitFor()
   await page.getByText(/kinds in \d+ groups and versions/).click()
-  await page.getByRole('searchbox', { name: /Narrow to kinds/ }).fill('deployment')
+  await page.getByRole('searchbox', { name: /Filter kinds/ }).fill('deployment')
   await page.locator('.facts').getByRole('link', { name: 'Deployment', exact: true }).waitFor()
   // Cordon and uncordon.
   await page.getByRole('button', { name: 'Cordon', exact: true }).click()
@@ -137,7 +137,7 @@ async function cluster(page, origin, problems) {
   await heading(page, 'If Cluster member3 was deleted').waitFor()
   const web = page.locator('article[data-template=web]')
   await web.locator('tr[data-cluster=member3][data-change=Removed]').waitFor()
-  const button = page.getByRole('button', { name: 'Delete it for good' })
+  const button = page.getByRole('button', { name: 'Delete permanently' })
   assert.equal(await button.getAttribute('aria-disabled'), 'true')
   await page.goBack()
   await heading(page, 'member3').waitFor()
@@ -182,7 +182,7 @@ async function events(page, origin) {
 
 async function joining(page, origin) {
   await page.goto(`${origin}/fleet/join`)
-  const make = page.getByRole('button', { name: 'Make the account and its token' })
+  const make = page.getByRole('button', { name: 'Create the account and its token' })
   await page.getByRole('textbox').fill('member1')
   await page.waitForFunction(() => document.querySelector('[aria-disabled=true]')?.title.includes('in the fleet already'))
   await page.getByRole('textbox').fill('edge-1')
@@ -244,11 +244,11 @@ async function why(page, origin) {
   await lost.getByText('lost').waitFor()
   assert.match(await lost.locator('td').last().textContent(), /\w{3,}/)
   await api(page, 'DELETE', `${POLICIES}/propagationpolicies/lesser`)
-  const clusters = table(page, 'What the scheduler says now')
+  const clusters = table(page, 'Current scheduling result')
   await clusters.locator('tr[data-cluster=member2]').getByText('✓ fits').waitFor()
   assert.match(await clusters.locator('tr[data-cluster=member2] td').nth(1).textContent(), /^\d+$/)
-  await clusters.locator('tr[data-cluster=member1]').getByText(/nodes|grades|sum/).waitFor()
-  await table(page, 'Where it is').locator('tr[data-target=member2]').getByText('✓ applied').waitFor()
+  await clusters.locator('tr[data-cluster=member1]').getByText(/nodes|models|summary/).waitFor()
+  await table(page, 'Targets').locator('tr[data-target=member2]').getByText('✓ applied').waitFor()
   // The override, field by field.
   const override = page.locator('section[data-override=member2]')
   await override.getByText('nginx:1.25').waitFor()
@@ -261,7 +261,7 @@ async function why(page, origin) {
   await page.goto(`${origin}/why?apiVersion=v1&kind=ConfigMap&namespace=default&name=settings`)
   await clusters.locator('tr[data-cluster=member1]').getByText('✗ TaintToleration').waitFor()
   await clusters.locator('tr[data-cluster=member3]').getByText('✗ ClusterAffinity').waitFor()
-  await table(page, 'Where it is').locator('tr[data-target=member2]').getByText('✓ applied').waitFor()
+  await table(page, 'Targets').locator('tr[data-target=member2]').getByText('✓ applied').waitFor()
 }
 
 function policy(name, kind, apiVersion, clusterNames) {
@@ -289,13 +289,13 @@ async function topology(page, origin) {
   await page.goBack()
   await tree.locator('[data-kind=Pod]').first().waitFor()
   await page.getByRole('button', { name: /member3/ }).click()
-  await page.getByText('1 more cluster is not opened').waitFor()
+  await page.getByText('1 more cluster is collapsed').waitFor()
 }
 
 async function drift(page, origin) {
   await page.goto(`${origin}/drift?${WEB}&cluster=member2`)
   await page.getByRole('heading', { name: /Wanted and live in member2/ }).waitFor()
-  await page.getByText('Everything that is wanted is there as it is wanted.').waitFor()
+  await page.getByText('The live object matches the desired state.').waitFor()
   await page.getByText(/fields? that only the member has/).click()
   await page.locator('tr[data-path]').first().waitFor()
   // Changes in a member are reverted at once, so the live object and its field manager are generated here.
@@ -317,7 +317,7 @@ async function drift(page, origin) {
   const row = page.locator('tr[data-path="spec.replicas"]')
   await row.getByText('somebody').waitFor()
   assert.deepEqual(await row.locator('td code').allTextContents(), ['2', '9'])
-  await page.getByText('Whole manifests, one over the other').click()
+  await page.getByText('Diff of whole manifests').click()
   await page.locator('.editor .cm-changedLine').first().waitFor()
   await page.unroute(live)
 }
@@ -379,7 +379,7 @@ async function draft(page, origin, problems, shot) {
   expected(problems, /40[0-9]|422|500/)
   // Preview: no cluster before, two clusters after, with their manifests.
   await write(page, DRAFT)
-  await page.getByText('The control plane would take all 2 (dry run).').waitFor()
+  await page.getByText('The control plane accepts all 2 (dry run).').waitFor()
   await page.getByRole('button', { name: 'What if…' }).click()
   const planned = page.locator('article[data-template=drafted]')
   for (const member of ['member2', 'member3']) await planned.locator(`tr[data-cluster=${member}][data-change=Added]`).waitFor()
@@ -414,7 +414,7 @@ async function changing(page, origin, problems) {
   const edited = DRAFT.split('---')[0].replace('[member2, member3]', '[member1, member2]').replace('  namespace: default', `  namespace: default\n  labels: ${JSON.stringify(labels)}\n  resourceVersion: "${resourceVersion}"`)
   await api(page, 'PATCH', `${CLUSTERS}/member1`, { spec: { taints: null } })
   await write(page, edited)
-  await page.getByText('The control plane would take it (dry run).').waitFor()
+  await page.getByText('The control plane accepts it (dry run).').waitFor()
   await page.getByRole('button', { name: 'What if…' }).click()
   const planned = page.locator('article[data-template=drafted]')
   await planned.locator('tr[data-cluster=member1][data-change=Added]').waitFor()
@@ -432,7 +432,7 @@ async function deletion(page, origin, problems) {
   await page.getByRole('link', { name: 'Delete…' }).click()
   await heading(page, 'If PropagationPolicy default/drafted was deleted').waitFor()
   await page.locator('article[data-template=drafted]').waitFor()
-  const button = page.getByRole('button', { name: 'Delete it for good' })
+  const button = page.getByRole('button', { name: 'Delete permanently' })
   assert.match(await button.getAttribute('title'), /Type its name/)
   await page.getByRole('textbox', { name: 'Type drafted to delete it' }).fill('drafted')
   await button.click()
@@ -463,7 +463,7 @@ async function failover(page, origin) {
   await row.getByText('no healthy replacement').waitFor()
   await row.getByText(/left/).waitFor()
   await page.locator('[data-breaker=calm]').getByText('0 of 3 clusters are not ready.').waitFor()
-  await page.getByRole('heading', { name: 'Clusters in doubt or leaving' }).waitFor()
+  await page.getByRole('heading', { name: 'Doubted or leaving clusters' }).waitFor()
   await page.unroute(evicting)
 }
 
@@ -481,7 +481,7 @@ async function quotas(page, origin) {
   assert.match(await bar.getAttribute('aria-valuetext'), /of 16Gi/)
   await card.getByText('member1').waitFor()
   await page.getByRole('heading', { name: 'Refused' }).waitFor()
-  await page.getByText('Nothing is refused.').waitFor()
+  await page.getByText('No refusals.').waitFor()
   // A generated refusal, so that the displayed values are exact.
   const refused = /v1alpha1\/export\?.*reason%3AQuotaExceeded/
   const message = 'requested cpu=10, used cpu=0, limited cpu=8'
@@ -501,9 +501,9 @@ async function quotas(page, origin) {
 async function rebalance(page, origin) {
   await page.goto(`${origin}/steer/rebalance`)
   const create = page.getByRole('button', { name: 'Create' })
-  assert.match((await create.getAttribute('title')) ?? '', /Choose a workload/)
+  assert.match((await create.getAttribute('title')) ?? '', /Select a workload/)
   await page.getByRole('checkbox', { name: 'Deployment default/web' }).check()
-  await page.getByText('1 workload chosen').waitFor()
+  await page.getByText('1 workload selected').waitFor()
   await page.getByRole('textbox', { name: 'Name' }).fill('again')
   await page.getByRole('button', { name: 'What if…' }).click()
   await page.locator('article[data-template=web]').waitFor()

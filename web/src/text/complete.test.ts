@@ -76,12 +76,12 @@ function literals(name: string, source: string): string[] {
   return found
 }
 
-test('words are found wherever a reader sees them', () => {
+test('visible texts are found', () => {
   const source = 'const a = <p title="one">two {b ? "three" : `four ${c}`} <i aria-label={d ?? "five"} className="no">{n}</i> · {"x"}</p>'
   expect(literals('a', source)).toEqual(['a: one', 'a: two', 'a: three', 'a: four', 'a: five'])
 })
 
-test('no view has words of its own', () => {
+test('views contain no texts', () => {
   const files = import.meta.glob<string>('../**/*.tsx', { query: '?raw', import: 'default', eager: true })
   expect(Object.keys(files).length).toBeGreaterThan(40)
   expect(Object.entries(files).flatMap(([name, source]) => literals(name, source))).toEqual([])
