@@ -1,5 +1,5 @@
-//! A newcomer's fleet, one of clusters that somebody else runs, and one with a cluster that nobody can dial. Each mostly waits; as
-//! tests of one program they wait beside each other.
+//! A new fleet, a fleet of another owner's clusters, and one with an unreachable cluster. Each test mostly waits, so they run
+//! concurrently in one program.
 
 mod agent;
 mod join;

@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn trailers_are_looked_at() {
+    fn trailers_are_checked() {
         let found = wrong(HEAD, "2\r\n{}\r\n0\r\nimpersonate-user: root\r\n\r\n").join("; ");
         assert!(found.contains("as a trailer"), "{found}");
     }
