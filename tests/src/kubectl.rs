@@ -202,7 +202,7 @@ impl Stream {
             match self.chunks.recv_timeout(until.saturating_duration_since(Instant::now())) {
                 Ok(chunk) => self.seen.push_str(&String::from_utf8_lossy(&chunk)),
                 Err(RecvTimeoutError::Disconnected) => break,
-                Err(RecvTimeoutError::Timeout) => bail!("{} goes on after {:?}", self.what, self.seen),
+                Err(RecvTimeoutError::Timeout) => bail!("{} is still running after {:?}", self.what, self.seen),
             }
         }
         Ok((self.child.wait()?.code(), std::mem::take(&mut self.seen)))

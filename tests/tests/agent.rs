@@ -59,7 +59,7 @@ fn an_unreachable_cluster_is_managed_through_its_agent() -> Result<()> {
 
     // Removing the cluster from the fleet closes the tunnel, and the agent retries.
     kubectl.ok(&["delete", "cluster", "m1", "--timeout=60s"], "")?;
-    until("the agent to hear of it", || Ok(agent.log().contains("clusters.cluster.karmada.io \"m1\" not found")))
+    until("the agent to notice", || Ok(agent.log().contains("clusters.cluster.karmada.io \"m1\" not found")))
         .with_context(|| agent.log())?;
     ensure!(agent.stop()?.success());
     east.ok(&["get", "pod", "web"], "")?;

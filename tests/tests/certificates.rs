@@ -42,7 +42,7 @@ fn walk(kubectl: &Kubectl) -> Result<()> {
     joining.ok(&["create", "-f", "-"], &request("admin", "admins", "system:admin")?.to_string())?;
     joining.ok(&["create", "-f", "-"], &request("agent", AGENTS, AGENT)?.to_string())?;
     is_signed(&joining, "agent", "Auto approving karmada agent certificate after SubjectAccessReview.")?;
-    ensure!(shown(kubectl, "admin")?["status"] == json!({}), "nobody should decide about it by himself");
+    ensure!(shown(kubectl, "admin")?["status"] == json!({}), "the request was decided without an administrator");
 
     // The agent requests a renewal with its own identity; another user's request is not approved.
     let agent = kubectl.with(&["--as", AGENT, "--as-group", AGENTS]);
@@ -55,7 +55,7 @@ fn walk(kubectl: &Kubectl) -> Result<()> {
     other.ok(&["create", "-f", "-"], &request("stolen", AGENTS, AGENT)?.to_string())?;
     agent.ok(&["create", "-f", "-"], &request("last", AGENTS, AGENT)?.to_string())?;
     is_signed(&agent, "last", "Auto approving self")?;
-    ensure!(shown(kubectl, "stolen")?["status"] == json!({}), "an agent has got another's certificate");
+    ensure!(shown(kubectl, "stolen")?["status"] == json!({}), "an agent received another agent's certificate");
 
     // A deleted token no longer authenticates.
     kubectl.ok(&["delete", "secret", "bootstrap-token-abcdef", "-n", "kube-system"], "")?;

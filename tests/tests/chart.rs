@@ -241,14 +241,14 @@ fn referenced_objects_exist() -> Result<()> {
                     ensure!(maps.contains(map), "{whose} mounts ConfigMap {map}, which there is not");
                 }
                 if let Some(secret) = volume.pointer("/secret/secretName").and_then(Value::as_str) {
-                    ensure!(secrets.contains(secret), "{whose} mounts Secret {secret}, which nobody makes");
+                    ensure!(secrets.contains(secret), "{whose} mounts Secret {secret}, which does not exist");
                 }
             }
             let containers: Vec<&Value> = list(&spec["containers"]).collect();
             let variables = containers.iter().flat_map(|container| list(&container["env"]));
             for variable in variables {
                 if let Some(secret) = variable.pointer("/valueFrom/secretKeyRef/name").and_then(Value::as_str) {
-                    ensure!(secrets.contains(secret), "{whose} reads Secret {secret}, which nobody makes");
+                    ensure!(secrets.contains(secret), "{whose} reads Secret {secret}, which does not exist");
                 }
             }
         }
@@ -338,7 +338,7 @@ fn network_policies_admit_intended_peers() -> Result<()> {
             for direction in ["Ingress", "Egress"] {
                 let covered =
                     of_pod.iter().any(|policy| list(&policy["spec"]["policyTypes"]).any(|kind| kind == direction));
-                ensure!(covered, "{}: no NetworkPolicy says who may have {direction} with {workload}", case.name);
+                ensure!(covered, "{}: no NetworkPolicy restricts {direction} of {workload}", case.name);
             }
         }
         // Access is opened by values only.
@@ -480,7 +480,7 @@ fn alerts_and_dashboards_use_existing_metrics() -> Result<()> {
             asked += 1;
             let base = ["_bucket", "_count", "_sum", "_total"].iter().find_map(|end| metric.strip_suffix(end));
             let quoted = |name: &str| told.contains(&format!("\"{name}\""));
-            ensure!(quoted(metric) || base.is_some_and(quoted), "nothing tells {metric}: {question}");
+            ensure!(quoted(metric) || base.is_some_and(quoted), "no source defines {metric}: {question}");
         }
     }
     ensure!(asked > 40, "{asked}");

@@ -107,7 +107,7 @@ fn controls(runtime: &Runtime, kubeconfig: &Path, config: watcher::Config) -> Re
     runtime.block_on(async {
         maps.delete_collection(&DeleteParams::default(), &ListParams::default().labels(SOURCES)).await
     })?;
-    until("the copies of what is gone to be collected", || Ok(listed("of=copy")?.is_empty()))
+    until("the copies of deleted sources to be collected", || Ok(listed("of=copy")?.is_empty()))
 }
 
 /// Creates and changes all sources, and deletes some of them, concurrently.

@@ -108,7 +108,7 @@ fn through_the_ui(stage: &Stage, corpus: &Corpus, folder: &Path) -> Result<()> {
     let address = format!("{address}#token={}", stage.token);
     let Some(said) = walk("corpus", &[address.as_ref(), file.as_ref()], &[])? else { return Ok(()) };
     let shown: Vec<Shown> = serde_json::from_str(&said)?;
-    ensure!(shown.len() == questions.len(), "{} of {} were asked", shown.len(), questions.len());
+    ensure!(shown.len() == questions.len(), "{} of {} queries were sent", shown.len(), questions.len());
     let mut wrong = Vec::new();
     for ((question, asked), shown) in questions.iter().zip(&asked).zip(&shown) {
         for (how, answer) in [("typed", &shown.typed), ("linked", &shown.linked)] {

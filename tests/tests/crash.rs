@@ -153,7 +153,7 @@ impl Site {
         let written = began.elapsed();
         let found = self.settled(writes)?;
         let replaced = found.replaced(&self.found, |name| changes.may_replace(name));
-        ensure!(replaced.is_empty(), "made anew though nobody moved them: {replaced:?}");
+        ensure!(replaced.is_empty(), "recreated although no write moved them: {replaced:?}");
         self.found = found;
         let Death { acknowledged, then, starting } = death;
         let again = starting.map(|after| format!(", and {after:.1?} into its start")).unwrap_or_default();

@@ -283,7 +283,7 @@ fn nothing_is_written(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
         let list: Value = serde_json::from_str(&kubectl.ok(&["get", "--raw", "/api/v1/namespaces?limit=1"], "")?)?;
         Ok(list["metadata"]["resourceVersion"].as_str().context("a revision")?.to_owned())
     };
-    until("nothing to be written between two looks", || {
+    until("no write between two reads", || {
         let before = revision()?;
         says(fleet, "explain deploy/web -n shop", 0, "follows")?;
         says(fleet, &plan(&["new.yaml", "changed.yaml", "override.yaml"], "--brief"), 0, "would be created")?;

@@ -129,7 +129,7 @@ fn most_of_the_fleet_fails_at_once() -> Result<()> {
     site.hold_still(true)?;
     site.freeze_control_plane(LONG_ENOUGH)?;
     site.looks(LONG_ENOUGH)?;
-    ensure!(!site.look()?.0.evict(), "an eviction began while nobody failed");
+    ensure!(!site.look()?.0.evict(), "an eviction started without a failure");
 
     site.hold_still(has(Needs::Doubt))?;
     site.begin_at_once(Fault::Death, &LOST)?;
@@ -153,7 +153,7 @@ fn most_of_the_fleet_fails_at_once() -> Result<()> {
         })?;
     }
     site.mend()?;
-    site.settled().context("after all came back")?;
+    site.settled().context("after all members recovered")?;
     site.stop()
 }
 
@@ -181,7 +181,7 @@ fn clock_jumps_move_nothing() -> Result<()> {
     site.begin(Fault::Death, "home")?;
     site.set_clock(AHEAD[0])?;
     let gentle = Workload::of(Kind::Gentle, "home", "spare");
-    site.until("what was at home to move", |_, copies| match is_well_in(copies, &gentle, "spare") {
+    site.until("the workloads to move", |_, copies| match is_well_in(copies, &gentle, "spare") {
         true => Vec::new(),
         false => vec![gentle.name.clone()],
     })?;

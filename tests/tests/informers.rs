@@ -91,7 +91,7 @@ fn informers_list_once_and_miss_nothing() -> Result<()> {
             // A client that resumes each second may do so while a cluster leaves.
             ensure!(beginnings == 1 || *way == READERS[1], "after {what} the {way} one began again: {errors:?}");
             let is_python = matches!(reader, Reader::Python(..));
-            ensure!(!is_python || errors.is_empty(), "after {what} the {way} one was told wrong: {errors:?}");
+            ensure!(!is_python || errors.is_empty(), "after {what} the {way} informer has wrong objects: {errors:?}");
         }
         Ok(())
     };
@@ -112,7 +112,7 @@ fn informers_list_once_and_miss_nothing() -> Result<()> {
     let kubeconfig = fleet.kubeconfig("member2");
     succeeds(&fleet, &["join", "member2", "--cluster-kubeconfig", path(&kubeconfig)?])?;
     churn(&runtime, &members[1], 1, 5)?;
-    agree("it came back", &there)?;
+    agree("it returned", &there)?;
     drop((readers, runtime));
     ensure!(fleet.stop()?.success());
     Ok(())

@@ -68,7 +68,7 @@ fn chain(journal: &Value) -> Vec<&str> {
 
 fn the_chain(fleet: &Fleet) -> Result<()> {
     let mut journal = Value::Null;
-    let told = until("the whole chain to be told", || {
+    let told = until("the whole chain to be recorded", || {
         journal = read(fleet, &[&WEB[..], &["--at", "now", "--within", "10m"]].concat())?;
         Ok(chain(&journal) == CHAIN && find(&journal, "EvictionEnded").is_some())
     });
@@ -136,7 +136,7 @@ fn a_refusal_has_its_numbers(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     kubectl.until(&used, |out| out == "200m")?;
     kubectl.ok(&["apply", "-f", "-"], BIG)?;
     let mut journal = Value::Null;
-    let told = until("the refusal to be told", || {
+    let told = until("the refusal to be recorded", || {
         journal = read(fleet, &["journal", "deploy/big", "-n", "shop"])?;
         Ok(find(&journal, "QuotaDenied").is_some())
     });
@@ -172,7 +172,7 @@ fn it_outlives_its_events(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     for namespace in ["shop", "default"] {
         kubectl.ok(&["delete", "events", "-n", namespace, "--all", "--wait=false"], "")?;
     }
-    until("the cache to have seen the events go", || {
+    until("the cache to have seen the deletion of the Events", || {
         let said = fleet.crowsnest(&["search", "kind:event about:deploy/shop/web reason:Rescheduled", "-o", "name"])?;
         Ok(said.out.is_empty())
     })?;

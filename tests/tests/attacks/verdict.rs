@@ -191,7 +191,7 @@ fn meant(case: &Case, arrival: &Arrival) -> Vec<String> {
     };
     if !expected.iter().any(|expected| expected == path) {
         let expected: Vec<String> = expected.iter().map(|one| lossy(one)).collect();
-        wrong.push(format!("asks for {} (expected {expected:?})", lossy(path)));
+        wrong.push(format!("requests {} (expected {expected:?})", lossy(path)));
     }
     wrong
 }
@@ -258,7 +258,7 @@ mod tests {
     #[case::for_another_host("m1:443", "elsewhere", "host: [\"elsewhere\"]")]
     #[case::with_a_bare_line_feed("host", "x: a\nb\r\nhost", "bare")]
     #[case::by_another_method("GET", "DELETE", "DELETE arrived")]
-    #[case::of_another_path("/api/v1/x", "/api/v1/y", "asks for /api/v1/y")]
+    #[case::of_another_path("/api/v1/x", "/api/v1/y", "requests /api/v1/y")]
     #[case::that_was_smuggled("/x", "/x?smuggled", "smuggled")]
     fn a_request_that_is_not_the_callers_is_found(#[case] part: &str, #[case] instead: &str, #[case] expected: &str) {
         let found = wrong(&HEAD.replace(part, instead), "").join("; ");

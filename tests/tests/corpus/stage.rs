@@ -230,7 +230,7 @@ fn resources(corpus: &Corpus) -> Result<Vec<Resource>> {
         let empty = EMPTY_KINDS.iter().find(|(_, kind)| is_one(kind));
         let (api_version, kind) = told
             .or_else(|| empty.map(|(api_version, kind)| ((*api_version).to_owned(), (*kind).to_owned())))
-            .with_context(|| format!("no object says what {kind} is"))?;
+            .with_context(|| format!("no object defines {kind}"))?;
         let plural = names.iter().max_by_key(|name| name.len()).context("no plural")?.clone();
         let short_names = names.iter().filter(|name| **name != plural).cloned().collect();
         let namespaced = of_kind().any(|object| object["metadata"]["namespace"].is_string());

@@ -48,7 +48,7 @@ impl Clock {
     /// Records that everything up to this time of the corpus has been seen.
     pub fn saw(&mut self, at: i64, now: i64) -> Result<()> {
         ensure!(self.seen.last().is_none_or(|(last, seen)| *last <= at && *seen <= now), "changes come in order");
-        ensure!(self.too_early(at).is_none_or(|early| early < now), "a query asks about what is before {at}");
+        ensure!(self.too_early(at).is_none_or(|early| early < now), "a query refers to a time before {at}");
         self.seen.push((at, now));
         Ok(())
     }

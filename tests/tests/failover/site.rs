@@ -268,7 +268,7 @@ impl Site {
         let looked = self.runtime.block_on(async move {
             tokio::time::timeout(PATIENCE, seen.wait_for(enough)).await.map(|seen| seen.is_ok())
         });
-        ensure!(looked.context("nobody looks at the members in time")?, "nobody looks at the members any more");
+        ensure!(looked.context("the members were not checked in time")?, "the members are no longer checked");
         self.unviolated()
     }
 

@@ -70,7 +70,7 @@ impl Browser {
             };
             url = url.join(there.to_str()?)?;
         }
-        bail!("sent around in circles: {:?}", self.been)
+        bail!("redirected in a loop: {:?}", self.been)
     }
 
     /// Sends a request as a page of the UI does.

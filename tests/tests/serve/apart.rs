@@ -66,7 +66,7 @@ fn roles_in_separate_processes_work_together() -> Result<()> {
         .with_context(|| format!("{last}\n{}", told()))?;
     }
     ensure!(steers.leads()? && !answers.leads()? && !admits.leads()?, "{}{}", told(), admits.log());
-    ensure!(listens(&answers) && listens(&admits) && !listens(&steers), "who listens is not who was told to");
+    ensure!(listens(&answers) && listens(&admits) && !listens(&steers), "other processes listen than expected");
     let doctor = world.crowsnest(&["doctor"])?;
     ensure!(doctor.ok, "{doctor:?}");
 
@@ -78,9 +78,9 @@ fn roles_in_separate_processes_work_together() -> Result<()> {
     answers.start_again()?;
     ready(&answers)?;
     let searched = || Ok(world.runtime.block_on(ask(&world.to_cp, SEARCH)).is_ok());
-    until("somebody to search again", searched).with_context(|| answers.log())?;
+    until("searches to work again", searched).with_context(|| answers.log())?;
     steers.cable.cut();
-    until("the one that is cut off to say so", || Ok(!steers.is_ready()?)).with_context(|| steers.log())?;
+    until("the disconnected replica to be not ready", || Ok(!steers.is_ready()?)).with_context(|| steers.log())?;
     ensure!(answers.is_ready()? && admits.is_ready()?, "{}{}", answers.log(), admits.log());
     steers.cable.mend();
     ready(&steers)?;

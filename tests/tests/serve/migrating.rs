@@ -127,7 +127,7 @@ impl Left {
         let left = Self { runtime, cp, m1, control_plane, member, dir };
         let kubeconfig = left.member.kubeconfig.display().to_string();
         let mut last = String::new();
-        until("the member to be joined to what stands for Karmada", || {
+        until("the member to be joined to the simulated Karmada", || {
             let said = crowsnest(&left.control_plane.kubeconfig, &["join", "m1", "--cluster-kubeconfig", &kubeconfig])?;
             last = format!("{said:?}");
             Ok(said.ok)
@@ -252,7 +252,7 @@ async fn load(client: &Client, file: &str, uids: &mut BTreeMap<String, String>) 
         ensure!(!text.contains("${"), "something is owned by what is not there: {text}");
         let types = wanted.types.as_ref().context("an object of no kind")?;
         let kind = GroupVersionKind::try_from(types)?;
-        let Some((resource, capabilities)) = discovery.resolve_gvk(&kind) else { bail!("nobody serves {kind:?}") };
+        let Some((resource, capabilities)) = discovery.resolve_gvk(&kind) else { bail!("{kind:?} is not served") };
         let all: Api<DynamicObject> = match (capabilities.scope, wanted.namespace()) {
             (Scope::Namespaced, Some(namespace)) => Api::namespaced_with(client.clone(), &namespace, &resource),
             _ => Api::all_with(client.clone(), &resource),

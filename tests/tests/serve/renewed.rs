@@ -260,7 +260,7 @@ fn the_client_certificate_is_reloaded() -> Result<()> {
     let (certificate, key) = place.runtime.block_on(signed(&place.cp, "renewed"))?;
     let asking = Asking::start(&place.runtime, place.cp.clone())?;
     identify(&place.dir.path().join("shows.kubeconfig"), &certificate, &key)?;
-    until("it to ask as who it is now", || {
+    until("requests with the new certificate", || {
         let log = fs::read_to_string(place.control_plane.audit_log())?;
         let events = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
         let mut whose = events.filter(|event| event["user"]["username"] == "renewed");

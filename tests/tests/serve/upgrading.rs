@@ -63,7 +63,7 @@ fn create_policy_with_later_field(world: &World, name: &str) -> Result<()> {
     let policies = objects(&world.to_cp, "policy.karmada.io", "v1alpha1", "PropagationPolicy", Some("default"));
     let mood = Patch::Merge(json!({"spec": {"mood": "calm"}}));
     // A changed definition takes effect shortly after it is stored.
-    until("the mood to be kept", || {
+    until("the field to be stored", || {
         let kept = world.runtime.block_on(policies.patch(name, &PatchParams::default(), &mood))?;
         Ok(kept.data.pointer("/spec/mood") == Some(&json!("calm")))
     })
@@ -90,7 +90,7 @@ fn watches_resume_while_replicas_are_replaced_after_a_downgrade() -> Result<()> 
     world.make_cache_newer(None)?;
     until("policies of later versions to be taken", || has_later_field(&world))?;
     create_policy_with_later_field(&world, "moody")?;
-    until("what a later policy says to arrive", || world.has_arrived("moody"))?;
+    until("the object of a later policy to arrive", || world.has_arrived("moody"))?;
     let moody = world.in_member("moody")?;
     for replica in &mut replicas {
         let (stopped, log) = replica.stop()?;
@@ -108,7 +108,7 @@ fn watches_resume_while_replicas_are_replaced_after_a_downgrade() -> Result<()> 
     ensure!(!has_later_field(&world)?, "a field of the later version is left");
     world.propagate("after")?;
     until("the last object to arrive", || world.has_arrived("after")).with_context(logs)?;
-    until("all to be well", || Ok(world.crowsnest(&["doctor"])?.ok))
+    until("doctor to find no errors", || Ok(world.crowsnest(&["doctor"])?.ok))
         .with_context(|| format!("{:?}", world.crowsnest(&["doctor"])))?;
     let back = away.into_iter().map(|version| version.back(&world)).collect::<Result<Vec<_>>>()?;
     let written = writer.stop(&world)?;
@@ -152,7 +152,7 @@ fn a_database_of_a_later_version_is_rebuilt() -> Result<()> {
     world.make_cache_newer(Some(999))?;
     let mut replica = replicas.swap_remove(0);
     replica.start_again()?;
-    until("it to say why it can't start", || {
+    until("it to report why it cannot start", || {
         let log = replica.log();
         Ok(log.contains("written by a newer version (format 999") && log.contains("crowsnest cache rebuild --db"))
     })

@@ -185,9 +185,9 @@ impl Watching {
         ensure!(told.broken.is_none() && matches!(in_time, Ok(Ok(()))), "{path}, of {written:?}: {told:?}");
         for (name, turns) in &told.turns {
             let each_once = turns.windows(2).all(|pair| pair[1] == pair[0] + 1);
-            ensure!(each_once, "{path} tells {name} as {turns:?}, after going on {} times", told.resumed);
+            ensure!(each_once, "{path} tells {name} as {turns:?}, after {} resumptions", told.resumed);
         }
-        ensure!(told.resumed > 0, "the watch of {path} never had to go on elsewhere");
+        ensure!(told.resumed > 0, "the watch of {path} never resumed at another replica");
         eprintln!(
             "{path}: {} events, gone on {} times",
             told.turns.values().map(Vec::len).sum::<usize>(),
