@@ -52,7 +52,7 @@ struct Book {
 #[serde(deny_unknown_fields)]
 struct Others {
     bindings: BTreeSet<String>,
-    #[expect(dead_code, reason = "is read by people")]
+    #[expect(dead_code, reason = "documentation")]
     why: String,
 }
 

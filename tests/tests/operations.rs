@@ -128,7 +128,7 @@ impl Walk<'_> {
         let cordoned = |member: &str| -> Result<bool> {
             Ok(self.kubectl.ok(&["get", "--raw", &format!("{path}{member}")], "")?.contains("\"unschedulable\":true"))
         };
-        until("the cache to hear of it", || cordoned("member1"))?;
+        until("the cache to receive it", || cordoned("member1"))?;
         ensure!(!cordoned("member2")?);
 
         // A name that exists in one member is sufficient.

@@ -202,7 +202,7 @@ fn works_with(everywhere: &Kubectl, pod: &str) -> Result<()> {
 }
 
 fn until_ambiguous(everywhere: &Kubectl, pod: &str, text: &str) -> Result<()> {
-    until("two pods of one name to be told apart", || {
+    until("two pods of one name to be refused", || {
         let said = everywhere.run(&["get", "pod", pod], "")?;
         Ok(said.code == Some(1) && said.err.contains(text))
     })

@@ -31,7 +31,7 @@ fn concurrent_scale_ups_do_not_exceed_a_quota() -> Result<()> {
     let fitting = (LIMIT - WORKLOADS as i64 * REPLICA) / ((WANTED - 1) * REPLICA);
     settles(&fleet, &kubectl, (WORKLOADS as i64 + fitting * (WANTED - 1)) * REPLICA)?;
     let refused = kubectl.ok(&["get", "rb", "-n", "shop", "-o", "json"], "")?;
-    ensure!(refused.contains("exceeded for resource cpu: requested sum"), "nobody is told why: {refused}");
+    ensure!(refused.contains("exceeded for resource cpu: requested sum"), "no reason is reported: {refused}");
 
     fleet.kill()?;
     let fleet = Fleet::start(&data, &["--profile", "conformance"])?;

@@ -58,7 +58,7 @@ fn scenarios_pass_while_replicas_are_killed() -> Result<()> {
         let killing = scope.spawn(move || kill_in_turn(killed_by, kill, &ended));
         let verdicts = suite.check(&kubeconfigs, &suite.only);
         drop(end);
-        let killed = killing.join().map_err(|_| anyhow::anyhow!("whoever kills died"))?;
+        let killed = killing.join().map_err(|_| anyhow::anyhow!("the killing thread panicked"))?;
         anyhow::Ok((verdicts?, killed?))
     })?;
     let undisturbed = verdicts.undisturbed();

@@ -96,7 +96,7 @@ fn replicas_may_be_killed_suspended_and_cut_off() -> Result<()> {
     until("all to be well", || Ok(world.crowsnest(&["doctor"])?.ok))
         .with_context(|| format!("{:?}", world.crowsnest(&["doctor"])))?;
     let mut wrong = String::new();
-    until("all metrics to be told", || {
+    until("all metrics to be served", || {
         let told = replicas.iter().map(Replica::metrics).collect::<Result<Vec<_>>>()?;
         wrong = figures::wrong(&told)?;
         Ok(wrong.is_empty())
@@ -140,7 +140,7 @@ fn replicas_may_be_killed_suspended_and_cut_off() -> Result<()> {
     moved(&replicas)?;
     ensure!(!cut_off.leads()?, "two lead: {}{}", cut_off.log(), logs(&replicas));
     cut_off.cable.mend();
-    let leads = replicas.pop().context("nobody is left")?;
+    let leads = replicas.pop().context("no replica is left")?;
     world.propagate("fourth")?;
     until("the fourth object to arrive", || world.has_arrived("fourth")).with_context(|| leads.log())?;
     ensure!(world.holders()? == BTreeSet::from([Some(leads.name.clone())]), "{:?}", world.holders()?);

@@ -66,8 +66,8 @@ fn a_stopped_member(fleet: &Fleet, kubectl: &Kubectl, everywhere: &Kubectl) -> R
     session.expect("there\n")?;
 
     sim(fleet, &["m2", "stop"])?;
-    follower.end().context("the log of a stopped member goes on")?;
-    session.cut_off().context("a session in a stopped member goes on")?;
+    follower.end().context("the log of a stopped member continues")?;
+    session.cut_off().context("a session in a stopped member continues")?;
     m2.says(
         &["get", "--raw", "/apis/cluster.karmada.io/v1alpha1/clusters/m2/proxy/version"],
         "",
@@ -81,9 +81,9 @@ fn a_stopped_member(fleet: &Fleet, kubectl: &Kubectl, everywhere: &Kubectl) -> R
 
     let said = everywhere.run(&["get", "pods", "-l", "app=web"], "")?;
     ensure!(said.out.matches("Running").count() == 9, "{said:?}");
-    ensure!(said.err.contains("m2"), "nothing says that m2 is old: {said:?}");
+    ensure!(said.err.contains("m2"), "the age of m2 is not reported: {said:?}");
     let mut found = None;
-    until("search to tell that m2 is left out", || {
+    until("search to report that m2 is left out", || {
         let said = fleet.crowsnest(&["search", "kind:pod label:app=web"])?;
         let told = said.code == Some(5) && said.err.contains("warning: m2: ");
         let whole = said.out.matches("Running").count() == 9;
@@ -104,7 +104,7 @@ fn a_stopped_member(fleet: &Fleet, kubectl: &Kubectl, everywhere: &Kubectl) -> R
     until("search to be whole", || Ok(fleet.crowsnest(&["search", "kind:pod label:app=web"])?.code == Some(0)))?;
     // Also after the time.
     sim(fleet, &["m2", "stop", "1"])?;
-    until("m2 to come back by itself", || Ok(sim(fleet, &["m2", "state"])?.contains("\"reachable\": true")))
+    until("m2 to recover", || Ok(sim(fleet, &["m2", "state"])?.contains("\"reachable\": true")))
 }
 
 /// Requests to it are slow; those to others and to the cache are not.
@@ -147,7 +147,7 @@ fn dropped_watches(fleet: &Fleet, kubectl: &Kubectl, everywhere: &Kubectl) -> Re
     let mut watch = m3.stream(&["get", "pods", "-l", "app=web", "-w"])?;
     watch.expect("Running")?;
     sim(fleet, &["m3", "drop-watches"])?;
-    watch.end().context("the watch goes on")?;
+    watch.end().context("the watch continues")?;
     m3.ok(&["create", "deployment", "late", "--image=nginx:1.27"], "")?;
     everywhere.until(&["get", "pods", "-l", "app=late"], |out| out.contains("Running")).map(drop)
 }

@@ -63,7 +63,7 @@ fn members_write_endpoints_only_for_exported_services() -> Result<()> {
             ["get", "works", "-n", "karmada-es-m1", "-l", "endpointslice.karmada.io/namespace=bank", "-o", "name"];
         kubectl.until(&held, |out| !out.is_empty())?;
         let bank = kubectl.ok(&["get", "endpointslices", "-n", "bank", "-o", "name"], "")?;
-        ensure!(bank.is_empty(), "nobody exports from there: {bank}");
+        ensure!(bank.is_empty(), "it is not exported there: {bank}");
         let now = kubectl.ok(&["get", "endpointslice", "imported-m1-by-hand", "-n", "shop", "-o", "json"], "")?;
         ensure!(now == home, "a user's slice was replaced: {now}");
         // An object that is no longer exported is deleted, regardless of the member's exports.

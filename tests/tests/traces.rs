@@ -56,7 +56,7 @@ impl Receiver {
         for body in self.bodies.lock().expect("bodies").iter() {
             let sent = ExportTraceServiceRequest::decode(body.clone())?;
             for resource in sent.resource_spans {
-                let about = resource.resource.context("nobody sent them")?;
+                let about = resource.resource.context("spans without a resource")?;
                 let name = about.attributes.iter().find(|one| one.key == "service.name").context("no service.name")?;
                 ensure!(format!("{name:?}").contains("crowsnest-up"), "{name:?}");
                 spans.extend(resource.scope_spans.into_iter().flat_map(|scope| scope.spans));

@@ -129,7 +129,7 @@ fn the_ui_is_isolated_from_other_origins() -> Result<()> {
 
     // A session survives a restart, because its key is in the data directory.
     let cookie = format!("Cookie: {}", ui.sign_in()?);
-    ensure!(!cookie.contains(&ui.token), "the token lies in the cookie");
+    ensure!(!cookie.contains(&ui.token), "the cookie contains the token");
     ensure!(fleet.stop()?.success());
     let log = fs::read_to_string(data.with_extension("log"))?;
     ensure!(

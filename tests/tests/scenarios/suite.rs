@@ -88,7 +88,7 @@ impl Suite {
         match runner.wait()?.code() {
             // A scenario failed, or none ran.
             Some(0 | 1) => Ok(verdicts),
-            _ => bail!("the runner of the scenarios could not go on"),
+            _ => bail!("the runner of the scenarios failed"),
         }
     }
 }

@@ -153,7 +153,7 @@ impl Served {
             methods.map(|(method, _)| (path.clone(), method.clone()))
         });
         let left: Vec<_> = documented.filter(|one| !self.asked.contains(one)).collect();
-        ensure!(left.is_empty(), "documented and not asked: {left:?}");
+        ensure!(left.is_empty(), "documented and not requested: {left:?}");
         Ok(())
     }
 

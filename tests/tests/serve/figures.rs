@@ -54,9 +54,9 @@ pub fn wrong(told: &[String]) -> Result<String> {
         let series: Vec<&Sample<'_>> = samples.iter().filter(|sample| sample.is_of(&row.name)).collect();
         let reason = row.missing.as_ref().or(row.elsewhere.as_ref());
         match reason {
-            Some(reason) if !series.is_empty() => writeln!(wrong, "{} is told, in spite of: {reason}", row.name)?,
+            Some(reason) if !series.is_empty() => writeln!(wrong, "{} is served, in spite of: {reason}", row.name)?,
             Some(_) => continue,
-            None if series.is_empty() && row.idle.is_none() => writeln!(wrong, "{} is not told", row.name)?,
+            None if series.is_empty() && row.idle.is_none() => writeln!(wrong, "{} is not served", row.name)?,
             None => {}
         }
         if let Some(other) = series.iter().find(|sample| sample.names() != row.labels) {

@@ -92,7 +92,7 @@ impl Asking {
         // Including requests after the change.
         let before = self.answers.load(Ordering::Relaxed);
         let more = || Ok(self.asking.is_finished() || self.answers.load(Ordering::Relaxed) >= before + 10);
-        until("more to be asked", more)?;
+        until("more requests", more)?;
         self.ends.store(true, Ordering::Relaxed);
         let failures = runtime.block_on(self.asking)?;
         ensure!(failures.is_empty(), "{before} answers before, and {failures:#?}");

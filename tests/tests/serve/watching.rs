@@ -112,7 +112,7 @@ impl Told {
                 self.version = object.metadata.resource_version.context("an object of no version")?;
             }
             WatchEvent::Bookmark(bookmark) => self.version = bookmark.metadata.resource_version,
-            WatchEvent::Deleted(object) => bail!("{:?} is told as deleted", object.metadata),
+            WatchEvent::Deleted(object) => bail!("{:?} is reported as deleted", object.metadata),
             WatchEvent::Error(status) => bail!("the watch ends with {status:?}"),
         }
         Ok(())
