@@ -200,7 +200,7 @@ async function live(page, origin) {
   await tell(page, ['changed', hit('d', 'Running')], ['left', hit('b', 'Error')])
   await page.getByText('2 changes pending').waitFor()
   assert.deepEqual(await names(page), ['c', 'b'])
-  await page.getByRole('button', { name: 'Go on' }).click()
+  await page.getByRole('button', { name: 'Resume' }).click()
   await page.locator('.row', { hasText: 'Running' }).waitFor()
   assert.deepEqual(await names(page), ['d', 'c'])
 

@@ -68,7 +68,7 @@ export const en = {
   liveTitle: 'Show changes live (l)',
   livePast: 'This query refers to another time: its result does not change.',
   pause: 'Pause',
-  resume: 'Go on',
+  resume: 'Resume',
   waiting: (n: number) => (n === Infinity ? 'Too many changes to show' : n === 1 ? '1 change pending' : `${n.toLocaleString('en')} changes pending`),
   notFollowing: 'Connecting…',
   columns: 'Columns',
