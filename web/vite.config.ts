@@ -2,13 +2,13 @@ import { gzipSync } from 'node:zlib'
 import react from '@vitejs/plugin-react'
 import { defineConfig, type Plugin } from 'vite'
 
-/** What a browser may have to fetch before it shows anything: bytes, compressed. */
+/** Limit of compressed bytes that a browser loads for the first paint. */
 const FIRST_PAINT = 100_000
 const server = process.env.CROWSNEST_UI ?? 'http://127.0.0.1:7080'
-/** `Host` stays as it is: the server compares it with where a request comes from. */
+/** `Host` is kept: the server compares it with the origin of requests. */
 const there = { target: server, changeOrigin: false }
 const proxy = { '/api': there, '/apis': { ...there, ws: true }, '/openapi': there, '/ui': there }
-/** The server's own (server/ui/src). */
+/** Paths served by the server itself (server/ui/src). */
 const headers = {
   'Content-Security-Policy': "default-src 'self'; object-src 'none'; base-uri 'none'; frame-ancestors 'none'; form-action 'self'",
   'X-Content-Type-Options': 'nosniff',
@@ -23,7 +23,7 @@ export default defineConfig({
   preview: { proxy, headers },
 })
 
-/** Fails a build whose page, script with all that it imports at once, and style sheets are larger than that. */
+/** Fails a build whose page, entry script with static imports, and style sheets exceed the limit. */
 function firstPaint(most: number): Plugin {
   return {
     name: 'first-paint',

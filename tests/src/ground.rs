@@ -9,13 +9,13 @@ use crate::root;
 /// Kubernetes version of the clusters, such as `1.36`. Without it, tests use the embedded servers.
 const KUBERNETES: &str = "CROWSNEST_GROUND_KUBERNETES";
 const AUDIT_POLICY_FLAG: &str = "--audit-policy-file";
-/// What the embedded API server logs without a policy.
+/// The embedded API server's default audit policy.
 const AUDIT_POLICY: &str =
     "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules: [{level: Metadata}]\n";
 /// Nodes of the members of the recorded fleet: member, CPUs, memory.
 const RECORDED: [(&str, &str, &str); 3] = [("m1", "2", "16Gi"), ("m2", "4", "32Gi"), ("m3", "8", "64Gi")];
 
-/// A command that starts a cluster, prints one line when it can be used, and runs until it is killed.
+/// A command that starts a cluster, prints one line when the cluster is ready, and runs until it is killed.
 pub struct Cluster {
     pub command: Command,
     pub kubeconfig: PathBuf,
@@ -27,7 +27,7 @@ pub fn is_real() -> bool {
     env::var_os(KUBERNETES).is_some()
 }
 
-/// A cluster without nodes, as a control plane has. `args` are flags that `.ci/ground up` knows, too. None without [`KUBERNETES`].
+/// A cluster without nodes, as for a control plane. `args` also accepts flags of `.ci/ground up`. None without [`KUBERNETES`].
 pub fn control_plane(data: &Path, args: &[&str]) -> io::Result<Option<Cluster>> {
     cluster("cp", data, &[&["--members", "0"], args].concat())
 }

@@ -1,4 +1,4 @@
-//! Real kubectl: one call, a call repeated until it shows a state, a stream, a terminal.
+//! Real kubectl: single calls, calls repeated until a state is reached, streams, terminals.
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -11,20 +11,20 @@ use serde_json::{Value, json};
 
 use crate::{Fleet, PATIENCE, kubectl, until};
 
-/// Which kubectls are tried: the oldest one still met (SPDY only), a common one, the newest (WebSocket first).
+/// kubectl versions under test: an old one (SPDY only), a common one, the newest (WebSocket first).
 pub const GENERATIONS: [&str; 3] = ["1.20", "1.32", "1.36"];
 
-/// A kubectl with what all its calls share.
+/// A kubectl with the settings of all its calls.
 #[derive(Debug, Clone)]
 pub struct Kubectl {
     pub generation: &'static str,
     program: PathBuf,
     flags: Vec<String>,
-    /// Where it runs and keeps what it caches.
+    /// Working directory and cache of kubectl.
     pub folder: PathBuf,
 }
 
-/// What a finished call said.
+/// Exit code and output of a finished call.
 #[derive(Debug)]
 pub struct Said {
     pub code: Option<i32>,
@@ -46,19 +46,19 @@ impl Kubectl {
         Ok(Self { generation, program, flags, folder: folder.to_owned() })
     }
 
-    /// The same with another kubeconfig.
+    /// This kubectl with another kubeconfig.
     pub fn on(&self, kubeconfig: &Path) -> Self {
         self.with(&["--kubeconfig", &kubeconfig.display().to_string()])
     }
 
-    /// The same with more flags.
+    /// This kubectl with additional flags.
     pub fn with(&self, flags: &[&str]) -> Self {
         let mut more = self.clone();
         more.flags.extend(flags.iter().map(|flag| (*flag).to_owned()));
         more
     }
 
-    /// The same as somebody who has nothing but a token: beside a certificate a server does not look at it.
+    /// This kubectl with only a bearer token, since servers ignore a token that is sent with a client certificate.
     pub fn bearing(&self, token: &str) -> Result<Self> {
         let mut config: Value = serde_json::from_str(&self.ok(&["config", "view", "--raw", "-o", "json"], "")?)?;
         for user in config["users"].as_array_mut().into_iter().flatten() {
@@ -92,7 +92,7 @@ impl Kubectl {
         Ok(said)
     }
 
-    /// A call that must succeed; its standard output.
+    /// Runs a call that must succeed; returns its standard output.
     pub fn ok(&self, args: &[&str], input: &str) -> Result<String> {
         let said = self.run(args, input)?;
         if said.code != Some(0) {
@@ -101,7 +101,7 @@ impl Kubectl {
         Ok(said.out)
     }
 
-    /// A call that must end with this code and say this, on whichever stream.
+    /// Runs a call that must exit with this code and print this text on either stream.
     pub fn says(&self, args: &[&str], input: &str, code: i32, text: &str) -> Result<Said> {
         let said = self.run(args, input)?;
         if said.code != Some(code) || !(said.out.contains(text) || said.err.contains(text)) {
@@ -123,12 +123,12 @@ impl Kubectl {
         Ok(last.map(|said| said.out).unwrap_or_default())
     }
 
-    /// A call that goes on; its standard output is read as it comes.
+    /// Starts a long-running call; its standard output is read as it arrives.
     pub fn stream(&self, args: &[&str]) -> Result<Stream> {
         Stream::of(self.command(args), format!("kubectl-{} {args:?}", self.generation))
     }
 
-    /// A call in a pseudo-terminal, which script(1) makes.
+    /// Starts a call in a pseudo-terminal, created by script(1).
     pub fn terminal(&self, args: &[&str]) -> Result<Stream> {
         let words = [&[self.program.display().to_string()], self.flags.as_slice()].concat().join(" ");
         let mut command = Command::new("script");
@@ -138,7 +138,7 @@ impl Kubectl {
     }
 }
 
-/// A call that goes on. Killed when dropped.
+/// A running call. Killed when dropped.
 pub struct Stream {
     what: String,
     child: Child,
@@ -148,12 +148,12 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// Starts a command whose input and output are pipes.
+    /// Starts a command with pipes as input and output.
     pub fn of(mut command: Command, what: String) -> Result<Self> {
         let mut child = command.stderr(Stdio::null()).spawn().with_context(|| what.clone())?;
         let mut out = child.stdout.take().context("no standard output")?;
         let (sender, chunks) = channel();
-        // Ends with the child's output, or when nobody listens any more.
+        // Ends with the child's output, or when the receiver is dropped.
         std::thread::spawn(move || {
             let mut buffer = [0; 4096];
             while let Ok(read @ 1..) = out.read(&mut buffer) {
@@ -172,7 +172,7 @@ impl Stream {
         Ok(stdin.flush()?)
     }
 
-    /// Waits for text that was not waited for yet; gives what came before it.
+    /// Waits for text after the last match; returns the output before it.
     pub fn expect(&mut self, text: &str) -> Result<String> {
         let until = Instant::now() + PATIENCE;
         loop {
@@ -189,20 +189,20 @@ impl Stream {
         }
     }
 
-    /// Closes the input and waits for the end; gives the exit code and what was not waited for.
+    /// Closes the input and waits for the exit; returns the exit code and the remaining output.
     pub fn end(mut self) -> Result<(Option<i32>, String)> {
         drop(self.stdin.take());
         self.cut_off()
     }
 
-    /// Waits for the end, which must come from the other side.
+    /// Waits for the exit, which the other side must cause.
     pub fn cut_off(mut self) -> Result<(Option<i32>, String)> {
         let until = Instant::now() + PATIENCE;
         loop {
             match self.chunks.recv_timeout(until.saturating_duration_since(Instant::now())) {
                 Ok(chunk) => self.seen.push_str(&String::from_utf8_lossy(&chunk)),
                 Err(RecvTimeoutError::Disconnected) => break,
-                Err(RecvTimeoutError::Timeout) => bail!("{} goes on after {:?}", self.what, self.seen),
+                Err(RecvTimeoutError::Timeout) => bail!("{} is still running after {:?}", self.what, self.seen),
             }
         }
         Ok((self.child.wait()?.code(), std::mem::take(&mut self.seen)))
@@ -211,13 +211,13 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        // Nothing can be done about a child that is gone already.
+        // The child may have exited already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Walks once with each kubectl that is there, at the same time, against the control plane.
+/// Runs a function concurrently with each available kubectl, against the control plane.
 pub fn with_each(fleet: &Fleet, walk: impl Fn(&Kubectl) -> Result<()> + Sync) -> Result<()> {
     let mut kubectls = Vec::new();
     for generation in GENERATIONS {

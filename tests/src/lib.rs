@@ -1,4 +1,4 @@
-//! What whole-system tests share: starting the real binary, real kubectl and real Chromium, and waiting on state.
+//! Support for whole-system tests: starts the real binary, kubectl and Chromium, and waits for states.
 
 use std::ffi::{OsStr, OsString};
 use std::net::TcpListener;
@@ -19,17 +19,17 @@ pub use charts::{release, render, root};
 pub use kubectl::{GENERATIONS, Kubectl, Said, Stream, with_each};
 pub use process::{Apiserver, Member, Process};
 
-/// How long a state may take to come true on a loaded two-core machine.
+/// Timeout for a state on a loaded two-core machine.
 pub const PATIENCE: Duration = Duration::from_secs(240);
 
-/// Ports that no system gives to a connection by itself.
+/// Ports that no system assigns to a connection by itself.
 const PORTS: std::ops::Range<u16> = 20_000..32_000;
 
-/// A port of loopback that nobody listens on, for what has to be told its address before it starts. A process gives each once; one
-/// that the system had chosen could be that of a connection by then.
+/// A free loopback port, for servers that need their address before they start. A process returns each port once; a port
+/// chosen by the system could be in use by a connection later.
 pub fn free_port() -> Result<u16> {
     static GIVEN: AtomicU16 = AtomicU16::new(0);
-    // Tests that run beside each other in several processes begin elsewhere.
+    // Tests in concurrent processes start at different ports.
     let begin = (std::process::id() % 1_000) as u16 * 12;
     for _ in PORTS {
         let nth = GIVEN.fetch_add(1, Ordering::Relaxed).wrapping_add(begin);
@@ -41,12 +41,12 @@ pub fn free_port() -> Result<u16> {
     bail!("no port of {PORTS:?} is free")
 }
 
-/// True where a missing tool is a failure instead of a note.
+/// True if a missing tool is a failure instead of a note.
 pub fn in_ci() -> bool {
     env::var("CI").is_ok_and(|v| v == "true")
 }
 
-/// The binary, which cargo builds before the tests that start it.
+/// The binary, which cargo builds before these tests.
 pub fn binary() -> Result<PathBuf> {
     let own = env::current_exe()?;
     let built =
@@ -63,7 +63,7 @@ fn cache() -> Option<PathBuf> {
     Some(cache.or_else(|| env::home_dir().map(|home| home.join(".cache")))?.join("crowsnest"))
 }
 
-/// A kubectl of one generation (`1.20`, `1.32`, `1.36`), or any when `generation` is empty. `None` where there is none and
+/// kubectl of a version (`1.20`, `1.32`, `1.36`), or any if `generation` is empty. `None` if it is missing and
 /// this is not CI.
 pub fn kubectl(generation: &str) -> Result<Option<PathBuf>> {
     let cached = env::var_os("CROWSNEST_KUBECTL").map(PathBuf::from).or_else(|| Some(cache()?.join("kubectl")));
@@ -76,13 +76,13 @@ pub fn kubectl(generation: &str) -> Result<Option<PathBuf>> {
     missing(found, &format!("kubectl {generation}"), "tests/fetch-kubectl")
 }
 
-/// Chromium's program.
+/// Path of Chromium.
 pub fn chromium() -> Result<Option<PathBuf>> {
     let named = env::var_os("CROWSNEST_CHROMIUM").map(PathBuf::from).filter(|p| p.is_file());
     missing(named.or_else(|| on_path("chromium")), "Chromium", "apt-get install chromium")
 }
 
-/// Where walks leave their pictures: beside the build.
+/// Folder for screenshots of browser walks, in the build folder.
 pub fn pictures() -> Result<PathBuf> {
     let binary = binary()?;
     let target = binary.parent().and_then(Path::parent).context("the binary has no target directory")?;
@@ -91,7 +91,7 @@ pub fn pictures() -> Result<PathBuf> {
     Ok(pictures)
 }
 
-/// What a walk of `web/e2e` through pages in a real browser says. `None` where there is no Chromium and this is not CI.
+/// Output of a walk of `web/e2e` in a real browser. `None` if Chromium is missing and this is not CI.
 pub fn walk(script: &str, args: &[&OsStr], environment: &[(&str, OsString)]) -> Result<Option<String>> {
     let Some(chromium) = chromium()? else { return Ok(None) };
     let output = Command::new("node")
@@ -131,7 +131,7 @@ fn missing(found: Option<PathBuf>, what: &str, mend: &str) -> Result<Option<Path
         if in_ci() {
             bail!("{what} is missing: {mend}");
         }
-        // Standard error is where a test says that it did not look.
+        // Skipped tests are reported on standard error.
         io::Write::write_fmt(
             &mut io::stderr(),
             format_args!("skipped: {what} is missing here ({mend} brings it); CI runs this test\n"),
@@ -140,7 +140,7 @@ fn missing(found: Option<PathBuf>, what: &str, mend: &str) -> Result<Option<Path
     Ok(found)
 }
 
-/// A `crowsnest up` on free ports that nobody has waited for yet; its banner is on its standard output.
+/// A starting `crowsnest up` on free ports; its banner is on its standard output.
 pub fn launch(data_dir: &Path, args: &[&str]) -> Result<Child> {
     launch_in(data_dir, args, &[])
 }
@@ -165,19 +165,19 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// Starts it and waits until it says that it is ready.
+    /// Starts the process and waits for its ready line.
     pub fn start(data_dir: &Path, args: &[&str]) -> Result<Self> {
         Self::start_in(data_dir, args, &[])
     }
 
-    /// The same with something in its environment.
+    /// Runs it with environment variables.
     pub fn start_in(data_dir: &Path, args: &[&str], environment: &[(&str, OsString)]) -> Result<Self> {
         let log = data_dir.with_extension("log");
         let mut child = launch_in(data_dir, args, environment)?;
         let out = child.stdout.take().context("no standard output")?;
         let mut lines = io::BufRead::lines(io::BufReader::new(out));
         let mut ui_url = None;
-        // The banner ends with the commands to try; the UI's address is in it.
+        // The banner ends with example commands and contains the UI's address.
         for line in lines.by_ref() {
             let line = line?;
             if let Some(at) = line.find("http://") {
@@ -191,7 +191,7 @@ impl Fleet {
             let status = child.wait()?;
             bail!("crowsnest up ended with {status}: {}", tail(&log));
         };
-        // Later lines are few, but a full pipe would stop the fleet.
+        // Few lines follow, but a full pipe would block the fleet.
         std::thread::spawn(move || lines.for_each(drop));
         Ok(Self { child: Some(child), data_dir: data_dir.to_owned(), ui_url })
     }
@@ -201,28 +201,28 @@ impl Fleet {
         self.data_dir.join("kubeconfigs").join(format!("{name}.kubeconfig"))
     }
 
-    /// The CLI against this fleet.
+    /// Runs the CLI against this fleet.
     pub fn crowsnest(&self, args: &[&str]) -> Result<Said> {
         Said::of(&self.surround(Command::new(binary()?)).args(args).output()?)
     }
 
-    /// A call of the CLI that goes on; its standard output is read as it comes.
+    /// Starts a long-running CLI command; its standard output is read as it arrives.
     pub fn crowsnest_stream(&self, args: &[&str]) -> Result<Stream> {
         let mut command = self.surround(Command::new(binary()?));
         command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped());
         Stream::of(command, format!("crowsnest {args:?}"))
     }
 
-    /// The same in a pseudo-terminal, which script(1) makes; nothing is read page by page.
+    /// Runs it in a pseudo-terminal, created by script(1), without a pager.
     pub fn crowsnest_terminal(&self, args: &[&str]) -> Result<Stream> {
         self.crowsnest_terminal_with(args, &[("CROWSNEST_PAGER", "")])
     }
 
-    /// The same with something in its environment.
+    /// Runs it with environment variables.
     pub fn crowsnest_terminal_with(&self, args: &[&str], environment: &[(&str, &str)]) -> Result<Stream> {
         let mut command = self.surround(Command::new("script"));
         command.args(["-qec", &format!("{} {}", binary()?.display(), args.join(" ")), "/dev/null"]);
-        // One that has colours, whatever the tests themselves run in.
+        // A terminal with colours, independent of the tests' own.
         command.env("TERM", "xterm").env_remove("NO_COLOR").envs(environment.iter().copied());
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         Stream::of(command, format!("crowsnest {args:?} in a terminal"))
@@ -233,13 +233,13 @@ impl Fleet {
         command
     }
 
-    /// Any kubectl on the control plane.
+    /// Any available kubectl for the control plane.
     pub fn any_kubectl(&self) -> Result<Option<Kubectl>> {
         let Some(program) = kubectl("")? else { return Ok(None) };
         Ok(Some(Kubectl::new("any", program, &self.kubeconfig("cp"), &self.data_dir.with_extension("kubectl"))?))
     }
 
-    /// The last lines it logged.
+    /// The end of its log.
     pub fn log(&self) -> String {
         format!("log: {}", tail(&self.data_dir.with_extension("log")))
     }
@@ -272,7 +272,7 @@ impl Fleet {
         Ok(child.wait_with_output()?)
     }
 
-    /// kubectl that must succeed; its standard output.
+    /// Runs kubectl, which must succeed; returns its standard output.
     pub fn kubectl_ok(&self, program: &Path, kubeconfig: &str, args: &[&str], input: &str) -> Result<String> {
         let output = self.kubectl_with_input(program, kubeconfig, args, input)?;
         if !output.status.success() {
@@ -303,19 +303,19 @@ impl Fleet {
         Ok(last)
     }
 
-    /// Asks it to stop (SIGTERM) and waits.
+    /// Stops the process with SIGTERM and waits.
     pub fn stop(mut self) -> Result<ExitStatus> {
         let mut child = self.child.take().context("stopped already")?;
         signal(&child, "TERM")?;
         Ok(child.wait()?)
     }
 
-    /// Sends it a signal by its name, as STOP and CONT.
+    /// Sends a signal by name, such as STOP or CONT.
     pub fn signal(&self, name: &str) -> Result<()> {
         signal(self.child.as_ref().context("stopped already")?, name)
     }
 
-    /// Kills it as a power cut would.
+    /// Kills the process, as a power cut would.
     pub fn kill(mut self) -> Result<()> {
         let mut child = self.child.take().context("stopped already")?;
         child.kill()?;
@@ -327,7 +327,7 @@ impl Fleet {
 impl Drop for Fleet {
     fn drop(&mut self) {
         if let Some(mut child) = self.child.take() {
-            // Nothing can be done about a child that is gone already.
+            // The child may have exited already.
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -342,7 +342,7 @@ fn signal(child: &Child, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// CPU time that this thread has used: unlike time on the clock, it does not grow while other processes have the processor.
+/// CPU time of this thread, which does not grow while other processes have the processor.
 pub fn cpu_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.try_into().unwrap_or_default(), time.tv_nsec.try_into().unwrap_or_default())
@@ -358,14 +358,13 @@ pub fn until(what: &str, mut ready: impl FnMut() -> Result<bool>) -> Result<()> 
         if began.elapsed() > PATIENCE {
             bail!("waited {} s for {what}", PATIENCE.as_secs());
         }
-        // Most conditions start a kubectl, which takes CPU time from the fleet. Pauses that grow with the time waited keep both the CPU
-        // time and the delay of a long wait below a tenth.
+        // Most polls start a kubectl. Pauses that grow with the time waited keep its CPU time and the delay of long waits below a tenth.
         let pause = (began.elapsed() / 10).clamp(Duration::from_millis(100), Duration::from_secs(2));
         std::thread::park_timeout(pause);
     }
 }
 
-/// The last lines of a log, for a failure's text.
+/// The end of a log, for error messages.
 fn tail(path: &Path) -> String {
     let text = fs::read_to_string(path).unwrap_or_default();
     let lines: Vec<&str> = text.lines().collect();

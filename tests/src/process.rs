@@ -1,4 +1,4 @@
-//! Processes of the binary that tests start, beside `crowsnest up`: killed when dropped.
+//! Processes of the binary other than `crowsnest up`, started by tests and killed when dropped.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::{binary, ground, signal, tail};
 
-/// One that runs.
+/// A running process.
 pub struct Process(Child);
 
 impl Process {
@@ -17,19 +17,19 @@ impl Process {
         command.spawn().map(Self)
     }
 
-    /// Sends it a signal by its name, as STOP and CONT.
+    /// Sends a signal by name, such as STOP or CONT.
     pub fn signal(&self, name: &str) -> Result<()> {
         signal(&self.0, name)
     }
 
-    /// As a power cut would.
+    /// Kills the process, as a power cut would.
     pub fn kill(&mut self) -> Result<()> {
         self.0.kill()?;
         self.0.wait()?;
         Ok(())
     }
 
-    /// Asks it to stop (SIGTERM) and waits.
+    /// Stops the process with SIGTERM and waits.
     pub fn stop(&mut self) -> Result<ExitStatus> {
         self.signal("TERM")?;
         Ok(self.0.wait()?)
@@ -38,13 +38,13 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Nothing can be done about a child that is gone already.
+        // The child may have exited already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// One that says in its first line that it serves. Its log is beside its data.
+/// Starts a process that reports in its first line that it serves. Its log is in its data folder.
 fn serving(mut command: Command, data: &Path) -> Result<Process> {
     let log = data.with_extension("log");
     let mut process = Process::spawn(command.stdout(Stdio::piped()).stderr(fs::File::create(&log)?))?;
@@ -65,7 +65,7 @@ pub struct Apiserver {
 }
 
 impl Apiserver {
-    /// Returns once it serves.
+    /// Returns when the process serves requests.
     pub fn start(data: &Path) -> Result<Self> {
         Self::start_with(data, &[])
     }
@@ -82,7 +82,7 @@ impl Apiserver {
         Ok(Self { _process: process, audit_log, kubeconfig: data.join("kubeconfigs/cp.kubeconfig") })
     }
 
-    /// Who asked for what: a line of JSON for each request.
+    /// The audit log: one line of JSON for each request.
     pub fn audit_log(&self) -> PathBuf {
         self.audit_log.clone()
     }
@@ -95,7 +95,7 @@ pub struct Member {
 }
 
 impl Member {
-    /// Returns once it serves.
+    /// Returns when the process serves requests.
     pub fn start(name: &str, data: &Path, args: &[&str]) -> Result<Self> {
         if let Some(ground::Cluster { command, kubeconfig, .. }) = ground::member(name, data, args)? {
             return Ok(Self { process: serving(command, data)?, kubeconfig });
@@ -106,12 +106,12 @@ impl Member {
         Ok(Self { process, kubeconfig: data.join(format!("kubeconfigs/{name}.kubeconfig")) })
     }
 
-    /// Sends it a signal by its name, as STOP and CONT.
+    /// Sends a signal by name, such as STOP or CONT.
     pub fn signal(&self, name: &str) -> Result<()> {
         self.process.signal(name)
     }
 
-    /// Asks it to stop (SIGTERM) and waits.
+    /// Stops the process with SIGTERM and waits.
     pub fn stop(&mut self) -> Result<ExitStatus> {
         self.process.stop()
     }

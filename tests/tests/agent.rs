@@ -1,6 +1,6 @@
-//! `crowsnest agent`: a cluster that the control plane cannot dial - its API server's name means something in the cluster alone -
+//! `crowsnest agent`: a cluster that the control plane cannot reach, because its API server's name resolves only in the cluster,
 //! is registered, proxied and searched through the tunnel that its agent opens, with the rights that docs/TUNNEL.md gives the agent;
-//! also from behind an https proxy; and unregistered.
+//! also through an https proxy; and unregistered.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -27,24 +27,24 @@ const ATTACH: &str = "/apis/cluster.karmada.io/v1alpha1/clusters/CLUSTER/attach"
 const NO_TUNNEL: &str = "no agent of cluster m1 has a tunnel open";
 
 #[test]
-fn a_cluster_nobody_can_dial_is_reached_through_its_agent() -> Result<()> {
+fn an_unreachable_cluster_is_managed_through_its_agent() -> Result<()> {
     let dir = tempfile::tempdir()?;
-    // Somebody else's cluster, of which we see nothing but the agent.
+    // A cluster of another owner, visible only through its agent.
     let theirs = Fleet::start(&dir.path().join("theirs"), &["--members", "east"])?;
     let Some(kubectl) = theirs.any_kubectl()? else { return Ok(()) };
     let east = kubectl.on(&theirs.kubeconfig("east"));
     east.ok(&["apply", "-f", "-"], WEB)?;
     let ours = Fleet::start(&dir.path().join("ours"), &["--no-members"])?;
     let kubectl = kubectl.on(&ours.kubeconfig("cp"));
-    let file = agents_own_kubeconfig(&ours, &kubectl, dir.path())?;
-    refuses_who_is_no_agent(&kubectl, &kubectl.on(&file))?;
+    let file = kubeconfig_of_agent(&ours, &kubectl, dir.path())?;
+    refuses_clients_other_than_agents(&kubectl, &kubectl.on(&file))?;
 
     let start = || Agent::start(dir.path(), &file, &theirs.kubeconfig("east"));
     let agent = start()?;
     let member = through(&kubectl, &ours)?;
     let work = || -> Result<()> {
         member.until(&["get", "nodes", "-o", "name"], |out| out.contains("node/east-node-1"))?;
-        works_as_any_other(&ours, &kubectl, &member)
+        works_like_a_push_mode_cluster(&ours, &kubectl, &member)
     };
     work().with_context(|| format!("{}\n{}", agent.log(), ours.log()))?;
     refuses_another_cluster(&file, &ours.kubeconfig("cp"))?;
@@ -56,9 +56,9 @@ fn a_cluster_nobody_can_dial_is_reached_through_its_agent() -> Result<()> {
         .until(&["exec", "web", "--", "sh", "-c", "echo back"], |out| out == "back\n")
         .with_context(|| agent.log())?;
 
-    // Whoever takes the cluster out of the fleet takes the tunnel along, and the agent goes on asking.
+    // Removing the cluster from the fleet closes the tunnel, and the agent retries.
     kubectl.ok(&["delete", "cluster", "m1", "--timeout=60s"], "")?;
-    until("the agent to hear of it", || Ok(agent.log().contains("clusters.cluster.karmada.io \"m1\" not found")))
+    until("the agent to notice", || Ok(agent.log().contains("clusters.cluster.karmada.io \"m1\" not found")))
         .with_context(|| agent.log())?;
     ensure!(agent.stop()?.success());
     east.ok(&["get", "pod", "web"], "")?;
@@ -74,14 +74,14 @@ fn a_cluster_nobody_can_dial_is_reached_through_its_agent() -> Result<()> {
         is_unregistered(&ours, &kubectl, &east, &theirs.kubeconfig("east"))
     };
     unregistered().with_context(|| format!("{}\n{}", agent.log(), ours.log()))?;
-    // Its credential is gone as well.
+    // Its credential has been deleted as well.
     until("the agent to be refused", || Ok(agent.log().contains("401 Unauthorized"))).with_context(|| agent.log())?;
     ensure!(agent.stop()?.success());
     ensure!(ours.stop()?.success() && theirs.stop()?.success());
     Ok(())
 }
 
-/// The member's kubeconfig with an https proxy, which its authority vouches for.
+/// The member's kubeconfig with an https proxy, whose certificate its authority issued.
 fn behind_a_proxy(folder: &Path, kubeconfig: &Path, proxy: &Proxy) -> Result<PathBuf> {
     let mut kubeconfig = Kubeconfig::read_from(kubeconfig)?;
     let cluster = kubeconfig.clusters.first_mut().and_then(|named| named.cluster.as_mut()).context("a cluster")?;
@@ -96,7 +96,7 @@ fn behind_a_proxy(folder: &Path, kubeconfig: &Path, proxy: &Proxy) -> Result<Pat
     Ok(file)
 }
 
-/// Nothing of it is left, on either side, but what was the member's own.
+/// Checks that neither side keeps objects of the registration, except the member's own.
 fn is_unregistered(ours: &Fleet, kubectl: &Kubectl, east: &Kubectl, member: &Path) -> Result<()> {
     let said = ours.crowsnest(&["unjoin", "m1"])?;
     ensure!(said.code == Some(1) && said.err.contains("remove it with `crowsnest unregister m1`"), "{said:?}");
@@ -124,7 +124,7 @@ fn is_unregistered(ours: &Fleet, kubectl: &Kubectl, east: &Kubectl, member: &Pat
     }
     missing(east, &["clusterrole", "karmada-controller-manager:karmada-m1"])?;
     east.until(&["get", "namespaces", "-o", "name"], |out| !out.contains("namespace/karmada-cluster\n"))?;
-    // What was propagated to it went with it.
+    // The propagated objects have been deleted with it.
     missing(east, &["configmap sent"])?;
     east.ok(&["get", "pod", "web"], "")?;
     let said = ours.crowsnest(&["unregister", "m1"])?;
@@ -137,8 +137,8 @@ fn through(kubectl: &Kubectl, ours: &Fleet) -> Result<Kubectl> {
     Ok(kubectl.with(&["--server", &format!("{server}/apis/cluster.karmada.io/v1alpha1/clusters/m1/proxy")]))
 }
 
-/// A service account with the rights of the document and nothing else.
-fn agents_own_kubeconfig(ours: &Fleet, kubectl: &Kubectl, folder: &Path) -> Result<PathBuf> {
+/// A service account with the documented permissions only.
+fn kubeconfig_of_agent(ours: &Fleet, kubectl: &Kubectl, folder: &Path) -> Result<PathBuf> {
     let rights = DOCUMENT.split("```yaml\n").nth(1).and_then(|rest| rest.split("```").next());
     kubectl.ok(&["apply", "-f", "-"], rights.context("docs/TUNNEL.md shows no rights")?)?;
     kubectl.ok(&["apply", "-f", "-"], TOKEN)?;
@@ -153,7 +153,7 @@ fn agents_own_kubeconfig(ours: &Fleet, kubectl: &Kubectl, folder: &Path) -> Resu
     Ok(file)
 }
 
-fn refuses_who_is_no_agent(kubectl: &Kubectl, agent: &Kubectl) -> Result<()> {
+fn refuses_clients_other_than_agents(kubectl: &Kubectl, agent: &Kubectl) -> Result<()> {
     let attach = |kubectl: &Kubectl, cluster: &str, text: &str| {
         let path = ATTACH.replace("CLUSTER", cluster);
         kubectl.says(&["create", "--raw", &path, "-f", "-"], "", 1, text)
@@ -167,7 +167,7 @@ fn refuses_who_is_no_agent(kubectl: &Kubectl, agent: &Kubectl) -> Result<()> {
     Ok(())
 }
 
-fn works_as_any_other(ours: &Fleet, kubectl: &Kubectl, member: &Kubectl) -> Result<()> {
+fn works_like_a_push_mode_cluster(ours: &Fleet, kubectl: &Kubectl, member: &Kubectl) -> Result<()> {
     let path =
         "jsonpath={.spec.syncMode} {.spec.apiEndpoint} {.spec.secretRef.name} {.spec.impersonatorSecretRef.name}";
     let cluster = kubectl.ok(&["get", "cluster", "m1", "-o", path], "")?;
@@ -186,11 +186,11 @@ fn works_as_any_other(ours: &Fleet, kubectl: &Kubectl, member: &Kubectl) -> Resu
     follower.expect("the first\n")?;
     member.says(&["get", "pod", "nosuch"], "", 1, "pods \"nosuch\" not found")?;
 
-    // What is propagated to it arrives.
+    // Propagated objects arrive.
     kubectl.ok(&["apply", "-f", "-"], PROPAGATED)?;
     member.until(&["get", "configmap", "sent", "-o", "jsonpath={.data.to}"], |out| out == "m1")?;
 
-    // The cache collects from it.
+    // The cache collects the member's objects.
     kubectl.ok(&["apply", "-f", "-"], REGISTRY)?;
     until("search to find the pod", || {
         let said = ours.crowsnest(&["search", "kind:pod name:web status:Running", "-o", "name"])?;
@@ -201,16 +201,16 @@ fn works_as_any_other(ours: &Fleet, kubectl: &Kubectl, member: &Kubectl) -> Resu
     Ok(())
 }
 
-/// No waiting for timeouts, and no doubt about what is missing.
+/// Requests fail at once, without waiting for a timeout.
 fn fails_fast(member: &Kubectl) -> Result<()> {
     until("the control plane to notice", || Ok(member.run(&["get", "nodes"], "")?.err.contains(NO_TUNNEL)))?;
-    // The error is that of a missing tunnel, not of a request that nobody answered in time.
+    // The error names the missing tunnel, not a request timeout.
     let said = member.says(&["get", "nodes"], "", 1, NO_TUNNEL)?;
     ensure!(said.err.starts_with("Error from server (ServiceUnavailable): "), "{said:?}");
     Ok(())
 }
 
-/// The name is taken by a cluster with another id; here the control plane itself wants it.
+/// The name belongs to a cluster with another id; here the control plane itself tries to use it.
 fn refuses_another_cluster(file: &Path, other: &Path) -> Result<()> {
     let said = Said::of(&agent(file, other)?.output()?)?;
     ensure!(said.code == Some(1) && said.err.contains("cluster m1 is registered with ID"), "{said:?}");
@@ -220,7 +220,7 @@ fn refuses_another_cluster(file: &Path, other: &Path) -> Result<()> {
 fn agent(file: &Path, member: &Path) -> Result<Command> {
     let mut command = Command::new(binary()?);
     command.args(["-v", "agent", "--cluster-name", "m1", "--karmada-kubeconfig"]).arg(file);
-    // In the member's certificate, and nothing outside of a pod resolves it.
+    // The name is in the member's certificate and resolves only in its pods.
     command.args(["--cluster-api-endpoint", "https://kubernetes.default.svc", "--kubeconfig"]).arg(member);
     Ok(command)
 }
@@ -242,7 +242,7 @@ impl Agent {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// As a node that goes down would.
+    /// Kills the agent, as a node failure would.
     fn kill(mut self) -> Result<()> {
         self.child.kill()?;
         self.child.wait()?;
@@ -258,7 +258,7 @@ impl Agent {
 
 impl Drop for Agent {
     fn drop(&mut self) {
-        // Nothing can be done about a child that is gone already.
+        // The child may have exited already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

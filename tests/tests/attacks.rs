@@ -33,7 +33,7 @@ const CASES: usize = 150;
 const ONLY: &str = "CROWSNEST_ATTACKS";
 
 #[test]
-fn the_table_is_sound() -> Result<()> {
+fn the_table_is_consistent() -> Result<()> {
     let rows = table::rows()?;
     let names: BTreeSet<&str> = rows.iter().map(|row| row.id.as_str()).collect();
     ensure!(names.len() == rows.len(), "a row's id is used twice");
@@ -48,7 +48,7 @@ fn the_table_is_sound() -> Result<()> {
 }
 
 #[test]
-fn nobody_is_asked_as_somebody_else() -> Result<()> {
+fn requests_run_with_the_callers_identity() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let runtime = tokio::runtime::Runtime::new()?;
     runtime.block_on(async {

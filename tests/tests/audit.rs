@@ -1,4 +1,4 @@
-//! The one audit log of `crowsnest up`: what the control plane serves itself, what is behind it, and whom that reaches.
+//! The audit log of `crowsnest up`: requests to the control plane, to the servers behind it, and to members.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,12 +14,12 @@ const POD: &str = include_str!("proxies/web.yaml");
 const REGISTRY: &str = include_str!("quickstart/registry.yaml");
 const CLUSTERS: &str = "/apis/cluster.karmada.io/v1alpha1/clusters";
 const EVERYWHERE: &str = "/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy";
-/// In what may not be in the log.
+/// Value that the log must not contain.
 const SECRET: &str = "hunter2-and-more";
 const SECRET_BASE64: &str = "aHVudGVyMi1hbmQtbW9yZQ==";
 
 #[test]
-fn one_log_tells_of_every_request() -> Result<()> {
+fn every_request_is_in_one_log() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let data = dir.path().join("data");
     let policy = dir.path().join("policy.yaml");
@@ -28,11 +28,11 @@ fn one_log_tells_of_every_request() -> Result<()> {
     let fleet = Fleet::start(&data, &["--members", "member1,member2", "--audit-policy-file", &file])?;
     let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
     let log = Log { path: data.join("audit/audit.log") };
-    tells_of_what_it_serves_itself(&kubectl, &log)?;
-    tells_of_refusals(&kubectl, &log)?;
+    logs_own_requests(&kubectl, &log)?;
+    logs_refused_requests(&kubectl, &log)?;
     keeps_secrets_out(&kubectl, &log)?;
-    tells_once_of_what_is_passed_on(&kubectl, &log)?;
-    tells_which_clusters_answered(&fleet, &kubectl, &log)?;
+    logs_forwarded_requests_once(&kubectl, &log)?;
+    logs_responding_clusters(&fleet, &kubectl, &log)?;
     ensure!(fleet.stop()?.success());
 
     let text = fs::read_to_string(&log.path)?;
@@ -42,7 +42,7 @@ fn one_log_tells_of_every_request() -> Result<()> {
     for event in &events {
         let once = seen.insert((event["auditID"].as_str(), event["stage"].as_str()));
         ensure!(once, "a request is written twice: {event:#}");
-        // What the server's own parts ask of it is nobody's request.
+        // Requests of the server's own components are not logged.
         ensure!(event["sourceIPs"].as_array().is_some_and(|ips| !ips.is_empty()), "{event:#}");
     }
     Ok(())
@@ -53,14 +53,14 @@ struct Log {
 }
 
 impl Log {
-    /// Every line that is whole.
+    /// Complete lines of the log.
     fn events(&self) -> Result<Vec<Value>> {
         let text = fs::read_to_string(&self.path)?;
         let whole = text.rsplit_once('\n').map(|(whole, _)| whole).unwrap_or_default();
         whole.lines().map(|line| serde_json::from_str(line).with_context(|| line.to_owned())).collect()
     }
 
-    /// The last event that satisfies `wanted`, once there is one.
+    /// Waits for the last event that satisfies `wanted`.
     fn event(&self, what: &str, wanted: impl Fn(&Value) -> bool) -> Result<Value> {
         let mut found = None;
         until(what, || {
@@ -71,7 +71,7 @@ impl Log {
         found.context("an event")
     }
 
-    /// That of a verb on a named object, and of its subresource.
+    /// The last event of a verb on a named object or its subresource.
     fn of(&self, verb: &str, resource: &str, name: &str) -> Result<Value> {
         let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
         self.event(&format!("{verb} {resource} {name}"), |event| {
@@ -91,7 +91,7 @@ fn last_lines(path: &Path) -> String {
     lines[lines.len().saturating_sub(5)..].join("\n")
 }
 
-fn tells_of_what_it_serves_itself(kubectl: &Kubectl, log: &Log) -> Result<()> {
+fn logs_own_requests(kubectl: &Kubectl, log: &Log) -> Result<()> {
     kubectl.ok(&["apply", "-f", "-"], WEB)?;
     let made = log.of("create", "deployments", "web")?;
     ensure!(made["level"] == "RequestResponse" && made["stage"] == "ResponseComplete", "{made:#}");
@@ -124,7 +124,7 @@ fn tells_of_what_it_serves_itself(kubectl: &Kubectl, log: &Log) -> Result<()> {
 
 const PATCH: &str = r#"[{"op":"replace","path":"/spec/replicas","value":2}]"#;
 
-fn tells_of_refusals(kubectl: &Kubectl, log: &Log) -> Result<()> {
+fn logs_refused_requests(kubectl: &Kubectl, log: &Log) -> Result<()> {
     let alice = kubectl.with(&["--as", "alice"]);
     alice.says(&["delete", "deployment", "web"], "", 1, "forbidden")?;
     let refused = log.of("delete", "deployments", "web")?;
@@ -161,8 +161,8 @@ fn keeps_secrets_out(kubectl: &Kubectl, log: &Log) -> Result<()> {
     Ok(())
 }
 
-/// The aggregated APIs are behind the control plane: both know something of a request.
-fn tells_once_of_what_is_passed_on(kubectl: &Kubectl, log: &Log) -> Result<()> {
+/// The aggregated APIs are served behind the control plane, and both servers have parts of the record.
+fn logs_forwarded_requests_once(kubectl: &Kubectl, log: &Log) -> Result<()> {
     let root = kubectl.with(&["--as", "root", "--as-group", "system:masters"]);
     root.ok(&["label", "cluster", "member1", "tier=gold"], "")?;
     let labelled = log.of("patch", "clusters", "member1")?;
@@ -171,13 +171,13 @@ fn tells_once_of_what_is_passed_on(kubectl: &Kubectl, log: &Log) -> Result<()> {
     ensure!(labelled["requestObject"]["metadata"]["labels"]["tier"] == "gold", "{labelled:#}");
     ensure!(labelled["responseObject"]["apiVersion"] == "cluster.karmada.io/v1alpha1", "{labelled:#}");
     ensure!(labelled["sourceIPs"] == json!(["127.0.0.1"]), "{labelled:#}");
-    // What is refused behind it is told in its words.
+    // A rejection by the aggregated server is recorded with its message.
     let unknown = format!("{CLUSTERS}/nowhere/proxy/api/v1/pods");
     kubectl.says(&["get", "--raw", &unknown], "", 1, "not found")?;
     let refused = log.event("an unknown cluster", |event| event["requestURI"] == unknown.as_str())?;
     ensure!(refused["annotations"]["crowsnest.io/cluster"] == "nowhere", "{refused:#}");
     ensure!(refused["responseStatus"]["code"] == 404, "{refused:#}");
-    // Annotations that nobody understands are refused, as any other field.
+    // Invalid values of annotations are refused, like those of any other field.
     let odd = ["annotate", "--overwrite", "cluster", "member1", "proxy.crowsnest.io/exec=off"];
     let said =
         kubectl.says(&odd, "", 1, "metadata.annotations[proxy.crowsnest.io/exec]: Unsupported value: \"off\"")?;
@@ -186,7 +186,7 @@ fn tells_once_of_what_is_passed_on(kubectl: &Kubectl, log: &Log) -> Result<()> {
         event["verb"] == "patch" && event["responseStatus"]["reason"] == "Invalid"
     })?;
     ensure!(refused["objectRef"]["name"] == "member1", "{refused:#}");
-    // Bodies of what a member answers are its own to write.
+    // Response bodies of a member are not logged here.
     let nodes = format!("{CLUSTERS}/member1/proxy/api/v1/nodes?limit=1");
     kubectl.ok(&["get", "--raw", &nodes], "")?;
     let carried = log.event("a member's nodes", |event| event["requestURI"] == nodes.as_str())?;
@@ -195,7 +195,7 @@ fn tells_once_of_what_is_passed_on(kubectl: &Kubectl, log: &Log) -> Result<()> {
     Ok(())
 }
 
-fn tells_which_clusters_answered(fleet: &Fleet, kubectl: &Kubectl, log: &Log) -> Result<()> {
+fn logs_responding_clusters(fleet: &Fleet, kubectl: &Kubectl, log: &Log) -> Result<()> {
     kubectl.ok(&["apply", "-f", "-"], REGISTRY)?;
     let member = kubectl.on(&fleet.kubeconfig("member2"));
     member.ok(&["apply", "-f", "-"], &POD.replace("NAME", "lonely"))?;
@@ -213,7 +213,7 @@ fn tells_which_clusters_answered(fleet: &Fleet, kubectl: &Kubectl, log: &Log) ->
         notes["crowsnest.io/clusters"] == "member1,member2" && notes["crowsnest.io/cluster-count"] == "2",
         "{listed:#}"
     );
-    // All members are asked.
+    // All members are queried.
     let every = format!("{CLUSTERS}/*/proxy/api/v1/namespaces/default/pods");
     kubectl.ok(&["get", "--raw", &every], "")?;
     let asked = log.event("every cluster", |event| event["objectRef"]["name"] == "*")?;

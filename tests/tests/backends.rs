@@ -26,7 +26,7 @@ fn engines() -> Command {
 }
 
 impl EngineNode {
-    /// None where the engine is not built, which fails on CI.
+    /// `None` if the engine is not built, which is a failure in CI.
     fn start(name: &str) -> Result<Option<Self>> {
         if !engines().args(["has", name]).status()?.success() {
             ensure!(!in_ci(), "{name} is not built: run .ci/engines build {name}");
@@ -47,7 +47,7 @@ impl EngineNode {
         Ok(())
     }
 
-    /// Status and JSON of an answer.
+    /// Status and JSON of a response.
     fn send(&self, method: &str, path: &str) -> Result<(u16, Value)> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
         write!(
@@ -87,7 +87,7 @@ fn finds_nodes(fleet: &Fleet) -> Result<()> {
     })
 }
 
-/// Answer of the search engine.
+/// Response of the search engine.
 fn ask(url: &str, options: &[&str]) -> Result<Value> {
     let mut curl = Command::new("curl");
     curl.args(["--noproxy", "*", "--silent", "--fail", "-H", "Content-Type: application/json"]);
@@ -98,7 +98,7 @@ fn ask(url: &str, options: &[&str]) -> Result<Value> {
 
 const DASHBOARDS: &str = include_str!("../../docs/DASHBOARDS.md");
 
-/// Objects of the control plane, where no kubelet changes them, that every query of docs/DASHBOARDS.md finds.
+/// Objects of the control plane, where no kubelet changes them, that match every query of docs/DASHBOARDS.md.
 async fn create_dashboard_objects(client: kube::Client) -> Result<()> {
     let create = PostParams::default();
     let pod = json!({"metadata": {"name": "web-1", "labels": {"app": "web"}}, "spec": {"containers": [{"name": "web",
@@ -158,7 +158,7 @@ fn documented_queries_are_answered(fleet: &Fleet, url: &str) -> Result<()> {
     Ok(())
 }
 
-/// What `crowsnest index verify` finds after a document was deleted behind the server's back.
+/// Checks that `crowsnest index verify` detects a document that was deleted from the engine.
 fn the_index_is_verified_and_rebuilt(fleet: &Fleet, url: &str) -> Result<()> {
     let equal = || {
         let said = fleet.crowsnest(&["index", "verify", "--samples", "100"])?;
@@ -261,7 +261,7 @@ fn objects_are_exported_in_karmadas_layout() -> Result<()> {
         "{fields:?}"
     );
 
-    // More clusters, and the same engine by another name: it is connected to again, and nothing is lost.
+    // More clusters, and the same engine at another address: the export reconnects and loses nothing.
     let patch = |change: Value| {
         let (params, change) = (PatchParams::default(), Patch::Merge(change));
         runtime.block_on(registries.patch("dashboards", &params, &change))
@@ -270,7 +270,7 @@ fn objects_are_exported_in_karmadas_layout() -> Result<()> {
     let both = BTreeSet::from(["member1", "member2"]);
     until("documents of both", || Ok(clusters(&node.exported()?) == both && shown()? == synced))?;
 
-    // A Secret that comes later: documents stay meanwhile.
+    // The Secret is created later; documents stay meanwhile.
     let mut secured = registry(&[&other], &["member1", "member2"]);
     secured["spec"]["backendStore"]["openSearch"]["secretRef"] = json!({"namespace": "default", "name": "engine"});
     patch(secured)?;
@@ -284,7 +284,7 @@ fn objects_are_exported_in_karmadas_layout() -> Result<()> {
     until("the Secret to be used", || Ok(shown()? == synced))?;
     ensure!(clusters(&node.exported()?) == both);
 
-    // A restart goes on, and metrics say so.
+    // The export resumes after a restart, and metrics report it.
     ensure!(fleet.stop()?.success());
     let fleet = Fleet::start(&dir.path().join("data"), &["--members", "2"])?;
     let registries = runtime.block_on(self::registries(&fleet))?;
@@ -301,7 +301,7 @@ fn objects_are_exported_in_karmadas_layout() -> Result<()> {
         runtime.block_on(registries.patch("dashboards", &params, &change))
     };
 
-    // An engine that does not answer has a reason; what was written to the other one is cleaned.
+    // An engine that does not respond sets a reason; documents in the other one are deleted.
     patch(registry(&["http://127.0.0.1:9"], &["member1"]))?;
     until("the reason", || Ok(shown()? == ["Connected=False EngineUnreachable", "Synced=False EngineUnreachable"]))?;
     until("the old engine to be cleaned", || Ok(node.exported()?.is_empty()))?;

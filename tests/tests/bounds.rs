@@ -1,5 +1,5 @@
-//! Small requests of ordinary accounts that cost much, and objects that readers could not read: each is refused, and the server
-//! answers others meanwhile.
+//! Cheap requests of ordinary accounts that are expensive to process, and objects that could not be read: each is
+//! refused, and the server serves other requests meanwhile.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use crowsnest_tests::{Fleet, Kubectl};
 use serde_json::{Value, json};
 
 #[test]
-fn small_requests_cannot_take_the_server_away() -> Result<()> {
+fn expensive_requests_do_not_block_the_server() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let fleet = Fleet::start(&dir.path().join("data"), &["--members", "member1"])?;
     let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
@@ -27,7 +27,7 @@ fn small_requests_cannot_take_the_server_away() -> Result<()> {
     Ok(())
 }
 
-/// The server answers others: kubectl gives up after a minute.
+/// The server responds to others: kubectl times out after a minute.
 fn is_ready(kubectl: &Kubectl) -> Result<()> {
     kubectl.ok(&["get", "--raw", "/readyz", "--request-timeout=60s"], "").map(drop)
 }
@@ -56,7 +56,7 @@ fn copies_into_themselves_are_refused(kubectl: &Kubectl, tina: &Kubectl) -> Resu
     Ok(())
 }
 
-/// Each request is smaller than requests may be.
+/// Each request is smaller than the size limit.
 fn large_objects_are_refused(kubectl: &Kubectl, tina: &Kubectl, folder: &Path) -> Result<()> {
     tina.ok(&["create", "deployment", "large", "--image", "nginx:1.25", "--replicas=0"], "")?;
     let file = folder.join("patch.json");
@@ -75,7 +75,7 @@ fn large_objects_are_refused(kubectl: &Kubectl, tina: &Kubectl, folder: &Path) -
     is_ready(kubectl)
 }
 
-/// Anybody who is signed in may ask what he may do.
+/// Any authenticated user may send a SelfSubjectAccessReview.
 fn a_review_with_many_requirements_is_refused(kubectl: &Kubectl) -> Result<()> {
     let requirements = vec![json!({}); 300_000];
     let attributes = json!({"verb": "get", "fieldSelector": {"requirements": requirements}});

@@ -1,4 +1,4 @@
-//! The cache as those who run it meet it: its status, damage to its files, and filling it anew.
+//! Operating the cache: status, detection of damaged files, and rebuilding.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use crowsnest_tests::{Fleet, Said, binary, until};
 
 const CONFIG: &str = include_str!("cache/config.yaml");
 
-/// A command on a data directory whose fleet is stopped.
+/// Runs a command on the data directory of a stopped fleet.
 fn stopped(data_dir: &Path, args: &[&str]) -> Result<Said> {
     Said::of(&Command::new(binary()?).args(args).arg("--data-dir").arg(data_dir).output()?)
 }
@@ -22,7 +22,7 @@ fn finds_the_object(fleet: &Fleet) -> Result<()> {
 }
 
 #[test]
-fn a_damaged_cache_is_refused_and_filled_anew() -> Result<()> {
+fn a_damaged_cache_is_refused_and_rebuilt() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let data_dir = dir.path().join("data");
     let fleet = Fleet::start(&data_dir, &["--members", "1"])?;

@@ -1,5 +1,5 @@
-//! How an agent comes to its certificate: a bootstrap token lets somebody ask, `agentcsrapproving` approves what is an agent's and
-//! nothing else, and an agent gets the next one for itself.
+//! Certificates of agents: a bootstrap token allows a request, `agentcsrapproving` approves requests of agents and no
+//! others, and an agent renews its own certificate.
 
 use anyhow::{Context, Result, ensure};
 use base64::Engine;
@@ -26,14 +26,14 @@ fn an_agent_gets_its_certificate_with_a_bootstrap_token() -> Result<()> {
 
 fn walk(kubectl: &Kubectl) -> Result<()> {
     kubectl.ok(&["apply", "-f", "-"], TOKEN)?;
-    told_to_strangers(kubectl)?;
+    cluster_info_is_public(kubectl)?;
     let bearer = |secret: &str| kubectl.bearing(&format!("abcdef.{secret}"));
     let joining = bearer("0123456789abcdef")?;
     bearer("fedcba9876543210")?.says(&["get", "csr"], "", 1, "Unauthorized")?;
     kubectl.bearing("zyxwvu.0123456789abcdef")?.says(&["get", "csr"], "", 1, "Unauthorized")?;
     joining.says(&["get", "secrets", "-A"], "", 1, "User \"system:bootstrap:abcdef\" cannot list")?;
 
-    // Nobody becomes a master by a certificate; what is no agent's is left to people.
+    // No request for `system:masters` is approved; requests that are not an agent's are left to administrators.
     let masters = request("masters", "system:masters", "system:admin")?.to_string();
     let refused = "use of kubernetes.io/kube-apiserver-client signer with system:masters group is not allowed";
     joining.says(&["create", "-f", "-"], &masters, 1, refused)?;
@@ -41,9 +41,9 @@ fn walk(kubectl: &Kubectl) -> Result<()> {
     joining.ok(&["create", "-f", "-"], &request("admin", "admins", "system:admin")?.to_string())?;
     joining.ok(&["create", "-f", "-"], &request("agent", AGENTS, AGENT)?.to_string())?;
     is_signed(&joining, "agent", "Auto approving karmada agent certificate after SubjectAccessReview.")?;
-    ensure!(shown(kubectl, "admin")?["status"] == json!({}), "nobody should decide about it by himself");
+    ensure!(shown(kubectl, "admin")?["status"] == json!({}), "the request was decided without an administrator");
 
-    // The agent asks for the next one as itself; somebody else does not get one for it.
+    // The agent requests a renewal with its own identity; another user's request is not approved.
     let agent = kubectl.with(&["--as", AGENT, "--as-group", AGENTS]);
     let may_ask =
         ["create", "clusterrolebinding", "agents", "--clusterrole=system:node-bootstrapper", "--group", AGENTS];
@@ -54,15 +54,15 @@ fn walk(kubectl: &Kubectl) -> Result<()> {
     other.ok(&["create", "-f", "-"], &request("stolen", AGENTS, AGENT)?.to_string())?;
     agent.ok(&["create", "-f", "-"], &request("last", AGENTS, AGENT)?.to_string())?;
     is_signed(&agent, "last", "Auto approving self")?;
-    ensure!(shown(kubectl, "stolen")?["status"] == json!({}), "an agent has got another's certificate");
+    ensure!(shown(kubectl, "stolen")?["status"] == json!({}), "an agent received another agent's certificate");
 
-    // A token that is gone proves nothing any more.
+    // A deleted token no longer authenticates.
     kubectl.ok(&["delete", "secret", "bootstrap-token-abcdef", "-n", "kube-system"], "")?;
     joining.says(&["get", "csr"], "", 1, "Unauthorized").map(drop)
 }
 
-/// Without any proof: where the control plane is, signed with the token.
-fn told_to_strangers(kubectl: &Kubectl) -> Result<()> {
+/// Without credentials: the control plane's address, signed with the token.
+fn cluster_info_is_public(kubectl: &Kubectl) -> Result<()> {
     let stranger = kubectl.with(&["--as", "system:anonymous"]);
     let get = ["get", "configmap", "cluster-info", "-n", "kube-public", "-o", "json"];
     let told = stranger.until(&get, |out| out.contains("jws-kubeconfig-abcdef"))?;

@@ -1,5 +1,5 @@
-//! The Helm charts, rendered as Helm does it: what they install is sound and speaks the binary's language; alerts and dashboards ask
-//! for figures that there are.
+//! The Helm charts, rendered by Helm's library: their manifests are valid and match the binary's flags; alerts and dashboards use
+//! existing metrics.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 const CASES: &str = include_str!("chart/cases.yaml");
-/// Kinds that make pods, and where the template is.
+/// Kinds that create pods, with the path of the pod template.
 const WORKLOADS: [(&str, &str); 4] = [
     ("Deployment", "/spec/template"),
     ("StatefulSet", "/spec/template"),
@@ -27,15 +27,15 @@ struct Case {
     release: String,
     values: Value,
     error: Option<String>,
-    /// Parts of what is rendered.
+    /// Texts that the rendered manifests contain.
     #[serde(default)]
     says: Vec<String>,
-    /// What is no part of it.
+    /// Texts that they do not contain.
     #[serde(default)]
     never: Vec<String>,
 }
 
-/// What became of a case: what would be installed, what the linter said, or why there is nothing.
+/// Result of a case: rendered manifests, linter messages, or an error.
 #[derive(Debug, Deserialize)]
 struct Rendered {
     #[serde(default)]
@@ -49,7 +49,7 @@ fn cases() -> Result<Vec<Case>> {
     serde_saphyr::from_str(CASES).context("cases.yaml")
 }
 
-/// Every case with what became of it; none where there is no Helm.
+/// All cases with their results; `None` without Helm.
 fn rendered() -> Result<Option<Vec<(Case, Rendered)>>> {
     let cases = cases()?;
     let told: Vec<Value> =
@@ -60,7 +60,7 @@ fn rendered() -> Result<Option<Vec<(Case, Rendered)>>> {
     Ok(Some(cases.into_iter().zip(outcomes).collect()))
 }
 
-/// Those that are to be installed.
+/// Cases with manifests.
 fn installed() -> Result<Option<Vec<(Case, Vec<Value>)>>> {
     let Some(all) = rendered()? else { return Ok(None) };
     let good = all.into_iter().filter(|(case, _)| case.error.is_none());
@@ -105,14 +105,14 @@ fn pods(objects: &[Value]) -> Vec<(String, &Value)> {
     pods
 }
 
-/// Whether a selector's labels are among a pod's.
+/// True if a selector matches a pod's labels.
 fn selects(selector: &Value, pod: &Value) -> bool {
     let labels = &pod["metadata"]["labels"];
     selector.as_object().is_some_and(|wanted| wanted.iter().all(|(key, value)| labels.get(key) == Some(value)))
 }
 
 #[test]
-fn charts_render_or_say_why_not() -> Result<()> {
+fn charts_render_or_report_errors() -> Result<()> {
     let Some(all) = rendered()? else { return Ok(()) };
     for (case, rendered) in all {
         match (&case.error, &rendered.error) {
@@ -130,7 +130,7 @@ fn charts_render_or_say_why_not() -> Result<()> {
         }
         for object in objects(&rendered)? {
             ensure!(object["apiVersion"].is_string() && !name(&object).is_empty(), "{}: {object:#}", case.name);
-            // What is secret is made in the cluster, never rendered.
+            // Secret values are created in the cluster, never rendered.
             ensure!(kind(&object) != "Secret", "{}: {object:#}", case.name);
         }
     }
@@ -177,7 +177,7 @@ fn every_pod_is_restricted() -> Result<()> {
 
 /// The image runs as an unprivileged user, without a shell, for any command.
 #[test]
-fn the_image_is_nobodys() -> Result<()> {
+fn the_image_runs_unprivileged() -> Result<()> {
     let text = fs::read_to_string(root().join("Dockerfile"))?;
     let last = text.rsplit("\nFROM ").next().context("no stage")?;
     let user = last.lines().filter_map(|line| line.strip_prefix("USER ")).next_back().context("no USER")?;
@@ -223,7 +223,7 @@ fn claims<'a>(objects: &'a [Value], workload: &str) -> Vec<&'a str> {
 }
 
 #[test]
-fn what_is_referred_to_is_there() -> Result<()> {
+fn referenced_objects_exist() -> Result<()> {
     let Some(all) = installed()? else { return Ok(()) };
     for (case, objects) in &all {
         let pods = pods(objects);
@@ -241,14 +241,14 @@ fn what_is_referred_to_is_there() -> Result<()> {
                     ensure!(maps.contains(map), "{whose} mounts ConfigMap {map}, which there is not");
                 }
                 if let Some(secret) = volume.pointer("/secret/secretName").and_then(Value::as_str) {
-                    ensure!(secrets.contains(secret), "{whose} mounts Secret {secret}, which nobody makes");
+                    ensure!(secrets.contains(secret), "{whose} mounts Secret {secret}, which does not exist");
                 }
             }
             let containers: Vec<&Value> = list(&spec["containers"]).collect();
             let variables = containers.iter().flat_map(|container| list(&container["env"]));
             for variable in variables {
                 if let Some(secret) = variable.pointer("/valueFrom/secretKeyRef/name").and_then(Value::as_str) {
-                    ensure!(secrets.contains(secret), "{whose} reads Secret {secret}, which nobody makes");
+                    ensure!(secrets.contains(secret), "{whose} reads Secret {secret}, which does not exist");
                 }
             }
         }
@@ -273,7 +273,7 @@ fn what_is_referred_to_is_there() -> Result<()> {
     Ok(())
 }
 
-/// Secrets that are made by the job or by cert-manager, and those that the values name.
+/// Secrets created by the Job or cert-manager, and those named by the values.
 fn secrets(case: &Case, objects: &[Value]) -> Result<BTreeSet<String>> {
     let mut all: BTreeSet<String> = BTreeSet::new();
     for map in objects.iter().filter(|object| kind(object) == "ConfigMap") {
@@ -319,13 +319,13 @@ fn secrets(case: &Case, objects: &[Value]) -> Result<BTreeSet<String>> {
         ];
         all.extend(parts.map(|part| format!("crowsnest-{part}")));
     }
-    // The agent's, by the name that `crowsnest register` gives it.
+    // The agent's Secret, with the name used by `crowsnest register`.
     all.insert("karmada-kubeconfig".to_owned());
     Ok(all)
 }
 
 #[test]
-fn nobody_is_reached_who_was_not_meant_to_be() -> Result<()> {
+fn network_policies_admit_intended_peers() -> Result<()> {
     let Some(all) = installed()? else { return Ok(()) };
     for (case, objects) in &all {
         if case.values.pointer("/networkPolicies/enabled") == Some(&json!(false)) {
@@ -338,10 +338,10 @@ fn nobody_is_reached_who_was_not_meant_to_be() -> Result<()> {
             for direction in ["Ingress", "Egress"] {
                 let covered =
                     of_pod.iter().any(|policy| list(&policy["spec"]["policyTypes"]).any(|kind| kind == direction));
-                ensure!(covered, "{}: no NetworkPolicy says who may have {direction} with {workload}", case.name);
+                ensure!(covered, "{}: no NetworkPolicy restricts {direction} of {workload}", case.name);
             }
         }
-        // An open door is one that the values open.
+        // Access is opened by values only.
         for policy in policies {
             for rule in list(&policy["spec"]["ingress"]) {
                 ensure!(list(&rule["from"]).next().is_some(), "{}: {policy:#}", case.name);
@@ -352,13 +352,13 @@ fn nobody_is_reached_who_was_not_meant_to_be() -> Result<()> {
 }
 
 #[test]
-fn rights_are_no_more_than_needed() -> Result<()> {
+fn roles_are_minimal() -> Result<()> {
     let Some(all) = installed()? else { return Ok(()) };
     for (case, objects) in &all {
         let roles = objects.iter().filter(|object| kind(object).ends_with("Role"));
         for role in roles {
             let everything = list(&role["rules"]).any(|rule| rule.to_string().contains("\"*\""));
-            // An agent that gives the control plane an account gives it its rights.
+            // An agent with an account in the control plane has its permissions.
             let reports = case.chart.ends_with("agent-chart")
                 && kind(role) == "ClusterRole"
                 && name(role) == "crowsnest-agent"
@@ -372,9 +372,9 @@ fn rights_are_no_more_than_needed() -> Result<()> {
     Ok(())
 }
 
-/// Every container that runs the binary says something that the binary understands.
+/// The arguments of every container are valid for the binary.
 #[test]
-fn commands_are_the_binarys() -> Result<()> {
+fn arguments_are_valid() -> Result<()> {
     let Some(all) = installed()? else { return Ok(()) };
     let mut tried = BTreeSet::new();
     for (case, objects) in &all {
@@ -388,7 +388,7 @@ fn commands_are_the_binarys() -> Result<()> {
                 if !tried.insert(args.join(" ")) {
                     continue;
                 }
-                // What comes before is read before help is given.
+                // Arguments before `--help` are parsed first.
                 let said = Command::new(binary()?).args(&args).arg("--help").output()?;
                 let error = String::from_utf8_lossy(&said.stderr);
                 ensure!(said.status.success(), "{}: {workload}: crowsnest {}: {error}", case.name, args.join(" "));
@@ -401,7 +401,7 @@ fn commands_are_the_binarys() -> Result<()> {
 
 /// Keys of the file are names of flags.
 #[test]
-fn the_configuration_is_what_serve_reads() -> Result<()> {
+fn the_configuration_is_valid_for_serve() -> Result<()> {
     let Some(all) = installed()? else { return Ok(()) };
     let help = Command::new(binary()?).args(["serve", "--help"]).output()?;
     let help = String::from_utf8(help.stdout)?;
@@ -418,9 +418,9 @@ fn the_configuration_is_what_serve_reads() -> Result<()> {
     Ok(())
 }
 
-/// What `crowsnest credentials` is given makes sense to it: it goes on to ask for the cluster.
+/// The list for `crowsnest credentials` is valid: the command proceeds to contact the cluster.
 #[test]
-fn the_list_of_credentials_is_understood() -> Result<()> {
+fn the_list_of_credentials_is_valid() -> Result<()> {
     let Some(all) = installed()? else { return Ok(()) };
     let folder = tempfile::tempdir()?;
     let nowhere = folder.path().join("nowhere.kubeconfig");
@@ -443,18 +443,18 @@ fn the_list_of_credentials_is_understood() -> Result<()> {
     Ok(())
 }
 
-/// What names of metrics begin with.
+/// Prefixes of metric names.
 const FAMILIES: &str = "crowsnest_ cluster_ eviction_ policy_ resource_ binding_ work_ leader_ federatedhpa_ cronfederatedhpa_ karmada_ scheduler_ \
      create_ update_ delete_ workqueue_ controller_runtime_ rest_client_ certwatcher_ horizontal_";
 
-/// Names of metrics in a question: what a brace, a bracket or an operator follows.
+/// Names of metrics in a query: identifiers followed by a brace, a bracket or an operator.
 fn metrics_of(question: &str) -> BTreeSet<&str> {
     let words = question.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
     words.filter(|word| FAMILIES.split(' ').any(|family| word.starts_with(family))).collect()
 }
 
 #[test]
-fn alerts_and_dashboards_ask_for_figures_that_there_are() -> Result<()> {
+fn alerts_and_dashboards_use_existing_metrics() -> Result<()> {
     let mut questions = Vec::new();
     let alerts: Value = serde_saphyr::from_str(&fs::read_to_string(root().join("deploy/alerts.yaml"))?)?;
     for rule in list(&alerts["groups"]).flat_map(|group| list(&group["rules"])) {
@@ -480,14 +480,14 @@ fn alerts_and_dashboards_ask_for_figures_that_there_are() -> Result<()> {
             asked += 1;
             let base = ["_bucket", "_count", "_sum", "_total"].iter().find_map(|end| metric.strip_suffix(end));
             let quoted = |name: &str| told.contains(&format!("\"{name}\""));
-            ensure!(quoted(metric) || base.is_some_and(quoted), "nothing tells {metric}: {question}");
+            ensure!(quoted(metric) || base.is_some_and(quoted), "no source defines {metric}: {question}");
         }
     }
     ensure!(asked > 40, "{asked}");
     Ok(())
 }
 
-/// The text of all sources that tell metrics.
+/// The text of all sources that define metrics.
 fn sources() -> Result<String> {
     let mut text = String::new();
     let mut folders: Vec<PathBuf> = ["api", "controllers", "index", "proxy", "server"].map(|at| root().join(at)).into();

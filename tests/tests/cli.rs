@@ -1,5 +1,5 @@
-//! The CLI over a fleet of two, in a pipe and in a terminal: formats, what is told of objects, files and ports of pods, writing, tokens,
-//! completion and the plugin of kubectl.
+//! The CLI with a fleet of two members, in a pipe and in a terminal: formats, descriptions, files and ports of pods,
+//! writes, tokens, completion and the kubectl plugin.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -18,7 +18,7 @@ const WEB: &str = include_str!("cli/web.yaml");
 const SETTINGS: &str = include_str!("cli/settings.yaml");
 
 #[test]
-fn the_cli_shows_and_steers_the_fleet() -> Result<()> {
+fn the_cli_reads_and_changes_the_fleet() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let fleet = Fleet::start(&dir.path().join("data"), &["--members", "2"])?;
     let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
@@ -47,7 +47,7 @@ fn the_cli_shows_and_steers_the_fleet() -> Result<()> {
     Ok(())
 }
 
-/// Repeats a call until its answer is as it should be.
+/// Repeats a call until its result is accepted.
 fn shows(fleet: &Fleet, args: &[&str], accept: impl Fn(&Said) -> bool) -> Result<Said> {
     let mut last = None;
     let shown = until(&format!("crowsnest {args:?}"), || {
@@ -134,7 +134,7 @@ fn formats(fleet: &Fleet) -> Result<()> {
     Ok(())
 }
 
-/// Colours are for people.
+/// Colours are for terminals only.
 fn terminals(fleet: &Fleet) -> Result<()> {
     let args = ["search", "kind:pod", "label:app=both", "status:Running"];
     let said = says(fleet, &args, 0, "Running")?;
@@ -203,7 +203,7 @@ fn differences(fleet: &Fleet) -> Result<()> {
     ensure!(said.out.contains("--- member1/pods default/both\n+++ member2/pods default/both\n"), "{said:?}");
     says(fleet, &["diff", "pod/both", "--cluster", "member1", "--with", "member1"], 0, "")?;
     says(fleet, &["diff", "pod/both"], 2, "the control plane has no pods default/both")?;
-    // What is propagated is as it should be.
+    // Propagated objects have no differences.
     let said = shows(fleet, &["diff", "deploy/web"], |said| said.code == Some(0))?;
     ensure!(said.out.is_empty() && said.err.is_empty(), "{said:?}");
     says(fleet, &["diff", "deploy/web", "-C", "nosuch"], 2, "is not propagated to nosuch")?;
@@ -254,7 +254,7 @@ fn files(fleet: &Fleet, folder: &Path) -> Result<()> {
     says(fleet, &[&["exec", "--cluster", "member1", "-f", &named], &cat[..]].concat(), 0, "there and back")?;
     says(fleet, &["cp", "member1/default/both:/tmp/conf", &back], 0, "")?;
     ensure!(fs::read_to_string(Path::new(&back).join("deep/a.txt"))? == "there and back\n");
-    // Into a folder that is there.
+    // Into an existing folder.
     let file = conf.join("deep/a.txt").display().to_string();
     says(fleet, &["cp", &file, "both:/tmp", "-C", "member1"], 0, "")?;
     says(fleet, &["exec", "-C", "member1", "both", "--", "cat", "/tmp/a.txt"], 0, "there and back")?;
@@ -337,7 +337,7 @@ fn written(fleet: &Fleet, kubectl: &Kubectl, members: &[Kubectl; 2], folder: &Pa
     Ok(())
 }
 
-/// What was applied before goes, from the members too; what others applied stays.
+/// Objects that were applied before are pruned, in the members as well; objects applied by others stay.
 fn pruned(fleet: &Fleet, kubectl: &Kubectl, member: &Kubectl, folder: &Path) -> Result<()> {
     let labelled = |name: &str| SETTINGS.replace("name: settings", &format!("name: {name}, labels: {{set: pruned}}"));
     let file = folder.join("set.yaml");
@@ -377,7 +377,7 @@ fn tokens(fleet: &Fleet) -> Result<()> {
     says(fleet, &["token", "list", "--show-secrets"], 0, secret)?;
     says(fleet, &["token", "delete", id], 0, &format!("bootstrap token {id:?} deleted"))?;
     says(fleet, &["token", "delete", id], 1, "there is no bootstrap token")?;
-    // One that has expired is gone by itself.
+    // An expired token is deleted automatically.
     says(fleet, &["token", "create", "--ttl", "1s"], 0, "")?;
     shows(fleet, &["token", "list"], |said| said.out.is_empty() && said.err.starts_with("No tokens found"))?;
     let said = says(fleet, &["token", "create", "--print-register-command"], 0, "")?;
@@ -438,7 +438,7 @@ fn completions(fleet: &Fleet, folder: &Path) -> Result<()> {
         let said = Said::of(&command.env("KUBECONFIG", fleet.kubeconfig("cp")).output()?)?;
         Ok(said.out.lines().map(str::to_owned).collect())
     };
-    // kubectl may take longer to start than is waited for it.
+    // kubectl may take longer to start than the completion timeout.
     until("what kubectl offers", || Ok(offered(&["create", "configm"])? == ["configmap", ":4"]))?;
     ensure!(offered(&["taint", "clusters", "mem"])? == ["member1", "member2", ":4"]);
     let overlay = folder.join("overlay");

@@ -1,5 +1,5 @@
-//! Programs that know nothing of Crowsnest, at the embedded API server: written with the Python client, the JavaScript one, and
-//! as a controller with kube-rs whose reflector is compared with the truth while objects come, change and go.
+//! Client libraries at the embedded API server: programs with the Python and JavaScript clients, and
+//! a kube-rs controller whose reflector is compared with the API while objects are created, changed and deleted.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -33,12 +33,12 @@ fn the_api_server_serves_them() -> Result<()> {
     if let Some(program) = python()? {
         let script = dir.path().join("client.py");
         std::fs::write(&script, PYTHON)?;
-        is_well(Command::new(program).arg(script).arg(&kubeconfig).arg("python-client"))?;
+        succeeds(Command::new(program).arg(script).arg(&kubeconfig).arg("python-client"))?;
     }
     if let Some(modules) = node_client()? {
         let script = dir.path().join("client.mjs");
         std::fs::write(&script, JAVASCRIPT)?;
-        is_well(Command::new("node").arg(script).arg(modules).arg(&kubeconfig).arg("javascript-client"))?;
+        succeeds(Command::new("node").arg(script).arg(modules).arg(&kubeconfig).arg("javascript-client"))?;
     }
     let runtime = Runtime::new()?;
     for (way, config) in [
@@ -52,13 +52,13 @@ fn the_api_server_serves_them() -> Result<()> {
     Ok(())
 }
 
-fn is_well(command: &mut Command) -> Result<()> {
+fn succeeds(command: &mut Command) -> Result<()> {
     let said = Said::of(&command.env_remove("KUBECONFIG").output()?)?;
     ensure!(said.code == Some(0) && said.out.trim() == "well", "{}{}", said.out, said.err);
     Ok(())
 }
 
-/// Copies a source, as its owner.
+/// Reconciles a source: creates an owned copy.
 async fn copy(source: Arc<ConfigMap>, maps: Arc<Api<ConfigMap>>) -> Result<Action, kube::Error> {
     let owner = source.controller_owner_ref(&());
     let name = format!("copy-of-{}", source.name_any());
@@ -70,7 +70,7 @@ async fn copy(source: Arc<ConfigMap>, maps: Arc<Api<ConfigMap>>) -> Result<Actio
     Ok(Action::await_change())
 }
 
-/// What objects say, by name.
+/// Data of objects by name.
 type Contents = BTreeMap<String, BTreeMap<String, String>>;
 
 fn controls(runtime: &Runtime, kubeconfig: &Path, config: watcher::Config) -> Result<()> {
@@ -107,10 +107,10 @@ fn controls(runtime: &Runtime, kubeconfig: &Path, config: watcher::Config) -> Re
     runtime.block_on(async {
         maps.delete_collection(&DeleteParams::default(), &ListParams::default().labels(SOURCES)).await
     })?;
-    until("the copies of what is gone to be collected", || Ok(listed("of=copy")?.is_empty()))
+    until("the copies of deleted sources to be collected", || Ok(listed("of=copy")?.is_empty()))
 }
 
-/// Creates and changes all sources, and deletes some of them, in whatever order the answers come.
+/// Creates and changes all sources, and deletes some of them, concurrently.
 async fn churn(maps: &Api<ConfigMap>, round: usize) -> Result<()> {
     let writes = (0..COUNT).map(|n| async move {
         let name = format!("source-{n}");

@@ -27,7 +27,7 @@ const NOT_THEIRS: &str = "whoever decides where a cluster's token is sent needs 
 const LOOK: Duration = Duration::from_secs(3);
 
 #[test]
-fn tokens_are_not_sent_where_strangers_want_them() -> Result<()> {
+fn tokens_are_not_sent_to_unauthorized_addresses() -> Result<()> {
     crate::use_ring();
     let dir = tempfile::tempdir()?;
     let fleet = Fleet::start(&dir.path().join("data"), &["--members", "member1"])?;
@@ -42,10 +42,10 @@ fn tokens_are_not_sent_where_strangers_want_them() -> Result<()> {
         writes_of_the_internal_group(&kubectl, &recorder)?;
         writes_of_an_agent(&kubectl, &recorder, dir.path())?;
         a_certificate_of_a_name_gives_nothing_of_it(&kubectl, &recorder, dir.path())?;
-        nobody_sends_over_http(&kubectl, &recorder)?;
+        tokens_are_not_sent_over_http(&kubectl, &recorder)?;
         ensure!(stored()? == before, "the cluster has been moved: {}", stored()?);
         ensure!(!recorder.is_reached_within(LOOK) && recorder.bytes() == 0, "{} bytes arrived", recorder.bytes());
-        an_administrator_is_obeyed(&kubectl, &recorder)
+        an_administrator_can_change_the_address(&kubectl, &recorder)
     };
     walk().with_context(|| fleet.log())?;
     ensure!(fleet.stop()?.success());
@@ -201,7 +201,7 @@ fn writes_of_an_agent(kubectl: &Kubectl, recorder: &Recorder, folder: &Path) -> 
     kubectl.ok(&["delete", "cluster", "m9", "--timeout=60s"], "").map(drop)
 }
 
-/// With a certificate for a name that somebody else gives to a cluster later.
+/// With a certificate for a name that another user gives to a cluster later.
 fn a_certificate_of_a_name_gives_nothing_of_it(kubectl: &Kubectl, recorder: &Recorder, folder: &Path) -> Result<()> {
     let agent = agent(kubectl, folder, "m7")?;
     let token =
@@ -224,7 +224,7 @@ fn a_certificate_of_a_name_gives_nothing_of_it(kubectl: &Kubectl, recorder: &Rec
         let said = agent.run(&["patch", "cluster", "m7", "--type", "merge", "-p", &change], "")?;
         ensure!(said.code == Some(1) && said.err.contains("forbidden"), "{change}: {said:?}");
     }
-    // The agent's own kind of cluster, by another name, cannot be dialled.
+    // An agent's cluster with another name cannot be contacted directly.
     let dialled = karmada("m7", json!({"syncMode": "Push", "apiEndpoint": recorder.url("https")}));
     agent.says(&["create", "-f", "-"], &dialled, 1, "in pull mode only")?;
     agent.says(&["get", "clusters"], "", 1, "forbidden")?;
@@ -239,7 +239,7 @@ fn a_certificate_of_a_name_gives_nothing_of_it(kubectl: &Kubectl, recorder: &Rec
 }
 
 /// Applies to administrators and all other users.
-fn nobody_sends_over_http(kubectl: &Kubectl, recorder: &Recorder) -> Result<()> {
+fn tokens_are_not_sent_over_http(kubectl: &Kubectl, recorder: &Recorder) -> Result<()> {
     let spec = json!({"syncMode": "Push", "apiEndpoint": recorder.url("http"), "secretRef": secret("member1")});
     let refused = "spec.apiEndpoint: Invalid value";
     kubectl.says(&["create", "-f", "-"], &karmada("plain", spec.clone()), 1, refused)?;
@@ -247,7 +247,7 @@ fn nobody_sends_over_http(kubectl: &Kubectl, recorder: &Recorder) -> Result<()> 
 }
 
 /// Shows that the recorder would have recorded a token.
-fn an_administrator_is_obeyed(kubectl: &Kubectl, recorder: &Recorder) -> Result<()> {
+fn an_administrator_can_change_the_address(kubectl: &Kubectl, recorder: &Recorder) -> Result<()> {
     let spec = json!({"syncMode": "Push", "apiEndpoint": recorder.url("https"), "secretRef": secret("member1")});
     kubectl.ok(&["create", "-f", "-"], &karmada("decoy", spec))?;
     until("something to arrive", || Ok(recorder.bytes() > 0))

@@ -1,5 +1,5 @@
-//! The golden corpus asked of the real binary: the engine's own tests ask the same queries of the same objects in one process,
-//! here these come from members over the wire, and the answers through the API, the CLI and the web UI must be the same.
+//! The golden corpus of queries on the real binary. The engine's own tests run the same queries in one process; here
+//! objects are read from members over the network, and API, CLI and web UI must return the same results.
 
 use std::path::Path;
 use std::process::Command;
@@ -19,7 +19,7 @@ mod stage;
 mod times;
 
 #[test]
-fn the_corpus_is_found_through_everything() -> Result<()> {
+fn the_corpus_is_found_by_all_interfaces() -> Result<()> {
     let corpus = Corpus::read()?;
     let dir = tempfile::tempdir()?;
     let mut stage = Stage::start(&corpus, dir.path())?;
@@ -31,7 +31,7 @@ fn the_corpus_is_found_through_everything() -> Result<()> {
     Ok(())
 }
 
-/// Fails with everything that is wrong.
+/// Fails with all errors.
 fn judged(wrong: &[String], asked: usize) -> Result<()> {
     ensure!(wrong.is_empty(), "{} of {asked} are wrong:\n{}", wrong.len(), wrong.join("\n"));
     Ok(())
@@ -45,7 +45,7 @@ fn fault(question: &Question, asked: &str, fault: &str) -> String {
     }
 }
 
-/// Every query; its count, and the counts of kinds, which are of the same hits.
+/// All queries, with their counts and the counts of kinds over the same hits.
 fn through_the_api(stage: &Stage, corpus: &Corpus) -> Result<()> {
     ensure!(corpus.questions.len() >= 400, "{} queries", corpus.questions.len());
     let mut wrong = Vec::new();
@@ -65,7 +65,7 @@ fn through_the_api(stage: &Stage, corpus: &Corpus) -> Result<()> {
     judged(&wrong, corpus.questions.len())
 }
 
-/// Every query. One cluster is stale, which each answer says.
+/// All queries. One cluster is stale, which each result reports.
 fn through_the_cli(stage: &Stage, corpus: &Corpus) -> Result<()> {
     let binary = binary()?;
     let mut wrong = Vec::new();
@@ -85,14 +85,14 @@ fn through_the_cli(stage: &Stage, corpus: &Corpus) -> Result<()> {
     judged(&wrong, corpus.questions.len())
 }
 
-/// What a browser shows for a query that was typed in, and for its address.
+/// Results that a browser shows for a query that is typed and for its address.
 #[derive(serde::Deserialize)]
 struct Shown {
     typed: Answer,
     linked: Answer,
 }
 
-/// A query of each feature, in a real browser.
+/// One query per language feature, in a real browser.
 fn through_the_ui(stage: &Stage, corpus: &Corpus, folder: &Path) -> Result<()> {
     let questions = corpus.of_each_feature();
     ensure!(questions.len() >= 25, "{} queries", questions.len());
@@ -103,7 +103,7 @@ fn through_the_ui(stage: &Stage, corpus: &Corpus, folder: &Path) -> Result<()> {
     let address = format!("{address}#token={}", stage.token);
     let Some(said) = walk("corpus", &[address.as_ref(), file.as_ref()], &[])? else { return Ok(()) };
     let shown: Vec<Shown> = serde_json::from_str(&said)?;
-    ensure!(shown.len() == questions.len(), "{} of {} were asked", shown.len(), questions.len());
+    ensure!(shown.len() == questions.len(), "{} of {} queries were sent", shown.len(), questions.len());
     let mut wrong = Vec::new();
     for ((question, asked), shown) in questions.iter().zip(&asked).zip(&shown) {
         for (how, answer) in [("typed", &shown.typed), ("linked", &shown.linked)] {

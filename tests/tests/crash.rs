@@ -1,9 +1,9 @@
-//! Crash anywhere: `crowsnest up` is killed as by a power cut, again and again, while templates, policies and overrides change and
-//! while it starts. Its members are processes of their own and live on. Each time the fleet becomes exactly what was asked for:
-//! nothing is missing, left behind or there twice, and what nobody moved is still the same object.
+//! Crash tests: `crowsnest up` is killed repeatedly while templates, policies and overrides change, and while it
+//! starts. Its members are separate processes and keep running. Each time the fleet must reach exactly the desired
+//! state: no object is missing, left over or duplicated, and objects that no write moved are not recreated.
 //!
-//! `CROWSNEST_CRASH_ROUNDS` says how often, `CROWSNEST_CRASH_OBJECTS` how many propagations each time (20 and 1000 are the whole
-//! test; the usual numbers fit into CI), `CROWSNEST_CRASH_SEED` repeats a series (times differ, choices do not); the seed is printed.
+//! `CROWSNEST_CRASH_ROUNDS` is the number of kills, `CROWSNEST_CRASH_OBJECTS` the number of propagations per round (20 and 1000 for
+//! the full test; the defaults are for CI). `CROWSNEST_CRASH_SEED` repeats a series of choices (times differ); the seed is printed.
 
 #![expect(clippy::print_stderr, reason = "the seed is printed")]
 
@@ -27,16 +27,16 @@ use tokio::sync::watch;
 
 const USUAL_ROUNDS: u64 = 5;
 const USUAL_OBJECTS: u64 = 80;
-/// What is left of the work when the last write is done takes about so long.
+/// Approximate duration of the remaining work after the last write.
 const AFTERMATH: Duration = Duration::from_millis(1500);
-/// A start takes longer than this.
+/// Lower bound of the duration of a start.
 const STARTING: Duration = Duration::from_secs(3);
 const LOOK_EVERY: Duration = Duration::from_millis(300);
-/// Of the differences that are printed.
+/// Limit of the printed differences.
 const MOST: usize = 12;
 
 #[test]
-fn whenever_it_dies_the_fleet_becomes_what_was_asked_for() -> Result<()> {
+fn the_fleet_reaches_the_desired_state_after_any_crash() -> Result<()> {
     let usual = if in_ci() { 1 } else { rand::random_range(0..1_000_000) };
     let seed = number("CROWSNEST_CRASH_SEED", usual)?;
     let rounds = number("CROWSNEST_CRASH_ROUNDS", USUAL_ROUNDS)?;
@@ -58,7 +58,7 @@ fn number(variable: &str, usual: u64) -> Result<u64> {
     }
 }
 
-/// The control plane, as often as it has to be started.
+/// The control plane, started repeatedly.
 struct Up {
     data: PathBuf,
     args: Vec<String>,
@@ -93,18 +93,18 @@ impl Up {
     }
 }
 
-/// One death: after so many of the writes are acknowledged, and a moment.
+/// One kill: after a number of acknowledged writes, and a delay.
 struct Death {
     acknowledged: usize,
     then: Duration,
-    /// And once more before it was ready again.
+    /// Another kill before it is ready again.
     starting: Option<Duration>,
 }
 
 impl Death {
     fn choose(rng: &mut StdRng, writes: usize) -> Self {
         let acknowledged = rng.random_range(1..=writes);
-        // The last moments are as good as any.
+        // The last moments are as likely as any.
         let then = AFTERMATH.mul_f64(rng.random());
         let starting = rng.random_bool(0.3).then(|| STARTING.mul_f64(rng.random()));
         Death { acknowledged, then, starting }
@@ -117,9 +117,9 @@ struct Site {
     up: Up,
     runtime: Runtime,
     looker: Looker,
-    /// As it was at the end of the last round.
+    /// State at the end of the last round.
     found: Found,
-    // Killed last, with what they keep.
+    // Dropped last, with its data folder.
     _members: Members,
     _dir: tempfile::TempDir,
 }
@@ -149,7 +149,7 @@ impl Site {
         let written = began.elapsed();
         let found = self.settled(writes)?;
         let replaced = found.replaced(&self.found, |name| changes.may_replace(name));
-        ensure!(replaced.is_empty(), "made anew though nobody moved them: {replaced:?}");
+        ensure!(replaced.is_empty(), "recreated although no write moved them: {replaced:?}");
         self.found = found;
         let Death { acknowledged, then, starting } = death;
         let again = starting.map(|after| format!(", and {after:.1?} into its start")).unwrap_or_default();
@@ -160,13 +160,13 @@ impl Site {
         Ok(())
     }
 
-    /// Users write, and go on where they were once it is back.
+    /// Sends writes, and continues with them after the restart.
     fn write_and_die(&mut self, lanes: Vec<Vec<write::Write>>, death: &Death) -> Result<()> {
         let (file, runtime, up) = (kubeconfig(&self.up.data), &self.runtime, &mut self.up);
         let (done, mut acknowledged) = watch::channel(0);
         std::thread::scope(|scope| {
             let writing = scope.spawn(|| runtime.block_on(write::write_all(&file, lanes, done)));
-            // An end without so many is told below.
+            // A smaller number is reported below.
             let reached = runtime.block_on(acknowledged.wait_for(|count| *count >= death.acknowledged)).is_ok();
             if reached {
                 std::thread::park_timeout(death.then);
@@ -180,7 +180,7 @@ impl Site {
         })
     }
 
-    /// Waits until everything is as wanted.
+    /// Waits for the desired state.
     fn settled(&self, writes: usize) -> Result<Found> {
         let desired = self.model.desired();
         let patience = PATIENCE + Duration::from_millis(100) * u32::try_from(writes)?;
@@ -199,7 +199,7 @@ impl Site {
     }
 }
 
-/// The control plane's; written anew by each start, because its port changes.
+/// The control plane's kubeconfig, rewritten by each start, because its port changes.
 fn kubeconfig(data: &Path) -> PathBuf {
     data.join("kubeconfigs/cp.kubeconfig")
 }

@@ -1,5 +1,5 @@
-//! What the manifests install, at an API server that checks it: every object is taken as it is, and the job makes its Secrets with the
-//! rights it is given and no more, once, whoever else does so at the same time.
+//! The chart's manifests at a validating API server: all objects are accepted, and the Job creates its Secrets with its own
+//! permissions only, once, also with concurrent Jobs.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,7 +15,7 @@ use serde_json::Value;
 const NAMESPACE: &str = "crowsnest";
 
 #[test]
-fn manifests_are_taken_and_credentials_are_made_once() -> Result<()> {
+fn manifests_are_accepted_and_credentials_created_once() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let fleet = Fleet::start(&dir.path().join("data"), &["--no-members"])?;
     let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
@@ -30,7 +30,7 @@ fn manifests_are_taken_and_credentials_are_made_once() -> Result<()> {
             kubectl.run(&["apply", "--server-side", "--force-conflicts", "--validate=strict", "-f", &file], "")?;
         ensure!(said.code == Some(0) && !said.err.contains("Warning"), "{name}: {said:?}");
     }
-    // The list of the job, and its account.
+    // The Job's list and account.
     let list =
         kubectl.ok(&["get", "configmap", "crowsnest-credentials", "-o", r"jsonpath={.data.credentials\.yaml}"], "")?;
     let job = Job::new(&fleet, &kubectl, dir.path(), &list)?;
@@ -42,7 +42,7 @@ fn manifests_are_taken_and_credentials_are_made_once() -> Result<()> {
     let made = secrets(&kubectl)?;
     let names: Vec<&str> = made.keys().map(String::as_str).collect();
     ensure!(names.contains(&"crowsnest-ca") && names.contains(&"crowsnest-etcd-server"), "{names:?}");
-    // The key of the UI's cookies ends with no date.
+    // The key of the UI's cookies has no expiry.
     let (passwords, certificates): (Vec<_>, Vec<_>) = made.iter().partition(|(_, secret)| secret["type"] == "Opaque");
     ensure!(passwords.len() == 1 && made["crowsnest-ui-session-key"]["data"]["password"].is_string(), "{names:?}");
     for (name, secret) in &certificates {
@@ -64,7 +64,7 @@ fn manifests_are_taken_and_credentials_are_made_once() -> Result<()> {
     ensure!(!secrets(&kubectl)?.contains_key("crowsnest-client"));
     let mended = job.run(&[])?;
     ensure!(mended.out.matches(": made: ").count() == 1, "{mended:?}");
-    // Long before their end certificates are issued anew, but no authority and no key that signs tokens.
+    // Certificates are renewed long before they expire, but no authority and no token signing key.
     let early = job.run(&["--renew-before", "8761h"])?;
     let anew = early.out.matches(": made: it ends at 20").count();
     ensure!(anew == certificates.len() - 3, "{early:?}");
@@ -73,13 +73,13 @@ fn manifests_are_taken_and_credentials_are_made_once() -> Result<()> {
     for (name, stays) in [("crowsnest-service-accounts", true), ("crowsnest-ca", true), ("crowsnest-server", false)] {
         ensure!((key(&made, name) == key(&now, name)) == stays, "the key of {name}");
     }
-    has_little(&job.kubectl)?;
+    has_minimal_permissions(&job.kubectl)?;
     ensure!(fleet.stop()?.success());
     Ok(())
 }
 
-/// The job's account reads and writes what is on its list, and that is all.
-fn has_little(kubectl: &Kubectl) -> Result<()> {
+/// The Job's account can read and write only the Secrets of its list.
+fn has_minimal_permissions(kubectl: &Kubectl) -> Result<()> {
     kubectl.ok(&["get", "secret", "crowsnest-ca", "-o", "name"], "")?;
     for refused in [
         vec!["get", "secrets"],
@@ -92,7 +92,7 @@ fn has_little(kubectl: &Kubectl) -> Result<()> {
     Ok(())
 }
 
-/// The job as it runs in a pod, but for where its kubeconfig is.
+/// The Job as in its pod, except for the path of its kubeconfig.
 struct Job {
     list: PathBuf,
     kubeconfig: PathBuf,
@@ -139,7 +139,7 @@ impl Job {
     }
 }
 
-/// The job's Secrets by name.
+/// The Job's Secrets by name.
 fn secrets(kubectl: &Kubectl) -> Result<BTreeMap<String, Value>> {
     let mine = ["get", "secrets", "-l", "app.kubernetes.io/managed-by=crowsnest", "-o", "json"];
     let list: Value = serde_json::from_str(&kubectl.ok(&mine, "")?)?;

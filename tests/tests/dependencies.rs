@@ -1,5 +1,5 @@
-//! What we are made of: every dependency's licence is one that deny.toml allows, none of its banned crates is among them, and all come
-//! from the registry. `cargo deny`, which asks for advisories, too, runs where the network is (.github/workflows).
+//! Dependencies: every licence is allowed by deny.toml, no banned crate is used, and all crates are from the
+//! registry. `cargo deny`, which also checks advisories, runs where there is network access (.github/workflows).
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,14 +12,14 @@ use serde_json::Value;
 const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
 #[test]
-fn licences_and_sources_are_as_we_say() -> Result<()> {
+fn licences_and_sources_are_allowed() -> Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let rules = fs::read_to_string(root.join("deny.toml"))?;
     let allowed = section(&rules, "\nallow = [", "]")?;
     let excepted = section(&rules, "\nexceptions = [", "\n")?;
     let banned = section(&rules, "\ndeny = [", "\n]")?;
     let said = Command::new(env!("CARGO"))
-        // Those of other platforms as well, which a build has not brought here.
+        // Including those of other platforms, which this build has not downloaded.
         .args(["metadata", "--locked", "--all-features", "--format-version", "1"])
         .current_dir(&root)
         .output()?;
@@ -46,7 +46,7 @@ fn section<'a>(text: &'a str, begin: &str, end: &str) -> Result<BTreeSet<&'a str
     Ok(inside.split('"').skip(1).step_by(2).collect())
 }
 
-/// An SPDX expression: any of the alternatives, each with all its parts. A slash is an old OR.
+/// Evaluates an SPDX expression: any of the alternatives, each with all its parts. A slash is an old form of OR.
 fn is_allowed(expression: &str, allowed: &BTreeSet<&str>) -> bool {
     let mut words: Vec<String> = Vec::new();
     let spaced = expression.replace('(', " ( ").replace(')', " ) ").replace('/', " OR ").replace(" WITH ", "~");
@@ -80,13 +80,13 @@ fn one(rest: &mut &[String], allowed: &BTreeSet<&str>) -> bool {
         return allowed.contains(word.as_str());
     }
     let fine = any(rest, allowed);
-    // Its bracket.
+    // The closing parenthesis.
     *rest = rest.get(1..).unwrap_or_default();
     fine
 }
 
 #[test]
-fn licences_are_read_as_they_are_meant() {
+fn licence_expressions_are_evaluated() {
     let allowed = BTreeSet::from(["MIT", "ISC", "Apache-2.0 WITH LLVM-exception"]);
     for (expression, expected) in [
         ("MIT", true),

@@ -1,4 +1,4 @@
-//! The documents: link targets and source paths exist, and both languages of the README have the same commands.
+//! Documentation: link targets and source paths exist, and both languages of the README have the same commands.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ fn pages() -> Result<Vec<(PathBuf, String)>> {
 }
 
 #[test]
-fn links_lead_somewhere() -> Result<()> {
+fn link_targets_exist() -> Result<()> {
     let mut links = 0;
     for (path, text) in pages()? {
         for link in targets(&text) {
@@ -46,7 +46,7 @@ fn links_lead_somewhere() -> Result<()> {
 #[test]
 fn source_paths_exist() -> Result<()> {
     let mut paths = 0;
-    // The changelog names files by the paths of its time.
+    // The changelog contains paths of earlier versions.
     for (page, text) in pages()?.iter().filter(|(page, _)| !page.ends_with("CHANGELOG.md")) {
         for span in code_spans(text).iter().filter(|span| is_source_path(span)) {
             for path in expand_braces(span) {
@@ -59,8 +59,8 @@ fn source_paths_exist() -> Result<()> {
     Ok(())
 }
 
-/// Returns true if a code span is the path of a source file or folder, relative to the root of the repository. Patterns and placeholders
-/// do not count as paths.
+/// Returns true if a code span is the path of a source file or folder, relative to the root of the repository. Patterns
+/// and placeholders do not count as paths.
 fn is_source_path(span: &str) -> bool {
     let is_pattern = span.contains(|c: char| c.is_whitespace() || "<*…".contains(c));
     let is_source = span.ends_with(".rs") || span.contains("/src") || span.starts_with("tests/");
@@ -86,13 +86,13 @@ fn code_spans(text: &str) -> Vec<String> {
     prose(text).split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
-/// What stands in the brackets of `](…)`, but for those in code.
+/// Link targets, except those in code.
 fn targets(text: &str) -> Vec<String> {
     let outside: String = prose(text).split('`').step_by(2).collect();
     outside.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(link, _)| link.to_owned()).collect()
 }
 
-/// Commands without what is said of them.
+/// Commands without their comments.
 fn commands(name: &str) -> Result<Vec<String>> {
     let text = fs::read_to_string(root().join(name)).with_context(|| name.to_owned())?;
     let code = text.lines().filter_map(|line| line.strip_prefix("    "));

@@ -1,5 +1,5 @@
-//! Who is let in at the aggregated API server, through the control plane and at its own door; what is written down of it; how
-//! much it takes on at once.
+//! Authentication at the aggregated API server, through the control plane and directly; its audit log; and its limit of
+//! concurrent requests.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -22,7 +22,7 @@ static RUNTIME: LazyLock<tokio::runtime::Runtime> =
     LazyLock::new(|| tokio::runtime::Runtime::new().expect("a runtime"));
 
 #[test]
-fn the_door_is_kept() -> Result<()> {
+fn clients_are_authenticated_audited_and_limited() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let data = dir.path().join("data");
     let fleet = Fleet::start(&data, &["--members", "member2", "--max-requests-inflight", "1"])?;
@@ -35,15 +35,15 @@ fn the_door_is_kept() -> Result<()> {
     member.until(&["get", "pod", "web"], |out| out.contains("Running"))?;
 
     let audited = || audited(&data);
-    tells_members_who_it_is(&fleet, &kubectl)?;
-    writes_down_what_is_done(&fleet, &kubectl, &audited)?;
-    lets_in_users_with_certificates(&kubectl, dir.path(), &audited)?;
-    takes_on_so_much(&fleet, &kubectl)?;
+    members_receive_the_identity(&fleet, &kubectl)?;
+    requests_are_audited(&fleet, &kubectl, &audited)?;
+    users_authenticate_with_certificates(&kubectl, dir.path(), &audited)?;
+    limits_requests_in_flight(&fleet, &kubectl)?;
     ensure!(fleet.stop()?.success());
     Ok(())
 }
 
-/// Every line that is whole.
+/// Complete lines of the log.
 fn audited(data: &Path) -> Result<Vec<Value>> {
     let text = fs::read_to_string(data.join("audit/audit.log"))?;
     let whole = text.rsplit_once('\n').map(|(whole, _)| whole).unwrap_or_default();
@@ -52,7 +52,7 @@ fn audited(data: &Path) -> Result<Vec<Value>> {
 
 type Audited<'a> = &'a dyn Fn() -> Result<Vec<Value>>;
 
-/// The first events that satisfy `wanted`, when there are so many.
+/// Waits for a number of events that satisfy `wanted`; returns the first ones.
 fn events(audited: Audited<'_>, many: usize, wanted: impl Fn(&Value) -> bool) -> Result<Vec<Value>> {
     let mut found = Vec::new();
     until("audit events", || {
@@ -63,17 +63,17 @@ fn events(audited: Audited<'_>, many: usize, wanted: impl Fn(&Value) -> bool) ->
     Ok(found)
 }
 
-/// All of it, once members allow that.
-fn tells_members_who_it_is(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
+/// The full identity, once members allow it.
+fn members_receive_the_identity(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     let there = format!("{}{CLUSTERS}/member2/proxy", fleet.server()?);
     let alice = kubectl.with(&["--as", "alice", "--as-uid", "u-7", "--as-group", "crew", "--server", &there]);
     let who = ["auth", "whoami", "-o", "jsonpath={.status.userInfo.username} {.status.userInfo.uid}"];
-    // The role that binds the group comes first.
+    // The role must exist before its binding.
     kubectl.ok(&["apply", "-f", "-"], &ALICE.replace("kind: User", "kind: Group").replace("NAME", "crew"))?;
     alice.until(&who, |out| out == "alice u-7").map(drop)
 }
 
-fn writes_down_what_is_done(fleet: &Fleet, kubectl: &Kubectl, audited: Audited<'_>) -> Result<()> {
+fn requests_are_audited(fleet: &Fleet, kubectl: &Kubectl, audited: Audited<'_>) -> Result<()> {
     let server = fleet.server()?;
     let there = kubectl.with(&["--as", "alice", "--server", &format!("{server}{CLUSTERS}/member2/proxy")]);
     there.until(&["get", "pod", "web"], |out| out.contains("Running"))?;
@@ -85,7 +85,7 @@ fn writes_down_what_is_done(fleet: &Fleet, kubectl: &Kubectl, audited: Audited<'
     let (begun, ended) = (&exec[0], &exec[1]);
     ensure!(begun["stage"] == "ResponseStarted" && ended["stage"] == "ResponseComplete", "{exec:#?}");
     ensure!(begun["auditID"] == ended["auditID"] && exec.len() == 2, "{exec:#?}");
-    // The control plane knows who alice is.
+    // The control plane has authenticated alice.
     ensure!(begun["user"]["username"] == "system:admin", "{exec:#?}");
     ensure!(begun["impersonatedUser"]["username"] == "alice", "{exec:#?}");
     ensure!(begun["objectRef"]["resource"] == "clusters" && begun["objectRef"]["subresource"] == "proxy", "{exec:#?}");
@@ -99,26 +99,26 @@ fn writes_down_what_is_done(fleet: &Fleet, kubectl: &Kubectl, audited: Audited<'
     );
     ensure!(notes["authorization.k8s.io/decision"] == "allow", "{notes:#}");
 
-    // What is refused is written down, too, and so is what changes something.
+    // Refused requests and writes are logged as well.
     there.says(&["delete", "pod", "web"], "", 1, "cannot delete resource \"pods\"")?;
     events(audited, 1, |event| {
         event["annotations"]["crowsnest.io/member-verb"] == "delete" && event["responseStatus"]["code"] == 403
     })?;
-    // The fleet-wide proxy finds out itself which cluster that is.
+    // The fleet-wide proxy determines the cluster.
     let everywhere = format!("{server}/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy");
     let everywhere = kubectl.with(&["--server", &everywhere]);
     everywhere.until(&["get", "pod", "web"], |out| out.contains("Running"))?;
     everywhere.ok(&["label", "pod", "web", "seen=yes"], "")?;
     let label = events(audited, 1, |event| event["annotations"]["crowsnest.io/member-verb"] == "patch")?;
     ensure!(label[0]["annotations"]["crowsnest.io/cluster"] == "member2", "{label:#?}");
-    // Discovery is asked all the time, and says nothing.
+    // Discovery requests are frequent and not logged.
     let quiet = |event: &Value| event["requestURI"] == "/apis/cluster.karmada.io/v1alpha1?timeout=32s";
     ensure!(!audited()?.iter().any(quiet));
     Ok(())
 }
 
-/// At its own door, past the control plane.
-fn lets_in_users_with_certificates(kubectl: &Kubectl, folder: &Path, audited: Audited<'_>) -> Result<()> {
+/// Directly, bypassing the control plane.
+fn users_authenticate_with_certificates(kubectl: &Kubectl, folder: &Path, audited: Audited<'_>) -> Result<()> {
     let port = ["get", "apiservice", "v1alpha1.cluster.karmada.io", "-o", "jsonpath={.spec.service.port}"];
     let own = format!("https://127.0.0.1:{}", kubectl.ok(&port, "")?);
     let door = kubectl.with(&["--server", &own]);
@@ -127,7 +127,7 @@ fn lets_in_users_with_certificates(kubectl: &Kubectl, folder: &Path, audited: Au
         event["requestURI"] == format!("{CLUSTERS}/member2") && event["user"]["username"] == "system:admin"
     })?;
     ensure!(seen[0]["sourceIPs"] == serde_json::json!(["127.0.0.1"]), "{seen:#?}");
-    // Whom they may be, RBAC says; and what she may do, too.
+    // RBAC determines whom a user may impersonate, and her permissions.
     let alice = door.with(&["--as", "alice"]);
     let pods = format!("{CLUSTERS}/member2/proxy/api/v1/namespaces/default/pods");
     alice.says(&["get", "--raw", &pods], "", 0, "\"web\"")?;
@@ -135,17 +135,17 @@ fn lets_in_users_with_certificates(kubectl: &Kubectl, folder: &Path, audited: Au
     alice.says(&["get", "--raw", CLUSTERS], "", 1, refused)?;
     let acted = events(audited, 1, |event| event["impersonatedUser"]["username"] == "alice")?;
     ensure!(acted[0]["user"]["username"] == "system:admin", "{acted:#?}");
-    // A certificate that nobody vouches for is no way to be nobody.
+    // A certificate of an unknown authority does not make the user anonymous.
     let stranger = kubectl.on(&kubeconfig(folder, "stranger", &own, stranger()?)?);
     stranger.says(&["get", "--raw", "/apis/cluster.karmada.io/v1alpha1"], "", 1, "Unauthorized").map(drop)
 }
 
 #[test]
-fn the_door_changes_its_locks() -> Result<()> {
+fn certificates_are_reloaded() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let [before, after] = ["before", "after"].map(authority);
     let (before, after) = (before?, after?);
-    // As a kubelet mounts a Secret: a link to a folder is swapped.
+    // As a kubelet mounts a Secret: a symbolic link to a folder is swapped.
     let mounted = dir.path().join("mounted");
     fs::create_dir(&mounted)?;
     let mount = |name: &str, pem: &str| -> Result<()> {
@@ -180,7 +180,7 @@ fn the_door_changes_its_locks() -> Result<()> {
     mount("v2", &after.0)?;
     new.until(&groups, |out| out.contains("clusters/proxy"))?;
     old.says(&groups, "", 1, "Unauthorized")?;
-    // What can't be used is told, and changes nothing.
+    // An invalid file is reported, and changes nothing.
     mount("v3", "-----BEGIN CERTIFICATE-----\nnonsense\n-----END CERTIFICATE-----\n")?;
     let metrics = ["get", "--raw", "/apis/search.crowsnest.io/v1alpha1/metrics"];
     kubectl.until(&metrics, |out| {
@@ -188,7 +188,7 @@ fn the_door_changes_its_locks() -> Result<()> {
             && out.contains("crowsnest_reload_failures_total 1")
     })?;
     new.says(&groups, "", 0, "clusters/proxy")?;
-    // Whoever asks for that name is shown its certificate, by the control plane as well.
+    // Clients that request that name get its certificate, through the control plane as well.
     let ca = dir.path().join("sni-ca.crt");
     fs::write(&ca, &named.0)?;
     let ca = ca.display().to_string();
@@ -200,7 +200,7 @@ fn the_door_changes_its_locks() -> Result<()> {
     Ok(())
 }
 
-/// Its certificate as PEM, and what signs with it.
+/// A certificate authority: certificate as PEM, and its issuer.
 type Authority = (String, Issuer<'static, KeyPair>);
 
 fn authority(name: &str) -> Result<Authority> {
@@ -221,7 +221,7 @@ fn signed(authority: &Authority, name: &str, usage: ExtendedKeyUsagePurpose) -> 
     Ok((params.signed_by(&key, &authority.1)?.pem(), key.serialize_pem()))
 }
 
-/// A kubeconfig that shows this certificate to a server whose own it does not look at.
+/// A kubeconfig with this client certificate that skips verification of the server.
 fn kubeconfig(folder: &Path, name: &str, server: &str, (certificate, key): (String, String)) -> Result<PathBuf> {
     let (certificate_file, key_file) = (folder.join(format!("{name}.crt")), folder.join(format!("{name}.key")));
     fs::write(&certificate_file, certificate)?;
@@ -238,7 +238,7 @@ fn kubeconfig(folder: &Path, name: &str, server: &str, (certificate, key): (Stri
     Ok(file)
 }
 
-/// Names itself a master, and signs so itself.
+/// A self-signed certificate for system:masters.
 fn stranger() -> Result<(String, String)> {
     let key = KeyPair::generate()?;
     let mut params = CertificateParams::default();
@@ -248,8 +248,8 @@ fn stranger() -> Result<(String, String)> {
     Ok((params.self_signed(&key)?.pem(), key.serialize_pem()))
 }
 
-/// One request waits for its slow member; the next is one too many, unless a master asks.
-fn takes_on_so_much(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
+/// One request waits for its slow member; a second one exceeds the limit, except for system:masters.
+fn limits_requests_in_flight(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     let said = fleet.crowsnest(&["sim", "member2", "delay", "50000"])?;
     ensure!(said.code == Some(0), "{said:?}");
     let pods = format!("{CLUSTERS}/member2/proxy/api/v1/namespaces/default/pods");
@@ -257,12 +257,12 @@ fn takes_on_so_much(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     RUNTIME.block_on(async {
         let file = kube::config::Kubeconfig::from_yaml(&config)?;
         let config = kube::Config::from_custom_kubeconfig(file, &kube::config::KubeConfigOptions::default()).await?;
-        // One that does not ask again by itself.
+        // A client that does not retry.
         let builder = hyper_util::client::legacy::Client::builder(hyper_util::rt::TokioExecutor::new());
         let plain = builder.build::<_, kube::client::Body>(config.rustls_https_connector()?);
         let service = tower::ServiceBuilder::new().layer(config.base_uri_layer()).service(plain);
         let client = kube::Client::new(service, "default");
-        // Whichever comes first waits.
+        // Either request may be first.
         let both = futures::future::select(Box::pin(as_alice(&client, &pods)), Box::pin(as_alice(&client, &pods)));
         let (refused, _waiting) = both.await.factor_first();
         let (code, again_in, status) = refused?;
@@ -271,12 +271,12 @@ fn takes_on_so_much(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
         kubectl.ok(&["get", "--raw", &format!("{CLUSTERS}/member2")], "").map(drop)
     })?;
     ensure!(fleet.crowsnest(&["sim", "member2", "delay", "0"])?.code == Some(0));
-    // Whoever went away is not in flight any more.
+    // A disconnected client's request is no longer in flight.
     let alice = kubectl.with(&["--as", "alice"]);
     alice.until(&["get", "--raw", &pods], |out| out.contains("\"web\"")).map(drop)
 }
 
-/// Code, when to come again, and body of an answer; kubectl would ask again by itself.
+/// Status, Retry-After and body of a response, without kubectl's retries.
 async fn as_alice(client: &kube::Client, path: &str) -> Result<(u16, String, Value)> {
     let request = http::Request::get(path).header("Impersonate-User", "alice").body(kube::client::Body::empty())?;
     let (parts, body) = client.send(request).await?.into_parts();

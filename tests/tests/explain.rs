@@ -1,5 +1,5 @@
-//! `crowsnest explain` and `crowsnest plan`, and the API behind them, over a fleet of three: who won and who lost, what fits where,
-//! what overrides change, what is waited for; what would become of it all, for whom that may see it, without writing anything.
+//! `crowsnest explain` and `crowsnest plan`, and their API, with three members: policies, filters, overrides and pending conditions;
+//! previews limited to readable objects, without writes.
 
 use anyhow::{Context, Result, bail, ensure};
 use crowsnest_tests::{Fleet, Kubectl, Said, until};
@@ -24,7 +24,7 @@ fn the_fleet_is_explained_and_planned() -> Result<()> {
     rights(&kubectl).with_context(|| fleet.log())?;
     shapes(&kubectl).with_context(|| fleet.log())?;
     nothing_is_written(&fleet, &kubectl).with_context(|| fleet.log())?;
-    // Nothing is kept for it, so nothing is lost.
+    // No state is stored, so a restart loses nothing.
     ensure!(fleet.stop()?.success());
     let fleet = Fleet::start(&data, &["--members", "3"])?;
     let again = shows(&fleet, "explain deploy/web -n shop -o json", |said| said.code == Some(0))?;
@@ -55,7 +55,7 @@ fn shows(fleet: &Fleet, line: &str, accept: impl Fn(&Said) -> bool) -> Result<Sa
     last.context("an answer")
 }
 
-/// `plan -f` of fixtures, with more flags behind them.
+/// `plan -f` of fixtures, with additional flags.
 fn plan(files: &[&str], more: &str) -> String {
     let files = files.iter().map(|file| format!("-f {}/../tests/tests/explain/{file} ", env!("CARGO_MANIFEST_DIR")));
     format!("plan {}{more}", files.collect::<String>())
@@ -71,7 +71,7 @@ fn find<'v>(list: &'v Value, field: &str, value: &str) -> Result<&'v Value> {
     found.with_context(|| format!("no {field} {value} in {list}"))
 }
 
-/// Everything is where it goes, but for what waits.
+/// Waits until all objects except the pending one are placed.
 fn settle(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     kubectl.until(&["get", "clusters"], |out| out.matches(" True ").count() == 3)?;
     kubectl.ok(&["patch", "cluster", "member3", "--type=merge", "-p", TAINT], "")?;
@@ -123,7 +123,7 @@ fn explained(fleet: &Fleet) -> Result<()> {
         "{clusters}"
     );
     ensure!(find(&told["targets"], "cluster", "member2")?["overrides"] == json!([]), "{told}");
-    // The binding is asked about as well as its template.
+    // An explanation can be requested for the binding as well as for its template.
     let of_binding = answer(fleet, "explain rb/web-deployment -n shop")?;
     ensure!(of_binding["metadata"] == told["metadata"], "{of_binding}");
 
@@ -151,7 +151,7 @@ fn explained(fleet: &Fleet) -> Result<()> {
 }
 
 fn planned(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
-    // A new policy takes what nobody had; where somebody else's object is in the way, that is said.
+    // A new policy claims unclaimed templates; a conflicting object in a member is reported.
     let said = says(fleet, &plan(&["new.yaml"], ""), 0, "PropagationPolicy shop/free would be created")?;
     for text in [
         "member1   added    -          resource(kind=ConfigMap, shop/free) already exists in the cluster member1",
@@ -163,7 +163,7 @@ fn planned(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     }
     kubectl.says(&["get", "pp", "free", "-n", "shop"], "", 1, "not found")?;
 
-    // A changed one moves replicas.
+    // A changed policy moves replicas.
     let told = answer(fleet, &plan(&["changed.yaml"], ""))?;
     let clusters = &told["status"]["templates"][0]["clusters"];
     ensure!(find(clusters, "name", "member1")?["change"] == "Removed", "{clusters}");
@@ -175,17 +175,17 @@ fn planned(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     ensure!(said.out.contains("+  replicas: 3") && said.out.contains("did not match the placement"), "{}", said.out);
     says(fleet, &plan(&["changed.yaml"], "--brief"), 0, "member1   removed")?;
 
-    // Another override: the old image comes back in one cluster, a new one comes to the other.
+    // Another override: one cluster returns to the original image, another one gets a new image.
     let said = says(fleet, &plan(&["override.yaml"], ""), 0, "OverridePolicy shop/images would be changed")?;
     let lines: Vec<String> = said.out.lines().map(|line| line.replace([' ', '-'], "")).collect();
     for text in ["inmember1:", "+image:nginx:1.25", "inmember2:", "+image:nginx:1.29"] {
         ensure!(lines.iter().any(|line| line == text), "{text:?} is not in {}", said.out);
     }
-    // Both together, on an object that is given with them.
+    // Both together, on an object of the same plan.
     let both = answer(fleet, &plan(&["changed.yaml", "override.yaml"], ""))?;
     let only = find(&both["status"]["templates"][0]["clusters"], "name", "member2")?;
     ensure!(only["manifest"]["spec"]["template"]["spec"]["containers"][0]["image"] == "nginx:1.29", "{only}");
-    // What is there already changes nothing.
+    // An unchanged object changes nothing.
     let said = says(fleet, &plan(&["losers.yaml"], "--fail-on-change"), 0, "would stay as it is")?;
     ensure!(!said.out.contains("would be"), "{}", said.out);
     kubectl.ok(&["get", "deploy", "web", "-n", "shop"], "").map(drop)
@@ -206,7 +206,7 @@ fn refused(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     Ok(())
 }
 
-/// Nobody learns of what they may not get.
+/// Objects that the caller cannot get are not disclosed.
 fn rights(kubectl: &Kubectl) -> Result<()> {
     let user = |name: &str| kubectl.with(&["--as", name, "--as-group", "system:authenticated"]);
     let web = format!("{ROOT}/namespaces/shop/explanations/deployments.apps:web");
@@ -232,7 +232,7 @@ fn rights(kubectl: &Kubectl) -> Result<()> {
     Ok(())
 }
 
-/// Answers have the shape their OpenAPI document promises, and kubectl can get one.
+/// Responses match their OpenAPI document, and kubectl can get an explanation.
 fn shapes(kubectl: &Kubectl) -> Result<()> {
     let mut document: Value = serde_json::from_str(&kubectl.ok(&["get", "--raw", &format!("/openapi/v3{ROOT}")], "")?)?;
     let schemas = document.pointer_mut("/components/schemas").and_then(Value::as_object_mut).context("schemas")?;
@@ -261,7 +261,7 @@ fn shapes(kubectl: &Kubectl) -> Result<()> {
     Ok(())
 }
 
-/// Fields that are not described are mistakes.
+/// Rejects undocumented fields.
 fn close(schema: &mut Value) {
     match schema {
         Value::Object(fields) => {
@@ -276,14 +276,14 @@ fn close(schema: &mut Value) {
     }
 }
 
-/// The revision of the control plane's store, which every write moves, stands still. Others write now and then, so a time is
-/// waited for in which they do not.
+/// The revision of the control plane's store, which every write increments, is unchanged. Other components write occasionally, so
+/// the check is repeated until none of them does.
 fn nothing_is_written(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     let revision = || -> Result<String> {
         let list: Value = serde_json::from_str(&kubectl.ok(&["get", "--raw", "/api/v1/namespaces?limit=1"], "")?)?;
         Ok(list["metadata"]["resourceVersion"].as_str().context("a revision")?.to_owned())
     };
-    until("nothing to be written between two looks", || {
+    until("no write between two reads", || {
         let before = revision()?;
         says(fleet, "explain deploy/web -n shop", 0, "follows")?;
         says(fleet, &plan(&["new.yaml", "changed.yaml", "override.yaml"], "--brief"), 0, "would be created")?;

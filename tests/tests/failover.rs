@@ -1,11 +1,11 @@
-//! Clusters die, die slowly, are cut off, fall silent, flap and say that they are unwell, most of them at once, and the control
-//! plane is killed amid it. While that goes on the members' own stores are looked at several times a second: a good copy of
-//! each workload is there at any moment, none that may run once only is there twice, and nothing moves that should not. When
-//! all is mended, everything is exactly where it is planned: nothing is left behind, and nothing is under way. And nothing moves
-//! because the control plane's wall clock jumps.
+//! Clusters fail in several ways (stopped, slow, partitioned, silent, flapping, unhealthy), most of them at once, and
+//! the control plane is killed meanwhile. The members' own stores are checked several times per second: a healthy copy
+//! of each workload exists at all times, exclusive workloads never run twice, and unaffected workloads do not move.
+//! After recovery, all workloads are exactly where they are planned, with no leftovers and no pending evictions. Jumps
+//! of the control plane's wall clock move nothing.
 //!
-//! Members are simulated in this process, so that they live on when the control plane dies; what they suffer from is what
-//! outsiders see, and their own loops go on.
+//! Members are simulated in this process, so that they survive the control plane; faults affect their connections, and
+//! their own controllers keep running.
 
 #![expect(clippy::print_stderr, reason = "how long each part takes is printed")]
 
@@ -22,51 +22,51 @@ use look::is_well_in;
 use site::Site;
 use workload::{Kind, Workload};
 
-/// What a case may need of the control plane.
+/// Features of the control plane that a case needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Needs {
-    /// A cluster is not ready only when several signals say so (HEALTH-1).
+    /// A cluster is not ready only if several signals fail (HEALTH-1).
     Damping,
-    /// Nothing is evicted while most of the fleet looks dead (HEALTH-3, FAIL-3).
+    /// No evictions while most of the fleet fails (HEALTH-3, FAIL-3).
     Doubt,
-    /// An eviction that nothing has replaced ends when its cluster is back (FAIL-4).
+    /// An eviction without a replacement is cancelled when its cluster recovers (FAIL-4).
     Cancelling,
-    /// Workloads are exclusive by annotation, and to the last pod (FAIL-6).
+    /// Workloads are exclusive by annotation, until the last pod has stopped (FAIL-6).
     Exclusive,
 }
 
-/// What the control plane does by now. What needs more is left out.
+/// Implemented features. Cases that need others are skipped.
 const THERE: &[Needs] = &[Needs::Damping, Needs::Doubt, Needs::Cancelling, Needs::Exclusive];
 
 fn has(needs: Needs) -> bool {
     THERE.contains(&needs)
 }
 
-/// Looks at the members in which whatever the control plane would do wrong shows.
+/// A fault, and the expected result.
 const LONG_ENOUGH: usize = 40;
 
 struct Case {
     home: &'static str,
     spare: &'static str,
     fault: Fault,
-    /// Whether what is at home moves, where that is certain.
+    /// True if workloads move, if that is certain.
     moves: fn() -> Option<bool>,
 }
 
-/// Half of the fleet at most, so that the control plane does not doubt itself.
+/// At most half of the fleet, so that the control plane does not doubt its data.
 static CASES: [Case; 7] = [
     Case { home: "dead", spare: "spare1", fault: Fault::Death, moves: || Some(true) },
     Case { home: "slow", spare: "spare2", fault: Fault::SlowDeath, moves: || Some(true) },
     Case { home: "cut", spare: "spare3", fault: Fault::Partition, moves: || Some(true) },
-    // Nobody dials it: its agent's connection is cut.
+    // A member behind an agent: the agent's connection is cut.
     Case { home: "behind", spare: "spare7", fault: Fault::Partition, moves: || Some(true) },
     Case { home: "silent", spare: "spare4", fault: Fault::Silence, moves: || Some(true) },
     Case { home: "flapping", spare: "spare5", fault: Fault::Flapping, moves: || None },
-    // Its watches go on: one signal of several.
+    // Its watches continue: one failing signal of several.
     Case { home: "unwell", spare: "spare6", fault: Fault::Unwell, moves: || Some(!has(Needs::Damping)) },
 ];
 
-/// What runs at home and can go to a spare, of each kind that the control plane knows.
+/// Workloads of each supported kind that run in one cluster and can move to a spare.
 fn workloads(home: &'static str, spare: &'static str) -> Vec<Workload> {
     let mut kinds = vec![Kind::Gentle, Kind::Single];
     kinds.extend(has(Needs::Exclusive).then_some(Kind::Exclusive));
@@ -75,14 +75,14 @@ fn workloads(home: &'static str, spare: &'static str) -> Vec<Workload> {
 }
 
 #[test]
-fn a_good_copy_stays_whatever_fails_and_none_is_there_twice() -> Result<()> {
+fn a_healthy_copy_stays_and_exclusive_ones_never_run_twice() -> Result<()> {
     let members: Vec<&str> = CASES.iter().flat_map(|case| [case.home, case.spare]).collect();
     let mut all: Vec<Workload> = CASES.iter().flat_map(|case| workloads(case.home, case.spare)).collect();
     all.push(Workload::wide(members.clone()));
     let mut site = Site::start(&members, &["behind"], all)?;
     CASES.iter().try_for_each(|case| site.begin(case.fault, case.home))?;
 
-    // The control plane dies as soon as it has begun to evict, and finds the members as they are by now.
+    // The control plane is killed when it has started evicting, and restarts with the members' current state.
     site.until("an eviction to begin", |plans, _| match plans.evict() {
         true => Vec::new(),
         false => vec!["none".to_owned()],
@@ -111,17 +111,17 @@ fn a_good_copy_stays_whatever_fails_and_none_is_there_twice() -> Result<()> {
 const LOST: [&str; 4] = ["lost1", "lost2", "lost3", "lost4"];
 
 #[test]
-fn most_of_the_fleet_goes_at_once() -> Result<()> {
+fn most_of_the_fleet_fails_at_once() -> Result<()> {
     let members: Vec<&str> = LOST.into_iter().chain(["left"]).collect();
     let mut all: Vec<Workload> = LOST.iter().flat_map(|home| workloads(home, "left")).collect();
     all.push(Workload::wide(members.clone()));
     let mut site = Site::start(&members, &[], all)?;
 
-    // Whoever was asleep knows nothing of the time between.
+    // A suspended process has no data of that period.
     site.hold_still(true)?;
     site.freeze_control_plane(LONG_ENOUGH)?;
     site.looks(LONG_ENOUGH)?;
-    ensure!(!site.look()?.0.evict(), "an eviction began while nobody failed");
+    ensure!(!site.look()?.0.evict(), "an eviction started without a failure");
 
     site.hold_still(has(Needs::Doubt))?;
     site.begin_at_once(Fault::Death, &LOST)?;
@@ -145,15 +145,15 @@ fn most_of_the_fleet_goes_at_once() -> Result<()> {
         })?;
     }
     site.mend()?;
-    site.settled().context("after all came back")?;
+    site.settled().context("after all members recovered")?;
     site.stop()
 }
 
-/// How far ahead the control plane's wall clock is, one after the other: it jumps forward, back, and forward again.
+/// Successive offsets of the control plane's wall clock: forward, back, and forward again.
 const AHEAD: [i64; 3] = [3600, 0, 600];
 
 #[test]
-fn nothing_moves_because_a_clock_jumps() -> Result<()> {
+fn clock_jumps_move_nothing() -> Result<()> {
     let members = ["home", "spare"];
     let mut all = workloads("home", "spare");
     all.push(Workload::wide(members.to_vec()));
@@ -168,12 +168,12 @@ fn nothing_moves_because_a_clock_jumps() -> Result<()> {
         ensure!(members.iter().all(|member| reasons[member] == "ClusterReady"), "{ahead} s ahead: {reasons:?}");
     }
 
-    // What dies is still left, and what comes back is taken in again, while the clock jumps on.
+    // Failed clusters are evicted, and recovered ones are used again, while the clock keeps jumping.
     site.hold_still(false)?;
     site.begin(Fault::Death, "home")?;
     site.set_clock(AHEAD[0])?;
     let gentle = Workload::of(Kind::Gentle, "home", "spare");
-    site.until("what was at home to move", |_, copies| match is_well_in(copies, &gentle, "spare") {
+    site.until("the workloads to move", |_, copies| match is_well_in(copies, &gentle, "spare") {
         true => Vec::new(),
         false => vec![gentle.name.clone()],
     })?;

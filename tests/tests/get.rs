@@ -1,4 +1,4 @@
-//! `crowsnest get` over a fleet of two, as one cluster and member by member, and what takes `TYPE/NAME` beside it: `exec` and `logs`.
+//! `crowsnest get` with two members, as one cluster and per member, and the other commands with `TYPE/NAME`: `exec` and `logs`.
 
 use anyhow::{Context, Result, ensure};
 use crowsnest_tests::{Fleet, Kubectl, Said, until};
@@ -24,10 +24,10 @@ fn objects_of_the_fleet_are_shown() -> Result<()> {
     }
     members[1].ok(&["apply", "-f", "-"], &POD.replace("NAME", "lone"))?;
     members[1].ok(&["apply", "-f", "-"], &WEB.replace("NAME", "shop"))?;
-    // Nobody has registered anything yet.
+    // No registry exists yet.
     pods_are_listed(&fleet).with_context(|| fleet.log())?;
     kubectl.ok(&["apply", "-f", "-"], REGISTRY)?;
-    names_are_told_apart(&fleet).with_context(|| fleet.log())?;
+    names_in_several_clusters_are_refused(&fleet).with_context(|| fleet.log())?;
     documents(&fleet).with_context(|| fleet.log())?;
     other_kinds(&fleet, &members[1]).with_context(|| fleet.log())?;
     workloads(&fleet).with_context(|| fleet.log())?;
@@ -37,7 +37,7 @@ fn objects_of_the_fleet_are_shown() -> Result<()> {
     Ok(())
 }
 
-/// Repeats a call until its output is as it should be.
+/// Repeats a call until its output is accepted.
 fn shows(fleet: &Fleet, line: &str, accept: impl Fn(&Said) -> bool) -> Result<Said> {
     let args: Vec<&str> = line.split_whitespace().collect();
     let mut last = None;
@@ -69,7 +69,7 @@ fn rows(out: &str) -> Vec<(&str, &str)> {
 fn pods_are_listed(fleet: &Fleet) -> Result<()> {
     let all = [("both", "member1"), ("both", "member2"), ("lone", "member2")];
     let has = |said: &Said| all.iter().all(|row| rows(&said.out).contains(row));
-    // Until the members know who may ask them for others.
+    // Until impersonation is allowed in the members.
     let said = shows(fleet, "get pods", |said| said.code == Some(0) && has(said) && !said.out.contains("Pending"))?;
     let head: Vec<&str> = said.out.lines().next().unwrap_or_default().split_whitespace().collect();
     ensure!(head == ["NAME", "CLUSTER", "READY", "STATUS", "RESTARTS", "AGE"] && said.err.is_empty(), "{said:?}");
@@ -83,8 +83,8 @@ fn pods_are_listed(fleet: &Fleet) -> Result<()> {
     Ok(())
 }
 
-fn names_are_told_apart(fleet: &Fleet) -> Result<()> {
-    // The cache's verdict once it has them, the members' before.
+fn names_in_several_clusters_are_refused(fleet: &Fleet) -> Result<()> {
+    // From the cache once it has the objects, before that from the members.
     let choose = "say which one with --cluster, or take all of them with --clusters all";
     let said =
         shows(fleet, "get pod both", |said| said.err.contains("ambiguous objects in clusters [member1, member2]"))?;
@@ -127,7 +127,7 @@ fn documents(fleet: &Fleet) -> Result<()> {
     Ok(())
 }
 
-/// Their columns are the members', and a kind that only one has is found.
+/// Printed columns of the members, and a kind that only one of them serves.
 fn other_kinds(fleet: &Fleet, member2: &Kubectl) -> Result<()> {
     let said = says(fleet, "get deployments.apps", 0, "AVAILABLE")?;
     ensure!(rows(&said.out) == [("web", "member1"), ("shop", "member2"), ("web", "member2")], "{said:?}");
@@ -190,7 +190,7 @@ fn without_a_member(fleet: &Fleet) -> Result<()> {
     says(fleet, "get pods --clusters all --allow-partial", 0, "lone")?;
     says(fleet, "get pods --cluster member1", 1, "error: ")?;
     says(fleet, "get pod nosuch --clusters all", 1, "tells who has it; not all is known of member1")?;
-    // The fleet shows what it knows of it, and says how old that is.
+    // The cached state is shown, with its age.
     let said = shows(fleet, "get pods", |said| said.code == Some(5))?;
     ensure!(said.err.contains("warning: cluster member1 is shown as of "), "{said:?}");
     ensure!(rows(&said.out).contains(&("both", "member1")), "{said:?}");

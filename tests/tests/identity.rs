@@ -1,5 +1,5 @@
-//! Objects that are told apart only by group, by case or by a colon: each reaches the member with its own content, is explained as
-//! itself, and leaves the others when it is deleted.
+//! Objects that differ only by group, case or a colon: each is propagated with its own content, is explained
+//! separately, and can be deleted without affecting the others.
 
 use std::collections::BTreeSet;
 

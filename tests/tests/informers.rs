@@ -1,5 +1,5 @@
-//! Informers over the whole fleet - kube-rs', listing and streaming, and the Python client's - while its members change, lose
-//! watches, stop, leave and come back: each begins once, is told everything once, and never has to begin again.
+//! Informers for the whole fleet (kube-rs, listing and streaming, and the Python client) while members change, lose
+//! watches, stop, leave and return: each lists once, receives every event once, and never has to list again.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -27,32 +27,32 @@ const EVERYWHERE: &str = "/apis/search.karmada.io/v1alpha1/proxying/karmada/prox
 const CACHED_FROM: &str = "resource.karmada.io/cached-from-cluster";
 const MEMBERS: [&str; 2] = ["member1", "member2"];
 
-/// Cluster, namespace and name of an object, and what it says.
+/// Cluster, namespace and name of an object, and its data.
 type Objects = BTreeMap<(String, String, String), String>;
 
-/// What one informer was told.
+/// State of one informer.
 #[derive(Default)]
 struct Told {
     objects: Objects,
-    /// What a beginning that is not over has told.
+    /// Objects of an initial list that is not complete.
     coming: Objects,
     beginnings: usize,
     errors: Vec<String>,
 }
 
-/// Somebody who reads the fleet and keeps what they are told.
+/// An informer with its received state.
 enum Reader {
     Rust(Arc<Mutex<Told>>),
-    /// One of those in a process.
+    /// An informer in this process.
     Python(Arc<Mutex<Stream>>, &'static str),
 }
 
-/// The Python client's ways.
+/// The Python client's variants.
 const PYTHON: &str = include_str!("informers/readers.py");
 const READERS: [&str; 2] = ["informer", "resuming"];
 
 #[test]
-fn informers_begin_once_and_miss_nothing() -> Result<()> {
+fn informers_list_once_and_miss_nothing() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let fleet = Fleet::start(&dir.path().join("data"), &["--members", "2"])?;
     let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
@@ -81,17 +81,17 @@ fn informers_begin_once_and_miss_nothing() -> Result<()> {
         for (way, reader) in &readers {
             let mut seen = reader.seen()?;
             let agrees = until(&format!("the {way} one to agree after {what}"), || {
-                // Asked first: whoever waits for the lock may be who has to carry the answer.
+                // Before taking the lock: its holder may have to deliver the response.
                 let expected = expected()?;
                 seen = reader.seen()?;
                 Ok(seen.0 == expected)
             });
             let (objects, beginnings, errors) = seen;
             agrees.with_context(|| format!("{objects:?}; errors: {errors:?}\n{}", fleet.log()))?;
-            // One that resumes each second may do so while a cluster leaves.
+            // A client that resumes each second may do so while a cluster leaves.
             ensure!(beginnings == 1 || *way == READERS[1], "after {what} the {way} one began again: {errors:?}");
             let is_python = matches!(reader, Reader::Python(..));
-            ensure!(!is_python || errors.is_empty(), "after {what} the {way} one was told wrong: {errors:?}");
+            ensure!(!is_python || errors.is_empty(), "after {what} the {way} informer has wrong objects: {errors:?}");
         }
         Ok(())
     };
@@ -112,7 +112,7 @@ fn informers_begin_once_and_miss_nothing() -> Result<()> {
     let kubeconfig = fleet.kubeconfig("member2");
     succeeds(&fleet, &["join", "member2", "--cluster-kubeconfig", path(&kubeconfig)?])?;
     churn(&runtime, &members[1], 1, 5)?;
-    agree("it came back", &there)?;
+    agree("it returned", &there)?;
     drop((readers, runtime));
     ensure!(fleet.stop()?.success());
     Ok(())
@@ -139,12 +139,12 @@ fn config_maps(runtime: &Runtime, fleet: &Fleet, kubeconfig: &str, path: &'stati
     Ok(Api::all(Client::try_from(config)?))
 }
 
-/// Objects come, change and go: in each round others.
+/// Creates, changes and deletes objects, different ones in each round.
 fn churn(runtime: &Runtime, all: &Api<ConfigMap>, member: usize, round: usize) -> Result<()> {
     let api: Api<ConfigMap> = Api::namespaced(all.clone().into_client(), "default");
     runtime.block_on(async {
         for nth in 0..30 {
-            // The same names in both members, and some of their own.
+            // Names in both members, and names in one member.
             let name = format!("c{}", (nth * 7 + round * 5 + member * 3) % 40);
             if (nth + round) % 3 == 2 {
                 match api.delete(&name, &DeleteParams::default()).await {
@@ -161,7 +161,7 @@ fn churn(runtime: &Runtime, all: &Api<ConfigMap>, member: usize, round: usize) -
     })
 }
 
-/// What the members themselves hold.
+/// The members' own objects.
 fn truth(runtime: &Runtime, members: &[Api<ConfigMap>]) -> Result<Objects> {
     let mut objects = Objects::new();
     for (cluster, member) in MEMBERS.into_iter().zip(members) {
@@ -198,7 +198,7 @@ fn inform(runtime: &Runtime, api: Api<ConfigMap>, config: watcher::Config) -> Ar
     told
 }
 
-/// The readers in Python; none where there is no Python client.
+/// The readers in Python; `None` without the Python client.
 fn python_readers(folder: &Path, fleet: &Fleet) -> Result<Option<Arc<Mutex<Stream>>>> {
     let Some(program) = python()? else { return Ok(None) };
     let script = folder.join("readers.py");
@@ -210,7 +210,7 @@ fn python_readers(folder: &Path, fleet: &Fleet) -> Result<Option<Arc<Mutex<Strea
 }
 
 impl Reader {
-    /// What it was told, how often it began, and what went wrong.
+    /// Received objects, number of lists, and errors.
     fn seen(&self) -> Result<(Objects, usize, Vec<String>)> {
         match self {
             Self::Rust(told) => {

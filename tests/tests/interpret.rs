@@ -1,5 +1,5 @@
-//! `crowsnest interpret`: what it says of customizations, what comes out of their scripts and of what is built in, and what an editor
-//! makes of them. Files and cases are data, compared as a whole.
+//! `crowsnest interpret`: validation of customizations, results of their scripts and of built-in rules, and editing.
+//! Cases are data, compared as a whole.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -27,22 +27,22 @@ struct Case {
     args: Vec<String>,
     #[serde(default)]
     env: BTreeMap<String, String>,
-    /// A file that is put into standard input.
+    /// A file for standard input.
     input: Option<String>,
     #[serde(default)]
     exit: i32,
     #[serde(default)]
     out: Vec<String>,
-    /// A line that ends with `*` says how it begins.
+    /// A line that ends with `*` is a prefix.
     #[serde(default)]
     err: Vec<String>,
-    /// Files as they are afterwards.
+    /// Expected files afterwards.
     #[serde(default)]
     after: BTreeMap<String, String>,
 }
 
 #[test]
-fn every_case_says_what_it_should() -> Result<()> {
+fn every_case_has_the_expected_output() -> Result<()> {
     let cases: Cases = serde_saphyr::from_str(CASES)?;
     for case in &cases.cases {
         holds(case, &cases.files).with_context(|| case.name.clone())?;

@@ -1,5 +1,5 @@
-//! `crowsnest up --kubeconfig --contexts`: clusters that somebody else runs - here another `crowsnest up`'s - are joined, steered,
-//! searched; what is wrong with them is one line; they outlive the fleet that joined them.
+//! `crowsnest up --kubeconfig --contexts`: clusters of another owner, here of another `crowsnest up`, are joined, managed and
+//! searched; problems are reported in one line; the clusters outlive the fleet that joined them.
 
 use std::fs;
 use std::path::Path;
@@ -25,7 +25,7 @@ fn real_clusters_are_joined() -> Result<()> {
     let kubectl = kubectl.on(&ours.kubeconfig("cp"));
     steers_and_searches(&ours, &theirs, &kubectl).with_context(|| ours.log())?;
 
-    // The clusters outlive us with all that was put there, and are met again as they are.
+    // The clusters keep the propagated objects when the fleet stops, and are joined again as they are.
     ensure!(ours.stop()?.success());
     let east = kubectl.on(&theirs.kubeconfig("east"));
     let running = |out: &str| out.matches("Running").count() == 2;
@@ -38,7 +38,7 @@ fn real_clusters_are_joined() -> Result<()> {
     ensure!(theirs.crowsnest(&["sim", "west", "start"])?.code == Some(0));
     ready(&kubectl, "True True")?;
 
-    // Deleting the registration takes what was propagated along, and leaves the cluster.
+    // Deleting the registration deletes the propagated objects, and leaves the cluster.
     kubectl.ok(&["delete", "cluster", "west", "--timeout=60s"], "")?;
     let west = kubectl.on(&theirs.kubeconfig("west"));
     west.until(&["get", "deploy,pods", "-o", "name"], |out| !out.contains("web"))?;
@@ -48,7 +48,7 @@ fn real_clusters_are_joined() -> Result<()> {
     Ok(())
 }
 
-/// With the right to read a cluster is seen, and nothing is put there.
+/// With read-only permissions a cluster is visible, and nothing is propagated to it.
 #[test]
 fn a_cluster_is_observed() -> Result<()> {
     let dir = tempfile::tempdir()?;
@@ -89,7 +89,7 @@ fn a_cluster_is_observed() -> Result<()> {
     kubectl.until(&works, |out| out.contains("deployments") && refused.iter().any(|text| out.contains(text)))?;
     ensure!(!east.ok(&["get", "deployments", "-A", "-o", "name"], "")?.contains("web"));
 
-    // Joined anew with more, it is steered.
+    // Joined again with more permissions, objects are propagated to it.
     let said = ours.crowsnest(&[&joining[..], &["steer:core,apps", "--refresh"]].concat())?;
     ensure!(said.out == "cluster(east) is joined anew successfully\n", "{said:?}");
     east.until(&["get", "pods", "-l", "app=web"], |out| out.contains("Running"))?;
@@ -99,7 +99,7 @@ fn a_cluster_is_observed() -> Result<()> {
     Ok(())
 }
 
-/// Nothing of us is left in it, nor what was propagated there.
+/// No object of Crowsnest is left in it, nor a propagated one.
 fn is_unjoined(ours: &Fleet, kubectl: &Kubectl, east: &Kubectl, file: &str) -> Result<()> {
     let said = ours.crowsnest(&["unregister", "east"])?;
     ensure!(said.code == Some(1) && said.err.contains("remove it with `crowsnest unjoin east`"), "{said:?}");
@@ -143,7 +143,7 @@ fn steers_and_searches(ours: &Fleet, theirs: &Fleet, kubectl: &Kubectl) -> Resul
     let server = format!("{}/apis/cluster.karmada.io/v1alpha1/clusters/west/proxy", ours.server()?);
     let there = kubectl.ok(&["--server", &server, "get", "nodes", "-o", "name"], "")?;
     ensure!(there.contains("node/west-node-1"), "{there}");
-    // They are not ours to break.
+    // The clusters belong to another owner and stay unchanged.
     let said = ours.crowsnest(&["sim", "west", "stop"])?;
     ensure!(said.err == "error: no member of this fleet is simulated\n", "{said:?}");
     Ok(())
@@ -160,7 +160,7 @@ fn up(folder: &Path, args: &[&str]) -> Result<Said> {
     Ok(said)
 }
 
-/// One line, exit code 1, and it names the mend or the culprit.
+/// One line, exit code 1, with the cause or the remedy.
 fn refuses_what_cannot_be_joined(folder: &Path, file: &str) -> Result<()> {
     let write = |name: &str, text: &str| -> Result<String> {
         let path = folder.join(name);
@@ -173,7 +173,7 @@ fn refuses_what_cannot_be_joined(folder: &Path, file: &str) -> Result<()> {
         {name: Not_A_Name, context: {cluster: far, user: far}}, {name: torn, context: {cluster: nosuch, user: far}}]\n";
     let nobody = write("nobody", nobody)?;
     let nonsense = write("nonsense", "clusters: [\nnot: yaml: at all")?;
-    // The same cluster under a second name.
+    // The same cluster with a second name.
     let twin = whole.replace("contexts:\n", "contexts:\n- name: twin\n  context:\n    cluster: east\n    user: east\n");
     let twin = write("twin", &twin)?;
     let stranger = whole.replace("client-key-data", "client-key-data-of-old");

@@ -1,5 +1,5 @@
-//! Why did it move? A member dies, what ran there goes elsewhere, and the journal tells the chain from the last to the first cause:
-//! by `crowsnest journal`, by the query language, to whoever may read it, and after the API server has forgotten its Events.
+//! The journal after a member fails and its workloads are rescheduled: the chain of causes is available
+//! by `crowsnest journal` and by queries, to authorized users, and after the API server has deleted its Events.
 
 use anyhow::{Context, Result, ensure};
 use crowsnest_tests::{Fleet, Kubectl, pictures, until, walk};
@@ -7,12 +7,12 @@ use serde_json::Value;
 
 const FLEET: &str = include_str!("journal/fleet.yaml");
 const BIG: &str = include_str!("journal/big.yaml");
-/// From the root on.
+/// Actions, from the root cause on.
 const CHAIN: [&str; 4] = ["ClusterFlipped", "ClusterTainted", "Evicted", "Rescheduled"];
 const WEB: [&str; 4] = ["journal", "deploy/web", "-n", "shop"];
 
 #[test]
-fn the_journal_tells_why_it_moved() -> Result<()> {
+fn the_journal_explains_moves() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let fleet = Fleet::start(&dir.path().join("data"), &["--profile", "conformance"])?;
     let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
@@ -55,7 +55,7 @@ fn find<'j>(journal: &'j Value, action: &str) -> Option<&'j Value> {
     entries(journal).iter().find(|entry| entry["action"] == action)
 }
 
-/// Actions from the root to the entry that moved it.
+/// Actions from the root cause to the entry of the move.
 fn chain(journal: &Value) -> Vec<&str> {
     let Some(moved) = find(journal, "Rescheduled") else { return Vec::new() };
     let causes = moved["causes"].as_array().into_iter().flatten();
@@ -68,7 +68,7 @@ fn chain(journal: &Value) -> Vec<&str> {
 
 fn the_chain(fleet: &Fleet) -> Result<()> {
     let mut journal = Value::Null;
-    let told = until("the whole chain to be told", || {
+    let told = until("the whole chain to be recorded", || {
         journal = read(fleet, &[&WEB[..], &["--at", "now", "--within", "10m"]].concat())?;
         Ok(chain(&journal) == CHAIN && find(&journal, "EvictionEnded").is_some())
     });
@@ -86,7 +86,7 @@ fn the_chain(fleet: &Fleet) -> Result<()> {
     let moved = &find(&journal, "Rescheduled").context("it moved")?["effect"];
     ensure!(moved["from"][0]["cluster"] == "m1" && moved["to"][0]["cluster"] == "m2", "{moved}");
 
-    // As a table: in the order in which it came about.
+    // As a table: causes before effects.
     let said = fleet.crowsnest(&WEB)?;
     let places: Vec<Option<usize>> = CHAIN.iter().map(|action| said.out.find(action)).collect();
     ensure!(said.code == Some(0) && places.iter().all(Option::is_some) && places.is_sorted(), "{said:?}");
@@ -124,26 +124,26 @@ fn queries_find_it(fleet: &Fleet) -> Result<()> {
     Ok(())
 }
 
-/// In a real browser, which leaves pictures behind.
+/// In a real browser, with screenshots.
 fn pages_show_it(fleet: &Fleet) -> Result<()> {
     walk("journal", &[fleet.ui_url.as_ref(), pictures()?.as_ref()], &[]).map(drop)
 }
 
-/// What a quota refuses is told of the template and of the quota, once however often it is asked for.
+/// A refusal by a quota is recorded for the template and the quota, once for repeated attempts.
 fn a_refusal_has_its_numbers(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
-    // What web used in m1 is given back once it is counted.
+    // The usage of web in m1 is released after it has been counted.
     let used = ["get", "federatedresourcequota", "cpus", "-n", "shop", "-o", "jsonpath={.status.overallUsed.cpu}"];
     kubectl.until(&used, |out| out == "200m")?;
     kubectl.ok(&["apply", "-f", "-"], BIG)?;
     let mut journal = Value::Null;
-    let told = until("the refusal to be told", || {
+    let told = until("the refusal to be recorded", || {
         journal = read(fleet, &["journal", "deploy/big", "-n", "shop"])?;
         Ok(find(&journal, "QuotaDenied").is_some())
     });
     told.with_context(|| format!("{journal:#}"))?;
     let denied = find(&journal, "QuotaDenied").context("it is there")?;
     let effect = &denied["effect"];
-    // 2 x 100m are used, 5 x 500m asked for.
+    // Used: 2 x 100m; requested: 5 x 500m.
     ensure!(effect["resource"] == "cpu" && effect["requested"] == 2.7 && effect["limit"] == 2, "{denied:#}");
     ensure!(denied["cause"]["ref"]["kind"] == "FederatedResourceQuota", "{denied:#}");
     let quota = read(fleet, &["journal", "federatedresourcequota/cpus", "-n", "shop"])?;
@@ -161,7 +161,7 @@ fn rights_hold(kubectl: &Kubectl) -> Result<()> {
     let ann = told("ann")?;
     let seen: Vec<bool> = CHAIN.iter().map(|action| find(&ann, action).is_some()).collect();
     ensure!(seen == [false, false, true, true], "{ann:#}");
-    // What she may not read is still named by what she may.
+    // A cause that she cannot read is still named in the message of the entry.
     let evicted = find(&ann, "Evicted").context("it is there")?;
     ensure!(evicted["cause"]["text"].as_str().is_some_and(|text| text.contains("Ready is False")), "{evicted:#}");
     ensure!(entries(&told("bob")?).is_empty(), "who may read no event is told nothing");
@@ -172,7 +172,7 @@ fn it_outlives_its_events(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     for namespace in ["shop", "default"] {
         kubectl.ok(&["delete", "events", "-n", namespace, "--all", "--wait=false"], "")?;
     }
-    until("the cache to have seen the events go", || {
+    until("the cache to have seen the deletion of the Events", || {
         let said = fleet.crowsnest(&["search", "kind:event about:deploy/shop/web reason:Rescheduled", "-o", "name"])?;
         Ok(said.out.is_empty())
     })?;

@@ -83,7 +83,7 @@ fn learns_nothing(reader: &Kubectl, version: &str) -> Result<()> {
         let said = reader.run(&["get", "--raw", &door], "")?;
         let answer = format!("{}{}", said.out, said.err);
         for word in [RESTRICTED, "member1", "member2", version] {
-            ensure!(!answer.contains(word), "{word} is told at {door}: {answer}");
+            ensure!(!answer.contains(word), "{word} is disclosed at {door}: {answer}");
         }
     }
     ensure!(total(reader, RESTRICTED)? == 0 && total(reader, "cluster:member1")? == 0);
@@ -179,7 +179,7 @@ fn names(kubectl: &Kubectl, version: &str) -> Result<()> {
         let answer = format!("{}{}", said.out, said.err);
         // The user has a right in member1 and none in member2.
         for word in [RESTRICTED, "member2"] {
-            ensure!(!answer.contains(word), "{word} is told at {door}: {answer}");
+            ensure!(!answer.contains(word), "{word} is disclosed at {door}: {answer}");
         }
     }
     ensure!(total(&fay, "kind:configmap")? == 0 && total(&fay, "name:restricted*")? == 0, "{version}");

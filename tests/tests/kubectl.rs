@@ -1,4 +1,4 @@
-//! What a user does with kubectl on the control plane of `crowsnest up`, with each kubectl that is met in the field.
+//! A user's operations with kubectl on the control plane of `crowsnest up`, with each supported kubectl version.
 
 use anyhow::{Result, ensure};
 use crowsnest_tests::{Fleet, Kubectl, with_each};
@@ -8,7 +8,7 @@ const WEB: &str = include_str!("kubectl/web.yaml");
 const OVERRIDE: &str = include_str!("kubectl/override.yaml");
 
 #[test]
-fn a_fleet_is_steered_with_every_kubectl() -> Result<()> {
+fn a_fleet_is_managed_with_every_kubectl() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let fleet = Fleet::start(&dir.path().join("data"), &["--members", "2"])?;
     with_each(&fleet, |kubectl| {
@@ -29,7 +29,7 @@ fn a_fleet_is_steered_with_every_kubectl() -> Result<()> {
     Ok(())
 }
 
-/// Template and policy become pods; their status comes back.
+/// Template and policy create pods, and their status is aggregated.
 fn propagates(own: &Kubectl, members: &[Kubectl]) -> Result<()> {
     own.ok(&["apply", "-f", "-"], WEB)?;
     for member in members {
@@ -78,7 +78,7 @@ fn prints_karmadas_columns(kubectl: &Kubectl) -> Result<()> {
     Ok(())
 }
 
-/// Clients and roles go by the verbs that are told.
+/// Clients and RBAC roles depend on the advertised verbs.
 fn discovers_search(kubectl: &Kubectl) -> Result<()> {
     let told = kubectl.ok(&["get", "--raw", "/apis/search.karmada.io/v1alpha1"], "")?;
     let told: serde_json::Value = serde_json::from_str(&told)?;
@@ -116,7 +116,7 @@ fn explains_and_describes(own: &Kubectl) -> Result<()> {
     Ok(())
 }
 
-/// An override reaches its member alone; a scale reaches all.
+/// An override changes its member only; a scale changes all.
 fn changes(own: &Kubectl, members: &[Kubectl]) -> Result<()> {
     let image = ["get", "deploy", "web", "-o", "jsonpath={.spec.template.spec.containers[0].image}"];
     own.ok(&["apply", "-f", "-"], OVERRIDE)?;
@@ -164,7 +164,7 @@ fn applies(own: &Kubectl) -> Result<()> {
     Ok(())
 }
 
-/// What was made from the template goes with it.
+/// Propagated objects are deleted with the template.
 fn cleans_up(own: &Kubectl, members: &[Kubectl], namespace: &str) -> Result<()> {
     own.ok(&["delete", "-f", "-"], WEB)?;
     for member in members {
@@ -182,7 +182,7 @@ fn cleans_up(own: &Kubectl, members: &[Kubectl], namespace: &str) -> Result<()> 
     Ok(())
 }
 
-/// Nothing of a walk may depend on where the test runs.
+/// Walks must not depend on the namespace of the test's environment.
 #[test]
 fn fixtures_name_no_namespace() {
     assert!(!WEB.contains("namespace:") && !OVERRIDE.contains("namespace:"));

@@ -40,7 +40,7 @@ struct Book {
 #[serde(deny_unknown_fields)]
 struct Others {
     bindings: BTreeSet<String>,
-    #[expect(dead_code, reason = "is read by people")]
+    #[expect(dead_code, reason = "documentation")]
     why: String,
 }
 
@@ -73,7 +73,7 @@ fn judge_all(accounts: &[&Account], others: &[Others], server: &Server, rbac: &R
     for account in accounts {
         let (user, record) = find(account, &records).unwrap_or((&account.user, &nobody));
         if record.uses.is_empty() {
-            wrong.push(format!("{} at {} asked for nothing", account.user, account.at));
+            wrong.push(format!("{} at {} sent no request", account.user, account.at));
         }
         let identity = Identity { user: user.to_owned(), groups: record.groups.clone() };
         let (grants, by) = rbac.grants(&identity, &ignored);
@@ -82,7 +82,7 @@ fn judge_all(accounts: &[&Account], others: &[Others], server: &Server, rbac: &R
         known.extend(by);
     }
     let unknown = rbac.bindings().into_keys().filter(|binding| !known.contains(binding));
-    wrong.extend(unknown.map(|binding| format!("{binding} gives rights to nobody who is in accounts.yaml")));
+    wrong.extend(unknown.map(|binding| format!("{binding} has no subject in accounts.yaml")));
     Ok(wrong)
 }
 

@@ -1,5 +1,6 @@
-//! The load of ten users of a terminal UI: each lists and watches twenty kinds of the whole fleet at once, as tables and as whole
-//! objects, while a member stops answering. Every watch stays open, sees what changes in the others, and the member when it is back.
+//! The load of ten users of a terminal UI: each lists and watches twenty kinds of the whole fleet at once, as tables
+//! and as objects, while a member does not respond. All watches stay open and deliver changes of the others, and of the
+//! member after recovery.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,9 +22,9 @@ const EVERYWHERE: &str = "/apis/search.karmada.io/v1alpha1/proxying/karmada/prox
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
 const CLIENTS: usize = 10;
 const ROUND: &str = "round";
-/// Time for which the silent member holds each request: whoever waits for it takes at least as long.
+/// Delay of the silent member for each request: requests that wait for it take at least as long.
 const HELD: Duration = Duration::from_secs(20);
-/// Path below the address of all, and what kubectl calls it.
+/// Path below the proxy's address, and kubectl's name of the resource.
 const KINDS: [(&str, &str); 20] = [
     ("/api/v1/configmaps", "configmaps"),
     ("/api/v1/endpoints", "endpoints"),
@@ -47,16 +48,16 @@ const KINDS: [(&str, &str); 20] = [
     ("/apis/rbac.authorization.k8s.io/v1/roles", "roles"),
 ];
 
-/// What one watch has seen.
+/// State of one watch.
 #[derive(Debug, Default)]
 struct Seen {
-    /// The last round of each member.
+    /// The last round seen of each member.
     rounds: BTreeMap<String, u32>,
-    /// Why it is over, if it is.
+    /// The error that ended it.
     ended: Option<String>,
 }
 
-/// All watches: of which client, of what, in which form.
+/// All watches: client, resource, representation.
 type Watches = Arc<Mutex<BTreeMap<(usize, &'static str, &'static str), Seen>>>;
 
 #[test]
@@ -84,7 +85,7 @@ fn ten_users_watch_everything_while_a_member_is_silent() -> Result<()> {
     told("member1", 1)?;
     told("member3", 1)?;
 
-    // It holds what it is asked up for longer than anybody waits, and breaks off what it told.
+    // It delays requests beyond all timeouts, and closes open watches.
     let delay = HELD.as_millis().to_string();
     for fault in [&["sim", "member3", "delay", &delay][..], &["sim", "member3", "drop-watches"]] {
         let said = fleet.crowsnest(fault)?;
@@ -95,7 +96,7 @@ fn ten_users_watch_everything_while_a_member_is_silent() -> Result<()> {
     told("member1", 2)?;
     told("member2", 2)?;
     kubectl.on(&fleet.kubeconfig("member3")).says(&["get", "nodes", "--request-timeout=1s"], "", 1, "exceeded")?;
-    // Nobody's list waits for it.
+    // No list waits for it.
     let newcomer = runtime.block_on(client(&fleet))?;
     let lists = async {
         for (path, _) in KINDS {
@@ -116,7 +117,7 @@ fn ten_users_watch_everything_while_a_member_is_silent() -> Result<()> {
     Ok(())
 }
 
-/// Marks one object of each kind.
+/// Annotates one object of each kind.
 fn annotate(fleet: &Fleet, kubectl: &Kubectl, member: &str, round: u32) -> Result<()> {
     let objects: Vec<String> = KINDS.iter().map(|(_, kind)| format!("{kind}/watched")).collect();
     let round = format!("{ROUND}={round}");
@@ -126,7 +127,7 @@ fn annotate(fleet: &Fleet, kubectl: &Kubectl, member: &str, round: u32) -> Resul
     kubectl.on(&fleet.kubeconfig(member)).ok(&args, "").map(drop)
 }
 
-/// Waits until every watch has seen a round of a member; none may be over.
+/// Waits until every watch has delivered a round of a member; none may have ended.
 fn told(watches: &Watches, member: &str, round: u32) -> Result<()> {
     let mut waiting = Vec::new();
     let all = until(&format!("all watches to see round {round} of {member}"), || {
@@ -141,7 +142,7 @@ fn told(watches: &Watches, member: &str, round: u32) -> Result<()> {
     all.with_context(|| format!("{} of {} wait: {:?}", waiting.len(), watches.lock().len(), waiting.first()))
 }
 
-/// As a user of their own would: with connections of their own.
+/// A client with its own connections, as of a separate user.
 async fn client(fleet: &Fleet) -> Result<kube::Client> {
     let file = Kubeconfig::read_from(fleet.kubeconfig("cp"))?;
     let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;

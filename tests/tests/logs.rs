@@ -1,5 +1,5 @@
-//! `crowsnest logs` and `crowsnest exec` over a fleet of three: logs merged and followed, commands with their exit codes, and
-//! the switch that keeps everybody out of a member's pods.
+//! `crowsnest logs` and `crowsnest exec` with three members: merged and followed logs, commands with their exit codes, and
+//! the annotation that disables exec in a member.
 
 use anyhow::{Context, Result, ensure};
 use crowsnest_tests::{Fleet, Kubectl, until};
@@ -25,7 +25,7 @@ fn logs_and_sessions_reach_the_whole_fleet() -> Result<()> {
     Ok(())
 }
 
-/// Waits until so many pods with a label are found, and run.
+/// Waits until a number of pods with a label are found and running.
 fn running(fleet: &Fleet, label: &str, pods: usize) -> Result<()> {
     until(&format!("{pods} pods {label}"), || {
         let said = fleet.crowsnest(&["search", &format!("kind:pod label:{label} status:Running"), "-o", "name"])?;
@@ -33,10 +33,10 @@ fn running(fleet: &Fleet, label: &str, pods: usize) -> Result<()> {
     })
 }
 
-/// The lines of all members, in the order of their times.
+/// The lines of all members, ordered by time.
 fn merged(fleet: &Fleet) -> Result<()> {
     let mut said = None;
-    // A member that has just joined does not know yet who may ask it for others, and its refusal is told.
+    // A member that has just joined may not allow impersonation yet; its refusal is reported.
     until("logs of all members", || {
         let now = fleet.crowsnest(&["logs", "-n", "default", "-l", "app=web", "--tail", "-1", "-o", "json"])?;
         let complete = now.code == Some(0);
@@ -66,7 +66,7 @@ fn merged(fleet: &Fleet) -> Result<()> {
     Ok(())
 }
 
-/// What is said comes at once, and a new pod joins.
+/// New lines are streamed at once, and a new pod is added.
 fn followed(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     let mut logs = fleet.crowsnest_stream(&["logs", "-f", "label:app=web OR label:app=late", "--tail", "1"])?;
     for _ in MEMBERS {
@@ -105,7 +105,7 @@ fn commands(fleet: &Fleet) -> Result<()> {
     terminal.expect("/ # ")?;
     terminal.type_in("sleep 1000\r")?;
     terminal.expect("sleep 1000\r\n")?;
-    // A key, and no signal to the command here.
+    // A key press, which sends no signal to the command here.
     terminal.type_in("\x03")?;
     terminal.expect("/ # ")?;
     terminal.type_in("exit 5\r")?;
@@ -114,7 +114,7 @@ fn commands(fleet: &Fleet) -> Result<()> {
     Ok(())
 }
 
-/// The annotation of a Cluster keeps everybody out of its pods, and leaves their logs.
+/// The annotation of a Cluster disables exec in its pods, but not their logs.
 fn forbidden(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     kubectl.ok(&["annotate", "cluster", "member1", "proxy.crowsnest.io/exec=disabled"], "")?;
     let exec = |member: &str| fleet.crowsnest(&["exec", "--cluster", member, "web", "--", "true"]);

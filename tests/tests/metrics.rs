@@ -1,5 +1,5 @@
-//! Metrics of all members at the control plane's own address: kubectl top, what autoscalers read, discovery, refusals, members that
-//! do not answer; and a control plane whose metrics are somebody else's.
+//! Metrics of all members at the control plane's address: kubectl top, requests of autoscalers, discovery, errors, unresponsive
+//! members; and a control plane with another metrics adapter.
 
 use anyhow::{Context, Result, ensure};
 use crowsnest_tests::{Fleet, Kubectl, until};
@@ -25,7 +25,7 @@ fn names(list: &Value) -> Vec<&str> {
     list["items"].as_array().into_iter().flatten().filter_map(|item| item["metadata"]["name"].as_str()).collect()
 }
 
-/// In both members, running.
+/// Pods in both members, running.
 fn prepare(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     for member in ["member1", "member2"] {
         let there = kubectl.on(&fleet.kubeconfig(member));
@@ -59,7 +59,7 @@ fn usage(kubectl: &Kubectl) -> Result<()> {
     ensure!(!top.contains("waits-in"), "{top}");
     let nodes = kubectl.ok(&["top", "nodes"], "")?;
     ensure!(nodes.contains("member1-node-1") && nodes.contains("member2-node-1"), "{nodes}");
-    // The fleet-wide proxy leaves it to the control plane.
+    // The fleet-wide proxy leaves usage to the control plane.
     let through = raw(kubectl, &format!("{FLEET}{USAGE}/nodes"))?;
     ensure!(names(&through) == NODES, "{through}");
 
@@ -153,7 +153,7 @@ fn discovery(kubectl: &Kubectl) -> Result<()> {
         group["preferredVersion"]["version"] == "v1beta2" && group["versions"][1]["version"] == "v1beta1",
         "{group}"
     );
-    // What members list is remembered for half a minute, and they had nothing when it was first asked for.
+    // Discovery of members is cached for 30 s, and the first request found nothing.
     for version in ["v1beta1", "v1beta2"] {
         let list = &["get", "--raw", &format!("{CUSTOM}/{version}")];
         let metrics = ["deployments.apps/lag", "namespaces/gauge", "pods/qps"];
@@ -168,7 +168,7 @@ fn discovery(kubectl: &Kubectl) -> Result<()> {
     ];
     let services = kubectl.ok(&services, "")?;
     ensure!(services.matches("karmada-system/crowsnest   True").count() == 3, "{services}");
-    // Bare names are the core group's still.
+    // Names without a group still refer to the core group.
     kubectl.says(&["get", "pods"], "", 0, "No resources found")?;
     kubectl.says(&["explain", "podmetrics"], "", 0, "PodMetrics")?;
     Ok(())
@@ -192,7 +192,7 @@ fn rights(kubectl: &Kubectl) -> Result<()> {
     Ok(())
 }
 
-/// They are named, and the others' metrics come without them.
+/// Members that fail are named, and metrics of the others are returned.
 fn missing_members(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     let sim = |args: &[&str]| -> Result<()> {
         let said = fleet.crowsnest(&[&["sim", "member2"], args].concat())?;
@@ -212,7 +212,7 @@ fn missing_members(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     }
     let gone = format!("{USAGE}/namespaces/default/pods/only-member2");
     kubectl.says(&["get", "--raw", &gone], "", 1, "pods \"only-member2\" not found")?;
-    // In two, of which one can be asked.
+    // The object is in two members, one of which responds.
     kubectl.says(&["get", "--raw", &format!("{USAGE}/namespaces/default/pods/same")], "", 0, "\"member1\"")?;
     sim(&["delay", "0"])?;
     sim(&["start"])?;
@@ -220,7 +220,7 @@ fn missing_members(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
 }
 
 #[test]
-fn metrics_can_be_left_to_others() -> Result<()> {
+fn another_metrics_adapter_is_kept() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let data = dir.path().join("data");
     let registered = ["get", "apiservices", "-o", "name"];
@@ -229,7 +229,7 @@ fn metrics_can_be_left_to_others() -> Result<()> {
     ensure!(kubectl.ok(&registered, "")?.contains("v1beta1.metrics.k8s.io"));
     ensure!(fleet.stop()?.success());
 
-    // Turned off, what was registered goes, and the fleet-wide proxy tells usage itself.
+    // When disabled, the registrations are removed, and the fleet-wide proxy serves usage itself.
     let fleet = start(&data, &["--metrics-adapter=false"])?;
     let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
     let services = kubectl.ok(&registered, "")?;
@@ -249,7 +249,7 @@ fn metrics_can_be_left_to_others() -> Result<()> {
     kubectl.ok(&["apply", "-f", "-"], FOREIGN)?;
     ensure!(fleet.stop()?.success());
 
-    // Whoever else has registered it keeps it; the other group is nobody's.
+    // Another adapter's registration is kept; the other group has none.
     let fleet = start(&data, &[])?;
     let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
     let service = ["get", "apiservice", "v1beta1.metrics.k8s.io", "-o", "jsonpath={.spec.service.name}"];

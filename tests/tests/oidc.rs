@@ -1,4 +1,4 @@
-//! Signing in with OpenID Connect: the UI, and the control plane's own API, know people of a real (if small) provider.
+//! Signing in with OpenID Connect, in the UI and at the control plane's API, with a small but real provider.
 
 use std::fs;
 use std::path::Path;
@@ -24,7 +24,7 @@ static RUNTIME: LazyLock<tokio::runtime::Runtime> = LazyLock::new(|| {
     tokio::runtime::Runtime::new().expect("a runtime")
 });
 
-/// A fleet whose people are at a provider.
+/// A fleet with an identity provider.
 struct Stage {
     fleet: Fleet,
     provider: Provider,
@@ -68,7 +68,7 @@ impl Stage {
         let fleet = Fleet::start(&folder.join("data"), &args)?;
         let ui = fleet.ui_url.split("/#").next().unwrap_or_default().to_owned();
         provider.register(&format!("{ui}/ui/oidc/callback"));
-        RUNTIME.block_on(let_the_crew_look(&fleet))?;
+        RUNTIME.block_on(grant_view_to_crew(&fleet))?;
         Ok(Self { fleet, provider, ca, ui })
     }
 
@@ -94,7 +94,7 @@ async fn admin(fleet: &Fleet) -> Result<kube::Client> {
     Ok(kube::Client::try_from(config(fleet).await?)?)
 }
 
-async fn let_the_crew_look(fleet: &Fleet) -> Result<()> {
+async fn grant_view_to_crew(fleet: &Fleet) -> Result<()> {
     let binding: RoleBinding = serde_json::from_value(json!({
         "metadata": {"name": "crew", "namespace": "default"},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"},
@@ -105,14 +105,14 @@ async fn let_the_crew_look(fleet: &Fleet) -> Result<()> {
 }
 
 #[test]
-fn people_sign_in_at_their_provider() -> Result<()> {
+fn users_sign_in_at_their_provider() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let stage = Stage::start(dir.path())?;
     let played = RUNTIME.block_on(async {
-        acts_as_who_signed_in(&stage).await?;
+        acts_as_the_signed_in_user(&stage).await?;
         keys_change(&stage).await?;
-        kubectl_may_bring_id_tokens(&stage).await?;
-        what_does_not_fit_is_refused(&stage).await?;
+        id_tokens_authenticate_kubectl(&stage).await?;
+        invalid_tokens_are_refused(&stage).await?;
         sessions_are_renewed(&stage).await?;
         signs_out(&stage).await
     });
@@ -125,7 +125,7 @@ fn people_sign_in_at_their_provider() -> Result<()> {
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-async fn acts_as_who_signed_in(stage: &Stage) -> Result<()> {
+async fn acts_as_the_signed_in_user(stage: &Stage) -> Result<()> {
     let mut browser = stage.browser()?;
     let (_, ways) = browser.ask(Method::GET, "/ui/sign-in").await?;
     ensure!(ways["oidc"] == json!({"name": "127.0.0.1", "login": format!("{}/ui/oidc/login", stage.ui)}), "{ways}");
@@ -135,7 +135,7 @@ async fn acts_as_who_signed_in(stage: &Stage) -> Result<()> {
     ensure!(page.status == 200 && page.url == format!("{}/search?q=kind%3Apod", stage.ui), "{page:?}");
     let (_, session) = browser.ask(Method::GET, "/ui/session").await?;
     ensure!(session == json!({"user": "oidc:alice", "groups": ["oidc:crew", "system:authenticated"]}), "{session}");
-    // What she may do is hers alone.
+    // She has only her own permissions.
     let (status, list) = browser.ask(Method::GET, CONFIG_MAPS).await?;
     ensure!(status == 200 && list["kind"] == "ConfigMapList", "{list}");
     let (status, refused) = browser.ask(Method::GET, "/api/v1/namespaces/default/secrets").await?;
@@ -143,17 +143,17 @@ async fn acts_as_who_signed_in(stage: &Stage) -> Result<()> {
         status == 403 && refused["message"].as_str().is_some_and(|m| m.contains("User \"oidc:alice\"")),
         "{refused}"
     );
-    // No token is where scripts, histories or other sites could find it.
+    // Tokens are not accessible to scripts, histories or other sites.
     let seen = [browser.been.clone(), browser.set.clone()].concat();
     ensure!(!seen.iter().any(|text| stage.provider.given().iter().any(|token| text.contains(token))), "{seen:?}");
     ensure!(browser.set.iter().all(|cookie| cookie.contains("; HttpOnly; SameSite=")), "{:?}", browser.set);
-    // Nobody is sent away from here.
+    // Redirects to other addresses are refused.
     let page = stage.browser()?.open("/ui/oidc/login?return=%2F%2Fevil.example.com").await?;
     ensure!(page.url == format!("{}/", stage.ui), "{page:?}");
     Ok(())
 }
 
-/// A new key is asked for, but not as often as somebody likes.
+/// A new key is fetched, at a limited rate.
 async fn keys_change(stage: &Stage) -> Result<()> {
     stage.provider.rotate();
     let asked = stage.provider.asked_for_keys();
@@ -168,7 +168,7 @@ async fn keys_change(stage: &Stage) -> Result<()> {
     Ok(())
 }
 
-/// Whom the control plane takes a bearer token's owner for.
+/// The user that the control plane authenticates by a bearer token.
 async fn who(stage: &Stage, token: &str) -> Result<Value> {
     let mut config = config(&stage.fleet).await?;
     config.auth_info = kube::config::AuthInfo { token: Some(token.to_owned().into()), ..Default::default() };
@@ -177,8 +177,8 @@ async fn who(stage: &Stage, token: &str) -> Result<Value> {
     Ok(serde_json::to_value(review.status.and_then(|status| status.user_info))?)
 }
 
-/// What a login plugin brings; a TokenReview says the same.
-async fn kubectl_may_bring_id_tokens(stage: &Stage) -> Result<()> {
+/// Tokens of a login plugin are accepted; a TokenReview returns the same user.
+async fn id_tokens_authenticate_kubectl(stage: &Stage) -> Result<()> {
     let alice = json!({"username": "oidc:alice", "groups": ["oidc:crew", "system:authenticated"]});
     let got = who(stage, &stage.provider.id_token(Twist::Nothing)).await?;
     ensure!(got == alice, "{got}");
@@ -211,7 +211,7 @@ async fn kubectl_may_bring_id_tokens(stage: &Stage) -> Result<()> {
     Ok(())
 }
 
-async fn what_does_not_fit_is_refused(stage: &Stage) -> Result<()> {
+async fn invalid_tokens_are_refused(stage: &Stage) -> Result<()> {
     let cases = [
         (Twist::Denied, 403, "The identity provider refuses: access_denied: &lt;b&gt;not you&lt;/b&gt;"),
         (Twist::State, 400, "its state differs"),
@@ -235,10 +235,10 @@ async fn what_does_not_fit_is_refused(stage: &Stage) -> Result<()> {
         ensure!(page.status == status && page.text.contains(expected), "{twist:?}: {page:?}");
         ensure!(page.text.contains("href=\"/ui/oidc/login?return=%2Fsearch%3Fq%3Da\""), "{page:?}");
         ensure!(browser.ask(Method::GET, "/ui/session").await?.0 == 401, "{twist:?}");
-        // The same browser can try it again.
+        // The same browser can retry.
         ensure!(browser.open("/ui/oidc/login").await?.status == 200, "{twist:?}");
     }
-    // An answer that this browser did not ask for, and one that it has used up.
+    // A callback that this browser did not request, and one that has been used.
     let mut alice = stage.alice().await?;
     let answer = alice.been.iter().find(|url| url.contains("code=")).context("no answer")?.clone();
     for browser in [&mut stage.browser()?, &mut alice] {
@@ -249,7 +249,7 @@ async fn what_does_not_fit_is_refused(stage: &Stage) -> Result<()> {
 }
 
 async fn sessions_are_renewed(stage: &Stage) -> Result<()> {
-    // Tokens that end this soon are renewed for each request.
+    // Tokens with a short lifetime are renewed for each request.
     stage.provider.lifetime(5);
     let mut browser = stage.alice().await?;
     let before = stage.provider.renewals();
@@ -262,13 +262,13 @@ async fn sessions_are_renewed(stage: &Stage) -> Result<()> {
         ensure!(status == 200, "{answer}");
     }
     ensure!(stage.provider.renewals() > before);
-    // Good ones are kept.
+    // Valid ones are kept.
     stage.provider.lifetime(3600);
     ensure!(browser.ask(Method::GET, "/ui/session").await?.0 == 200);
     let renewed = stage.provider.renewals();
     ensure!(browser.ask(Method::GET, "/ui/session").await?.0 == 200);
     ensure!(stage.provider.renewals() == renewed);
-    // The provider ends a session, or gives it to somebody else.
+    // The provider ends a session, or returns a token of another user.
     stage.provider.lifetime(5);
     for (twist, expected) in [
         (Twist::Nothing, "your session is no longer renewed: the issuer refuses: invalid_grant"),
@@ -303,7 +303,7 @@ async fn signs_out(stage: &Stage) -> Result<()> {
     let last = stage.provider.given().iter().rev().find(|token| !token.contains('.')).cloned();
     ensure!(stage.provider.revoked().last() == last.as_ref(), "{:?}", stage.provider.revoked());
     ensure!(browser.open(&there).await?.text == "You are signed out.");
-    // Other sites' pages cannot ask in her name, nor without the header that forms cannot carry.
+    // Pages of other sites cannot send requests in her name, nor requests without the header that forms cannot set.
     let mut browser = stage.alice().await?;
     ensure!(browser.open("/ui/session").await?.status == 403);
     browser.forget();
@@ -313,10 +313,10 @@ async fn signs_out(stage: &Stage) -> Result<()> {
 
 /// In a real browser.
 #[test]
-fn the_pages_lead_to_the_provider_and_back() -> Result<()> {
+fn pages_redirect_to_the_provider_and_back() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let stage = Stage::start(dir.path())?;
-    // Tokens that end this soon are renewed for each request, which nobody sees.
+    // Tokens with a short lifetime are renewed for each request, without interaction.
     stage.provider.lifetime(9);
     let before = stage.provider.renewals();
     let walked = walk("oidc", &[stage.ui.as_ref(), stage.provider.issuer().as_ref()], &[]);
@@ -328,9 +328,9 @@ fn the_pages_lead_to_the_provider_and_back() -> Result<()> {
     Ok(())
 }
 
-/// A provider that is away keeps nobody from starting, nor from signing in with a token.
+/// An unavailable provider prevents neither the start nor sign-in with a token.
 #[test]
-fn a_silent_provider_is_told_of() -> Result<()> {
+fn an_unavailable_provider_is_reported() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let nowhere = "https://127.0.0.1:9/realms/fleet";
     let args = ["--no-members", "--oidc-issuer-url", nowhere, "--oidc-client-id", CLIENT];

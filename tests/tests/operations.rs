@@ -1,5 +1,5 @@
-//! What operators do with kubectl - top, describe, cordon, drain - in one member through its own address and in the whole fleet
-//! through the one for all, with every kubectl. What has its name in several clusters is addressed exactly.
+//! Operations with kubectl (top, describe, cordon, drain) in one member through its address and in the whole fleet
+//! through the fleet-wide proxy, with every kubectl. Names in several clusters are addressed by cluster.
 
 use anyhow::{Context, Result, ensure};
 use crowsnest_tests::{Fleet, Kubectl, until, with_each};
@@ -8,7 +8,7 @@ const REGISTRY: &str = include_str!("operations/fleet.yaml");
 const NODE: &str = include_str!("operations/node.yaml");
 const EVERYWHERE: &str = "/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy";
 
-/// A kubectl, and what is made for it in both members.
+/// A kubectl, and the objects created for it in both members.
 struct Walk<'a> {
     fleet: &'a Fleet,
     kubectl: &'a Kubectl,
@@ -37,7 +37,7 @@ fn operators_work_with_every_kubectl() -> Result<()> {
 }
 
 impl Walk<'_> {
-    /// The same node in both members, with a pod of another name on each; and a node of its own in the second.
+    /// A node of the same name in both members, with a pod of different name on each, and another node in the second.
     fn prepare(&self) -> Result<()> {
         for (member, node, pod) in
             [("member1", "shared", "one"), ("member2", "shared", "two"), ("member2", "own", "three")]
@@ -79,7 +79,7 @@ impl Walk<'_> {
         let nodes = everywhere.until(&["top", "nodes"], |out| rows(out, &self.named("own")) == 1)?;
         ensure!(nodes.contains("member1-node-1") && nodes.contains("member2-node-1"), "{nodes}");
         everywhere.says(&["top", "pod", "nosuch"], "", 1, "\"nosuch\" not found")?;
-        // Usage is the control plane's there, in Karmada's words.
+        // The control plane serves usage there, with Karmada's error messages.
         let said = format!("nodes \"{shared}\": the node({shared}) found in more than one clusters");
         let path = format!("{EVERYWHERE}/apis/metrics.k8s.io/v1beta1/nodes/{shared}");
         self.kubectl.says(&["get", "--raw", &path], "", 1, &said)?;
@@ -115,7 +115,7 @@ impl Walk<'_> {
         let drain = |kubectl: &Kubectl, node: &str, code: i32, text: &str| {
             kubectl.says(&["drain", node, "--force", "--ignore-daemonsets", "--timeout=90s"], "", code, text)
         };
-        // Of two, neither is touched.
+        // Neither of two nodes is changed.
         drain(&everywhere, &shared, 1, "ambiguous objects in clusters [member1, member2]")?;
         ensure!(!self.is_cordoned("member1", &shared)? && !self.is_cordoned("member2", &shared)?);
 
@@ -123,15 +123,15 @@ impl Walk<'_> {
         ensure!(self.is_cordoned("member1", &shared)? && !self.is_cordoned("member2", &shared)?);
         self.through("member1").says(&["get", "pod", &one], "", 1, "not found")?;
         self.through("member2").says(&["get", "pod", &two], "", 0, "Running")?;
-        // The same question, addressed exactly, through the address of all.
+        // The same request with a cluster, through the fleet-wide proxy.
         let path = format!("{EVERYWHERE}/api/v1/nodes/{shared}?cluster=");
         let cordoned = |member: &str| -> Result<bool> {
             Ok(self.kubectl.ok(&["get", "--raw", &format!("{path}{member}")], "")?.contains("\"unschedulable\":true"))
         };
-        until("the cache to hear of it", || cordoned("member1"))?;
+        until("the cache to receive it", || cordoned("member1"))?;
         ensure!(!cordoned("member2")?);
 
-        // A name that only one has is enough.
+        // A name that exists in one member is sufficient.
         everywhere.says(&["cordon", &own], "", 0, &format!("node/{own} cordoned"))?;
         ensure!(self.is_cordoned("member2", &own)?);
         drain(&everywhere, &own, 0, &format!("pod/{three} evicted"))?;

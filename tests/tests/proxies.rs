@@ -1,5 +1,5 @@
 //! Members through the control plane's address with every kubectl: logs, exec, port-forward, cp as the calling user, and the
-//! whole fleet as if it were one cluster.
+//! fleet as one cluster.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -17,7 +17,7 @@ fn members_are_reached_with_every_kubectl() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let fleet = Fleet::start(&dir.path().join("data"), &["--members", "2"])?;
     let server = fleet.server()?;
-    // Once for all walks: they would race to create it.
+    // Once for all kubectls, which would race to create it.
     if let Some(kubectl) = fleet.any_kubectl()? {
         kubectl.ok(&["apply", "-f", "-"], REGISTRY)?;
     }
@@ -95,7 +95,7 @@ fn copies_both_ways(member: &Kubectl, pod: &str) -> Result<()> {
     Ok(())
 }
 
-/// A follower sees lines as they are written and ends with the pod.
+/// A follower receives lines as they are written and ends with the pod.
 fn follows_logs(member: &Kubectl, pod: &str) -> Result<()> {
     let mut follower = member.stream(&["logs", "-f", pod, "--tail", "1"])?;
     follower.expect("\n")?;
@@ -110,7 +110,7 @@ fn follows_logs(member: &Kubectl, pod: &str) -> Result<()> {
     Ok(())
 }
 
-/// Rights on `clusters/proxy` let a user in; what she may do there, the member says.
+/// Rights on `clusters/proxy` admit a user; her permissions there are the member's.
 fn as_the_calling_user(kubectl: &Kubectl, fleet: &Fleet, server: &str, pod: &str) -> Result<()> {
     let user = format!("alice-{pod}");
     kubectl.ok(&["apply", "-f", "-"], &ALICE.replace("NAME", &user))?;
@@ -153,7 +153,7 @@ fn as_the_calling_user(kubectl: &Kubectl, fleet: &Fleet, server: &str, pod: &str
     alice.says(&["get", "--raw", path], "", 1, &text).map(drop)
 }
 
-/// One address for all members: rows say their cluster, and a pod is reached without naming it.
+/// One address for all members: rows have their cluster, and a pod is addressed without it.
 fn shows_the_whole_fleet(kubectl: &Kubectl, server: &str, pod: &str) -> Result<()> {
     let everywhere = format!("{server}/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy");
     let everywhere = kubectl.with(&["--server", &everywhere]);
@@ -161,7 +161,7 @@ fn shows_the_whole_fleet(kubectl: &Kubectl, server: &str, pod: &str) -> Result<(
         let rows = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
         rows.filter(|row| row.get(1) == Some(&pod)).map(|row| row[2].to_owned()).collect()
     };
-    // In member1 it is gone.
+    // It has been deleted in member1.
     let table = everywhere.until(&["get", "pods", "-A"], |out| clusters_of(out) == ["member2"])?;
     let columns: Vec<&str> = table.lines().next().unwrap_or_default().split_whitespace().collect();
     ensure!(columns == ["NAMESPACE", "NAME", "CLUSTER", "READY", "STATUS", "RESTARTS", "AGE"], "{table}");
@@ -180,7 +180,7 @@ fn shows_the_whole_fleet(kubectl: &Kubectl, server: &str, pod: &str) -> Result<(
     until_ambiguous(&everywhere, pod, text)
 }
 
-/// What people do with a pod, without saying where it is.
+/// Common operations on a pod without a cluster.
 fn works_with(everywhere: &Kubectl, pod: &str) -> Result<()> {
     runs_commands(everywhere, pod)?;
     copies_both_ways(everywhere, pod)?;
@@ -190,7 +190,7 @@ fn works_with(everywhere: &Kubectl, pod: &str) -> Result<()> {
     everywhere.says(&["apply", "-f", "-"], &web, 0, &format!("pod/{pod} unchanged"))?;
     let marked = web.replace("metadata:\n", "metadata:\n  annotations:\n    marked: here\n");
     everywhere.says(&["apply", "-f", "-"], &marked, 0, &format!("pod/{pod} configured"))?;
-    // A condition in the words of the merged list.
+    // A condition with the resourceVersion of the merged list.
     let version = everywhere.ok(&["get", "pod", pod, "-o", "jsonpath={.metadata.resourceVersion}"], "")?;
     let step = |value: &str| {
         let test = format!(r#"{{"op":"test","path":"/metadata/resourceVersion","value":"{value}"}}"#);
@@ -202,7 +202,7 @@ fn works_with(everywhere: &Kubectl, pod: &str) -> Result<()> {
 }
 
 fn until_ambiguous(everywhere: &Kubectl, pod: &str, text: &str) -> Result<()> {
-    until("two pods of one name to be told apart", || {
+    until("two pods of one name to be refused", || {
         let said = everywhere.run(&["get", "pod", pod], "")?;
         Ok(said.code == Some(1) && said.err.contains(text))
     })

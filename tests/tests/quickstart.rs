@@ -1,4 +1,4 @@
-//! A newcomer's first minutes: one command, then finding, reading and steering a fleet with kubectl, the CLI and the browser.
+//! The quickstart: one command, then search, reading and propagation with kubectl, the CLI and the browser.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,7 +10,7 @@ const DEPLOYMENT: &str = include_str!("quickstart/web.yaml");
 const OVERRIDE: &str = include_str!("quickstart/override.yaml");
 
 #[test]
-fn a_newcomer_finds_reads_and_steers_a_fleet() -> Result<()> {
+fn the_quickstart_works() -> Result<()> {
     let Some(kubectl) = kubectl("")? else { return Ok(()) };
     let dir = tempfile::tempdir()?;
     let data = dir.path().join("data");
@@ -22,7 +22,7 @@ fn a_newcomer_finds_reads_and_steers_a_fleet() -> Result<()> {
     restart(fleet, &kubectl, &data)
 }
 
-/// A Deployment and a policy end up as running pods in the members, and their status comes back.
+/// A Deployment and a policy create running pods in the members, and their status is aggregated.
 fn steer(fleet: &Fleet, kubectl: &Path) -> Result<()> {
     let clusters =
         fleet.kubectl_until(kubectl, "cp", &["get", "clusters"], |out| out.matches(" True ").count() == 3)?;
@@ -56,7 +56,7 @@ fn steer(fleet: &Fleet, kubectl: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The cache answers through Karmada's paths, through kubectl, and through the query language.
+/// The cache is served through Karmada's paths, through kubectl, and through the query language.
 fn search(fleet: &Fleet, kubectl: &Path) -> Result<()> {
     fleet.kubectl_ok(kubectl, "cp", &["apply", "-f", "-"], include_str!("quickstart/registry.yaml"))?;
     let cached = "/apis/search.karmada.io/v1alpha1/search/cache/api/v1/pods";
@@ -115,15 +115,15 @@ fn through_the_proxy(fleet: &Fleet, kubectl: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The UI in a real browser: overview, search, the object with its tabs, fleet and steering. Leaves pictures behind.
+/// The UI in a real browser: overview, search, the object with its tabs, fleet and propagation. Takes screenshots.
 fn browse(fleet: &Fleet, data: &Path) -> Result<()> {
     let pictures = pictures()?;
-    // A member hangs meanwhile: `crowsnest sim`.
+    // One member hangs meanwhile, by `crowsnest sim`.
     let environment = [("CROWSNEST_BINARY", binary()?.into_os_string()), ("CROWSNEST_DATA_DIR", data.into())];
     walk("quickstart", &[fleet.ui_url.as_ref(), pictures.as_ref()], &environment).map(drop)
 }
 
-/// SIGTERM drains and exits 0; the second start has everything; deleting the template cleans up.
+/// SIGTERM drains and exits 0; the second start has all data; deleting the template deletes its objects.
 fn restart(fleet: Fleet, kubectl: &Path, data: &Path) -> Result<()> {
     let status = fleet.stop()?;
     assert!(status.success(), "stopped with {status}");

@@ -1,5 +1,5 @@
-//! A FederatedResourceQuota under 64 scale-ups at once: whoever looks never sees bindings that use more than it allows, what fits
-//! is let through to the last, and what is recorded is what bindings use - also after a crash.
+//! A FederatedResourceQuota with 64 concurrent scale-ups: the bindings never exceed it, all that fit
+//! succeed, and the status equals the bindings' usage, also after a crash.
 
 use std::collections::BTreeMap;
 
@@ -9,13 +9,13 @@ use serde_json::{Value, json};
 
 const NAMESPACE: &str = include_str!("quotas/namespace.yaml");
 const WORKLOADS: usize = 64;
-/// Thousandths of a CPU that a replica asks for, and that all may have.
+/// Millicores requested by a replica, and the quota.
 const REPLICA: i64 = 10;
 const LIMIT: i64 = 2000;
 const WANTED: i64 = 5;
 
 #[test]
-fn a_quota_holds_whoever_scales_up_at_once() -> Result<()> {
+fn concurrent_scale_ups_do_not_exceed_a_quota() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let data = dir.path().join("data");
     let fleet = Fleet::start(&data, &["--profile", "conformance"])?;
@@ -24,14 +24,14 @@ fn a_quota_holds_whoever_scales_up_at_once() -> Result<()> {
     kubectl.ok(&["create", "-f", "-"], &serde_json::to_string(&workloads())?)?;
     settles(&fleet, &kubectl, WORKLOADS as i64 * REPLICA)?;
 
-    a_refused_template_says_so(&kubectl).with_context(|| fleet.log())?;
+    a_refused_template_waits(&kubectl).with_context(|| fleet.log())?;
 
-    // One scale-up needs 40m: as many as fit into the rest, and not one more.
+    // A scale-up needs 40m: exactly as many as fit succeed.
     scale_all(&kubectl, WANTED)?;
     let fitting = (LIMIT - WORKLOADS as i64 * REPLICA) / ((WANTED - 1) * REPLICA);
     settles(&fleet, &kubectl, (WORKLOADS as i64 + fitting * (WANTED - 1)) * REPLICA)?;
     let refused = kubectl.ok(&["get", "rb", "-n", "shop", "-o", "json"], "")?;
-    ensure!(refused.contains("exceeded for resource cpu: requested sum"), "nobody is told why: {refused}");
+    ensure!(refused.contains("exceeded for resource cpu: requested sum"), "no reason is reported: {refused}");
 
     fleet.kill()?;
     let fleet = Fleet::start(&data, &["--profile", "conformance"])?;
@@ -48,9 +48,9 @@ fn a_quota_holds_whoever_scales_up_at_once() -> Result<()> {
     Ok(())
 }
 
-/// More than all may have together is asked for in a template: it waits, its binding and its events say why, and when it asks
-/// for less again all is well.
-fn a_refused_template_says_so(kubectl: &Kubectl) -> Result<()> {
+/// A template that requests more than the quota waits, with the reason in its binding and events, and continues when it requests
+/// less.
+fn a_refused_template_waits(kubectl: &Kubectl) -> Result<()> {
     let ask = |cpu: &str| {
         let requests = format!("--requests=cpu={cpu}");
         kubectl.ok(&["set", "resources", "deployment/web-0", "-n", "shop", &requests], "").map(drop)
@@ -89,7 +89,7 @@ fn workloads() -> Value {
     json!({"apiVersion": "v1", "kind": "List", "items": (0..WORKLOADS).map(workload).collect::<Vec<_>>()})
 }
 
-/// All at once, by as many kubectls as there are workers of a deployment pipeline.
+/// All at once, with as many kubectls as a deployment pipeline has workers.
 fn scale_all(kubectl: &Kubectl, replicas: i64) -> Result<()> {
     const PIPELINES: usize = 8;
     let replicas = format!("--replicas={replicas}");
@@ -107,7 +107,7 @@ fn scale_all(kubectl: &Kubectl, replicas: i64) -> Result<()> {
     })
 }
 
-/// Waits until bindings use this much and the quota says so; no look may find more than is allowed.
+/// Waits until bindings and status have this usage; no read may find more than the quota.
 fn settles(fleet: &Fleet, kubectl: &Kubectl, expected: i64) -> Result<()> {
     let mut seen = (0, 0);
     let settled = until(&format!("bindings to use {expected}m"), || {
@@ -119,7 +119,7 @@ fn settles(fleet: &Fleet, kubectl: &Kubectl, expected: i64) -> Result<()> {
     settled.with_context(|| format!("used and recorded: {seen:?}; {}", fleet.log()))
 }
 
-/// What bindings use together, read in one answer.
+/// Total usage of the bindings, from one list.
 fn used(kubectl: &Kubectl) -> Result<i64> {
     let bindings: Value = serde_json::from_str(&kubectl.ok(&["get", "rb", "-n", "shop", "-o", "json"], "")?)?;
     let items = bindings["items"].as_array().context("a list")?;

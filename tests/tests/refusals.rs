@@ -1,4 +1,4 @@
-//! What stops `crowsnest up` before it starts: one clear line that names the mend, and exit code 1.
+//! Conditions that prevent `crowsnest up` from starting: one line with the remedy, and exit code 1.
 
 use std::fs;
 use std::net::TcpListener;

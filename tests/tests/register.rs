@@ -1,6 +1,6 @@
-//! `crowsnest register`: with a token and the hash of its authority a control plane is found, gives an agent its certificate, the next one
-//! too, and rights for its own cluster alone, and reaches the cluster through it; whoever takes the name of a cluster that is there gets
-//! nothing by itself.
+//! `crowsnest register`: with a token and the hash of its authority, the agent finds the control plane, gets a certificate and its renewals
+//! with permissions for its own cluster only, and connects the cluster; a request for an existing cluster's name is not
+//! approved automatically.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -15,12 +15,12 @@ use crowsnest_tests::{Fleet, Kubectl, Said, binary, free_port, until};
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
 use serde_json::json;
 
-/// The agent that runs in the foreground; killed when dropped.
+/// The agent, running in the foreground; killed when dropped.
 struct Agent(Child);
 
 impl Drop for Agent {
     fn drop(&mut self) {
-        // Nothing can be done about a child that is gone already.
+        // The child may have exited already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -29,7 +29,7 @@ impl Drop for Agent {
 #[test]
 fn a_cluster_registers_itself_with_a_token() -> Result<()> {
     let dir = tempfile::tempdir()?;
-    // Somebody else's cluster.
+    // A cluster of another owner.
     let theirs = Fleet::start(&dir.path().join("theirs"), &["--members", "east"])?;
     let ours = Fleet::start(&dir.path().join("ours"), &["--no-members"])?;
     let Some(kubectl) = ours.any_kubectl()? else { return Ok(()) };
@@ -39,7 +39,7 @@ fn a_cluster_registers_itself_with_a_token() -> Result<()> {
         let words: Vec<&str> = said.out.split_whitespace().skip(1).collect();
         ensure!(words.first() == Some(&"register"), "{said:?}");
         refuses_strangers(&words, &east)?;
-        leaves_alone_what_others_made(&words, &kubectl.on(&east), &east)?;
+        keeps_existing_secrets(&words, &kubectl.on(&east), &east)?;
 
         let _agent = Agent(start(&words, &east, dir.path())?);
         let told = || std::fs::read_to_string(dir.path().join("agent.log")).unwrap_or_default();
@@ -53,11 +53,11 @@ fn a_cluster_registers_itself_with_a_token() -> Result<()> {
         kubectl
             .with(&["--server", &place])
             .until(&["get", "nodes", "-o", "name"], |out| out.contains("node/east-node-1"))?;
-        has_little(&kubectl, dir.path())?;
+        has_minimal_permissions(&kubectl, dir.path())?;
         gets_its_next_certificate(&kubectl, dir.path())?;
         renews_its_certificate(&kubectl, &east, dir.path())?;
         renews_it_in_a_secret(&kubectl, &east, dir.path())?;
-        is_not_taken_over(&words, &east, &kubectl)
+        an_existing_name_is_not_approved(&words, &east, &kubectl)
     };
     walk().with_context(|| ours.log())?;
     ensure!(ours.stop()?.success() && theirs.stop()?.success());
@@ -92,8 +92,8 @@ fn start(words: &[&str], member: &Path, folder: &Path) -> Result<Child> {
     Ok(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn()?)
 }
 
-/// The agent's own kubeconfig is for its own cluster.
-fn has_little(kubectl: &Kubectl, folder: &Path) -> Result<()> {
+/// The agent's kubeconfig gives access to its own cluster only.
+fn has_minimal_permissions(kubectl: &Kubectl, folder: &Path) -> Result<()> {
     let agent = kubectl.on(&folder.join("agent.kubeconfig"));
     agent.says(&["get", "secrets", "-A"], "", 1, "User \"system:karmada:agent:oslo\" cannot list")?;
     agent.says(&["get", "secret", "oslo", "-n", "karmada-cluster"], "", 1, "cannot get")?;
@@ -102,7 +102,7 @@ fn has_little(kubectl: &Kubectl, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// As itself and for its own name, though its cluster is there; not for another's.
+/// With its own identity and name, although its cluster exists; not for another name.
 fn gets_its_next_certificate(kubectl: &Kubectl, folder: &Path) -> Result<()> {
     let agent = kubectl.on(&folder.join("agent.kubeconfig"));
     for (name, cluster) in [("stolen", "other"), ("next", "oslo")] {
@@ -125,14 +125,14 @@ fn gets_its_next_certificate(kubectl: &Kubectl, folder: &Path) -> Result<()> {
     kubectl.ok(&["delete", "csr", "stolen"], "").map(drop)
 }
 
-/// An agent that is to have a newer one writes it into its kubeconfig, and is still who it was.
+/// A certificate that is due is renewed in the kubeconfig, with the same identity.
 fn renews_its_certificate(kubectl: &Kubectl, member: &Path, folder: &Path) -> Result<()> {
     let kept = folder.join("agent.kubeconfig");
     let before = std::fs::read_to_string(&kept)?;
     let mut command = Command::new(binary()?);
     command.args(["agent", "--cluster-name", "oslo", "--control-plane-kubeconfig"]).arg(&kept);
     command.arg("--kubeconfig").arg(member).args(["--enable-cert-rotation", "--cert-rotation-checking-interval", "1h"]);
-    // Whatever its age.
+    // Regardless of its age.
     command.args(["--cert-rotation-remaining-time-threshold", "0.9999999999"]);
     let log = File::create(folder.join("renewing.log"))?;
     let _agent = Agent(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn()?);
@@ -143,7 +143,7 @@ fn renews_its_certificate(kubectl: &Kubectl, member: &Path, folder: &Path) -> Re
     agent.says(&["auth", "can-i", "patch", "clusters/oslo"], "", 0, "yes").map(drop)
 }
 
-/// Where it is mounted from a Secret of its cluster, as the agent's chart does it: there, and not into the file. Meanwhile it tells of itself.
+/// With a kubeconfig mounted from a Secret, as in the agent's chart: the Secret is updated, not the file. Its probes are served.
 fn renews_it_in_a_secret(kubectl: &Kubectl, member: &Path, folder: &Path) -> Result<()> {
     let (mounted, east) = (folder.join("agent.kubeconfig"), kubectl.on(member));
     let before = std::fs::read_to_string(&mounted)?;
@@ -153,7 +153,7 @@ fn renews_it_in_a_secret(kubectl: &Kubectl, member: &Path, folder: &Path) -> Res
     let mut command = Command::new(binary()?);
     command.args(["-v", "agent", "--cluster-name", "oslo", "--control-plane-kubeconfig"]).arg(&mounted);
     command.arg("--kubeconfig").arg(member).args(["--control-plane-kubeconfig-secret", "default/kept"]);
-    // By all the ways there are.
+    // In all supported ways.
     let settings = folder.join("agent.yaml");
     std::fs::write(&settings, "enable-cert-rotation: true\ncert-rotation-checking-interval: 1h\nlog-format: json\n")?;
     command.arg("--config").arg(&settings).env("CROWSNEST_CERT_ROTATION_REMAINING_TIME_THRESHOLD", "0.9999999999");
@@ -189,7 +189,7 @@ fn free_address() -> Result<String> {
     Ok(format!("127.0.0.1:{}", free_port()?))
 }
 
-/// An answer with its head; nothing where nobody listens yet.
+/// A response with its head; empty while nothing listens.
 fn got(address: &str, path: &str) -> Result<String> {
     let mut answer = String::new();
     let Ok(mut stream) = TcpStream::connect(address) else { return Ok(answer) };
@@ -198,8 +198,8 @@ fn got(address: &str, path: &str) -> Result<String> {
     Ok(answer)
 }
 
-/// An agent's Secret that is there is somebody's.
-fn leaves_alone_what_others_made(words: &[&str], in_member: &Kubectl, member: &Path) -> Result<()> {
+/// An existing agent's Secret is not overwritten.
+fn keeps_existing_secrets(words: &[&str], in_member: &Kubectl, member: &Path) -> Result<()> {
     in_member.ok(&["create", "namespace", "karmada-system"], "")?;
     let secret = ["secret", "generic", "karmada-kubeconfig", "-n", "karmada-system"];
     in_member.ok(&[&["create"], &secret[..], &["--from-literal=theirs=1"]].concat(), "")?;
@@ -213,8 +213,8 @@ fn leaves_alone_what_others_made(words: &[&str], in_member: &Kubectl, member: &P
     in_member.ok(&["delete", "namespace", "karmada-system"], "").map(drop)
 }
 
-/// Somebody with a token asks for the name of a cluster that is there.
-fn is_not_taken_over(words: &[&str], member: &Path, kubectl: &Kubectl) -> Result<()> {
+/// A request with a token for the name of an existing cluster.
+fn an_existing_name_is_not_approved(words: &[&str], member: &Path, kubectl: &Kubectl) -> Result<()> {
     let said = Said::of(&register(words, member, &["--run", "--discovery-timeout", "3s"])?.output()?)?;
     ensure!(said.code == Some(1) && said.err.contains("nobody approved of the certificate oslo-"), "{said:?}");
     let open = kubectl.ok(&["get", "csr"], "")?;

@@ -1,5 +1,5 @@
-//! The files of a release, as `.ci/release` builds them on this machine: the archive runs, checksums and the plugin's manifest are those
-//! of the archive, charts and manifests name the image, bills of materials list what is shipped.
+//! The files of a release, as built by `.ci/release` on this machine: the archive runs, checksums and the plugin's manifest match
+//! the archive, charts and manifests reference the image, SBOMs list the shipped components.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,7 +17,7 @@ const DIGEST: &str = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef012
 const MANIFESTS: [&str; 4] =
     ["crowsnest.yaml", "crowsnest-several.yaml", "crowsnest-external.yaml", "crowsnest-agent.yaml"];
 
-/// A command that must succeed; its standard output.
+/// Runs a command that must succeed; returns its standard output.
 fn ok(command: &mut Command) -> Result<String> {
     let said = Said::of(&command.output().with_context(|| format!("{command:?}"))?)?;
     ensure!(said.code == Some(0), "{command:?}: {said:?}");
@@ -30,7 +30,7 @@ fn json(path: &Path) -> Result<Value> {
 }
 
 #[test]
-fn a_release_is_whole() -> Result<()> {
+fn a_release_is_complete() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let out = folder.path().join("dist");
     let (binary, tag) = (binary()?.display().to_string(), format!("v{VERSION}"));

@@ -1,5 +1,5 @@
-//! A start of the controllers where everything is in place writes nothing: not in the control plane, and no member is even
-//! asked to. For each kind that Karmada knows, whatever its member adds to it.
+//! Starting the controllers on a consistent fleet writes nothing to the control plane, and sends no write request to members,
+//! for each kind that Karmada supports natively, with all fields that members add.
 
 #![expect(clippy::unwrap_used, reason = "a test fails where something is missing")]
 
@@ -41,7 +41,7 @@ impl Steering {
         Steering { index, manager }
     }
 
-    /// Waits until nothing happens any more: no loop works, and the cache hears nothing.
+    /// Waits until the controllers are idle and the cache receives no events.
     async fn quiet(&self) {
         let waiting = async {
             let mut still = 0;
@@ -63,7 +63,7 @@ impl Steering {
     }
 }
 
-/// How a kind is served.
+/// The resource of a kind.
 fn resource_of(object: &Value) -> Resource {
     let (group, version) = match object["apiVersion"].as_str().unwrap().split_once('/') {
         Some((group, version)) => (group, version),
@@ -83,7 +83,7 @@ async fn create(objects: &Objects, object: &Value) {
     let resource = resource_of(object);
     let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
     let creating = async {
-        // Kinds that were just defined are served a moment later.
+        // Kinds are served shortly after their definition.
         while let Err(error) = objects.create(&resource, namespace, object).await {
             assert!(error.is_not_found(), "{error}: {object}");
             tokio::time::sleep(LOOK).await;
@@ -169,7 +169,7 @@ async fn fully_applied(objects: &Objects, template: &Value) {
     panic!("{name} is not applied: {seen:?}");
 }
 
-/// Members look at their autoscalers every 15 s, and say what is new of them then: the first time there may be no pods yet.
+/// Members reconcile autoscalers every 15 s and update their status, at first possibly without pods.
 async fn autoscaled(objects: &Objects, templates: &[Value]) {
     let scaler = templates.iter().find(|template| template["kind"] == "HorizontalPodAutoscaler").unwrap();
     let (resource, name) = (resource_of(scaler), scaler["metadata"]["name"].as_str().unwrap());
@@ -183,7 +183,7 @@ async fn autoscaled(objects: &Objects, templates: &[Value]) {
     tokio::time::timeout(LONGEST, seen).await.expect("the autoscaler sees its pod in time");
 }
 
-/// When anything that propagation writes was written last, and how often the member was asked to write.
+/// Times of the last writes of propagation, and the number of write requests to the member.
 fn written(control_plane: &ApiServer, member: &Member, templates: &[Value]) -> Vec<(String, u64)> {
     let mut tables: Vec<(String, String)> = ["works", "resourcebindings", "clusterresourcebindings"]
         .map(|plural| ("work.karmada.io".to_owned(), plural.to_owned()))
@@ -206,7 +206,7 @@ fn written(control_plane: &ApiServer, member: &Member, templates: &[Value]) -> V
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_written_again() {
+async fn a_restart_writes_nothing() {
     crate::use_ring();
     let filter = tracing_subscriber::EnvFilter::from_default_env();
     drop(tracing_subscriber::fmt().with_env_filter(filter).with_test_writer().try_init());
@@ -246,7 +246,7 @@ async fn nothing_is_written_again() {
     steering.quiet().await;
     assert_eq!(written(&control_plane, &member, &templates), before, "a restart wrote something");
 
-    // What a member adds is known, and what somebody else changes there is still put right.
+    // Fields added by the member are known, and other changes are still reverted.
     let gadget = resource_of(templates.last().unwrap());
     let live = Objects::new(member.server().admin());
     live.merge(Target::new(&gadget, "default", "plain"), &json!({"spec": {"color": "blue"}})).await.unwrap();
@@ -259,7 +259,7 @@ async fn nothing_is_written_again() {
 }
 
 #[test]
-fn each_native_kind_is_there() {
+fn each_native_kind_is_covered() {
     #[derive(Deserialize)]
     struct Kind {
         kind: String,

@@ -1,11 +1,11 @@
-//! The recorded scenarios of `conformance/fleet` through the standard deployment: a control plane of its own process, three replicas
-//! of `crowsnest serve` on one Postgres behind one address, and members, each a process - while the replicas are killed in
-//! turn and started again.
+//! The recorded scenarios of `conformance/fleet` with the standard deployment: a control plane in its own process, three replicas
+//! of `crowsnest serve` on one Postgres behind one address, and members in their own processes, while the replicas are killed in
+//! turn and restarted.
 //!
-//! `CROWSNEST_FLEET_ONLY` names scenarios (by comma, with `*`; all of them is the whole test, the usual ones fit into CI),
-//! `CROWSNEST_FLEET_TIER` how far they go, `CROWSNEST_FLEET_KILL` the seconds between two kills (0: none).
-//! `.ci/conformance fleet-serve` runs it with everything. Scenarios that need all replicas are named in
-//! `.ci/fleet-serve-undisturbed`, with the reason: they run once more after the last kill, and that verdict counts.
+//! `CROWSNEST_FLEET_ONLY` selects scenarios (comma-separated, with `*`; the default is a selection for CI, `*` the full test),
+//! `CROWSNEST_FLEET_TIER` the tier, `CROWSNEST_FLEET_KILL` the seconds between two kills (0: none).
+//! `.ci/conformance fleet-serve` runs all of them. Scenarios that need all replicas are listed in
+//! `.ci/fleet-serve-undisturbed`, with the reason: they run again after the last kill, and that result counts.
 
 #![expect(clippy::unwrap_used, reason = "Postgres is started by what the cache's tests share")]
 #![expect(clippy::print_stderr, reason = "verdicts are printed as they come")]
@@ -21,8 +21,8 @@ use anyhow::{Context, Result, ensure};
 use deployment::Deployment;
 use suite::Suite;
 
-/// What a user does first: an object is propagated, changed by overrides, divided, follows others, is listed and watched fleet-wide, and
-/// taken away.
+/// The most common operations: an object is propagated, changed by overrides, divided, propagated as a dependency,
+/// listed and watched fleet-wide, and deleted.
 const USUAL: &str = "cm-basic,conflict-abort,deps-*,dynamic-two-names,namespace-sync,override-*,policy-*,proxy-*,\
     rejected-c*,search-*,static-weights-*,status-d*,template-*";
 const USUAL_KILL: u64 = 20;
@@ -47,7 +47,7 @@ fn scenarios_pass_while_replicas_are_killed() -> Result<()> {
         let killing = scope.spawn(move || kill_in_turn(killed_by, kill, &ended));
         let verdicts = suite.check(&kubeconfigs, &suite.only);
         drop(end);
-        let killed = killing.join().map_err(|_| anyhow::anyhow!("whoever kills died"))?;
+        let killed = killing.join().map_err(|_| anyhow::anyhow!("the killing thread panicked"))?;
         anyhow::Ok((verdicts?, killed?))
     })?;
     let undisturbed = verdicts.undisturbed();
@@ -61,7 +61,7 @@ fn scenarios_pass_while_replicas_are_killed() -> Result<()> {
     Ok(())
 }
 
-/// Until nobody waits for it any more; how often.
+/// Kills replicas until the receiver is dropped; returns the number of kills.
 fn kill_in_turn(deployment: &mut Deployment, every: u64, ended: &mpsc::Receiver<()>) -> Result<usize> {
     let mut killed = 0;
     if every == 0 {

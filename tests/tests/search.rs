@@ -1,4 +1,4 @@
-//! The search API as its clients meet it: asked with kubectl of a fleet of two members.
+//! The search API, requested with kubectl from a fleet of two members.
 
 use anyhow::{Context, Result, ensure};
 
@@ -36,7 +36,7 @@ fn names(answer: &Value) -> Vec<String> {
 }
 
 #[test]
-fn the_search_api_answers() -> Result<()> {
+fn the_search_api_works() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let fleet = Fleet::start(&dir.path().join("data"), &["--members", "2"])?;
     let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
@@ -59,7 +59,7 @@ fn the_search_api_answers() -> Result<()> {
     Ok(())
 }
 
-/// Every hit once, whatever the size of a page; counts are of all.
+/// Every hit is returned once for any page size; counts include all pages.
 fn pages(kubectl: &Kubectl) -> Result<()> {
     let query = "ns:shop label:app=checkout sort:kind,name";
     let whole = raw(kubectl, &path("query", query, "&facets=kind,cluster"))?;
@@ -167,7 +167,7 @@ fn relations(kubectl: &Kubectl) -> Result<()> {
     Ok(())
 }
 
-/// Saved searches are their owner's, or everyone's to see.
+/// Saved searches are visible to their owner, or to all users if shared.
 fn saved(kubectl: &Kubectl) -> Result<()> {
     let all = format!("{ROOT}/savedsearches");
     let ann = kubectl.with(&["--as", "ann", "--as-group", "system:authenticated"]);
@@ -198,7 +198,7 @@ fn saved(kubectl: &Kubectl) -> Result<()> {
     Ok(())
 }
 
-/// What an object was, how it differs, and changes as they come.
+/// History, differences, and live changes of an object.
 fn changes(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     let member = kubectl.on(&fleet.kubeconfig("member1"));
     let mut live = kubectl.stream(&["get", "--raw", &path("query", "kind:configmap ns:shop level", "&watch=true")])?;
@@ -234,7 +234,7 @@ fn changes(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     until("it to be gone", || Ok(total(kubectl, "kind:configmap name:settings cluster:member1")? == 0))
 }
 
-/// Nobody learns of what they may not read in a member.
+/// Objects that the caller cannot read in a member are not disclosed.
 fn rights(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     let ann = kubectl.with(&["--as", "ann", "--as-group", "system:authenticated"]);
     ensure!(total(&ann, "")? == 0);

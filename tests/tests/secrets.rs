@@ -1,5 +1,5 @@
-//! Nothing that is secret is in the log, however much is logged: not what Secrets hold, not what anybody proved who they are with,
-//! whether it was let in or refused.
+//! Logs at any level contain no confidential values: neither contents of Secrets nor credentials, of accepted and of refused
+//! requests.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -16,10 +16,10 @@ const FLEET: &str = include_str!("secrets/fleet.yaml");
 const REFUSED: &str = include_str!("secrets/refused.yaml");
 const REFUSED_VALUE: &str = "half-a-pair-20c7-refused";
 const MADE_UP: &str = "made-up-bearer-71b2";
-/// What Secrets hold that everybody may know.
+/// Values of Secrets that are public.
 const PUBLIC: [&str; 7] =
     ["ca.crt", "caBundle", "namespace", "token-id", "expiration", "auth-extra-groups", "description"];
-/// A shorter word may stand anywhere.
+/// A shorter value may occur anywhere.
 const SHORTEST: usize = 12;
 
 #[test]
@@ -50,7 +50,7 @@ fn nothing_secret_is_logged() -> Result<()> {
     ensure!(secrets.all.len() > 10, "{} secrets", secrets.all.len());
     for (what, secret) in &secrets.all {
         let line = log.lines().find(|line| line.contains(secret.as_str()));
-        // Neither the secret nor the line: this is a log, too.
+        // The message contains neither the value nor the line, since it is logged as well.
         ensure!(
             line.is_none(),
             "{what} is in the log, {} bytes into it",
@@ -61,7 +61,7 @@ fn nothing_secret_is_logged() -> Result<()> {
     Ok(())
 }
 
-/// A Secret on its way: written, overridden, in its member, changed, refused.
+/// A Secret that is created, overridden, propagated, changed and refused.
 fn steer(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     kubectl.ok(&["apply", "-f", "-"], FLEET)?;
     let member = kubectl.on(&fleet.kubeconfig("member1"));
@@ -78,7 +78,7 @@ fn steer(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     Ok(())
 }
 
-/// Somebody with a token, somebody with a wrong one, at every door.
+/// Valid and invalid tokens at all listeners.
 fn prove(fleet: &Fleet, kubectl: &Kubectl, secrets: &mut Secrets) -> Result<()> {
     kubectl.ok(&["create", "serviceaccount", "prover"], "")?;
     let token = kubectl.ok(&["create", "token", "prover"], "")?;
@@ -90,14 +90,14 @@ fn prove(fleet: &Fleet, kubectl: &Kubectl, secrets: &mut Secrets) -> Result<()> 
             "/apis/cluster.karmada.io/v1alpha1/clusters/member1/proxy/api/v1/namespaces/default/secrets",
             "/apis/search.crowsnest.io/v1alpha1/query?q=kind:secret",
         ] {
-            // Whether it is let in is not what is asked here.
+            // The status is not checked here.
             kubectl.with(&["--server", &server, "--token", token]).run(&["get", "--raw", path], "")?;
         }
     }
     Ok(())
 }
 
-/// What may not be logged, and what it is.
+/// Values that must not be logged, with a description.
 #[derive(Default)]
 struct Secrets {
     all: BTreeSet<(String, String)>,

@@ -1,6 +1,6 @@
-//! `crowsnest serve` beside a control plane of its own process: installed twice, served by three replicas on one Postgres behind one
-//! address. One that steers is killed, the next is paused, the third cut off: each time another steers, and whoever reads all the
-//! while and asks twice at most is always answered.
+//! `crowsnest serve` with a control plane in its own process: installed twice, served by three replicas on one Postgres behind one
+//! address. The leader is killed, the next one paused, the third cut off: each time another replica takes over, and a client that
+//! reads continuously and retries once always gets a response.
 
 #![expect(clippy::unwrap_used, clippy::print_stderr, reason = "Postgres is started by what the cache's tests share")]
 
@@ -30,7 +30,7 @@ use reading::Readers;
 use site::Replica;
 use world::World;
 
-/// Takes out the one that leads.
+/// Removes the leader from the list.
 fn leader(replicas: &mut Vec<Replica>) -> Result<Replica> {
     let leads = replicas.iter().map(Replica::leads).collect::<Result<Vec<bool>>>()?;
     ensure!(leads.iter().filter(|leads| **leads).count() == 1, "leaders: {leads:?}");
@@ -41,7 +41,7 @@ fn logs(replicas: &[Replica]) -> String {
     replicas.iter().map(Replica::log).collect()
 }
 
-/// Until one of those that are left leads; none of them is out of service meanwhile.
+/// Waits until one of the remaining replicas leads; none of them is out of service meanwhile.
 fn moved(replicas: &[Replica]) -> Result<()> {
     until("another to lead", || {
         for replica in replicas {
@@ -52,8 +52,8 @@ fn moved(replicas: &[Replica]) -> Result<()> {
     .with_context(|| logs(replicas))
 }
 
-/// Go's clients, kube-apiserver among them, ask by HTTP/2, which what asks the control plane and the members does not speak.
-fn asked_by_http2(world: &World) -> Result<()> {
+/// Go clients such as kube-apiserver use HTTP/2, which the tests' other clients do not.
+fn serves_http2(world: &World) -> Result<()> {
     let Some(program) = kubectl("1.36")? else { return Ok(()) };
     let there = world.scratch("kubectl")?;
     let kubectl = Kubectl::new("1.36", program, &world.control_plane.kubeconfig, &there)?;
@@ -68,7 +68,7 @@ fn asked_by_http2(world: &World) -> Result<()> {
 }
 
 #[test]
-fn replicas_may_die_sleep_and_be_cut_off() -> Result<()> {
+fn replicas_may_be_killed_suspended_and_cut_off() -> Result<()> {
     let Some(world) = World::start()? else { return Ok(()) };
     let said = world.install()?;
     ensure!(said.ok && said.out.contains("apiservice/v1alpha1.cluster.karmada.io applied"), "{said:?}");
@@ -83,13 +83,13 @@ fn replicas_may_die_sleep_and_be_cut_off() -> Result<()> {
     until("all to be well", || Ok(world.crowsnest(&["doctor"])?.ok))
         .with_context(|| format!("{:?}", world.crowsnest(&["doctor"])))?;
     let mut wrong = String::new();
-    until("all metrics to be told", || {
+    until("all metrics to be served", || {
         let told = replicas.iter().map(Replica::metrics).collect::<Result<Vec<_>>>()?;
         wrong = figures::wrong(&told)?;
         Ok(wrong.is_empty())
     })
     .context(wrong)?;
-    // Once more it applies the same, and writes nothing.
+    // A second installation applies the same objects and writes nothing.
     let before = world.versions()?;
     let again = world.crowsnest(&["install"])?;
     ensure!(again.ok && again.out == said.out, "{again:?}");
@@ -97,14 +97,14 @@ fn replicas_may_die_sleep_and_be_cut_off() -> Result<()> {
     ensure!(before == after, "before {before:?}, after {after:?}");
 
     world.register()?;
-    asked_by_http2(&world)?;
+    serves_http2(&world)?;
     let readers = Readers::start(&world)?;
     leader(&mut replicas)?.kill()?;
     moved(&replicas)?;
     world.propagate("second")?;
     until("the second object to arrive", || world.has_arrived("second")).with_context(|| logs(&replicas))?;
 
-    // It falls asleep over its work. When it wakes it has missed that another does it, and leaves it alone.
+    // The leader is suspended during its work. When it resumes, another one leads, and it writes nothing.
     let asleep = leader(&mut replicas)?;
     world.propagate("meanwhile")?;
     asleep.signal("STOP")?;
@@ -122,12 +122,12 @@ fn replicas_may_die_sleep_and_be_cut_off() -> Result<()> {
     world.propagate("third")?;
     until("the third object to arrive", || world.has_arrived("third")).with_context(|| cut_off.log())?;
 
-    // The same for one that runs on, and hears nothing: it has ended before another begins.
+    // The same for a running leader that is cut off: it stops before another one starts.
     cut_off.cable.cut();
     moved(&replicas)?;
     ensure!(!cut_off.leads()?, "two lead: {}{}", cut_off.log(), logs(&replicas));
     cut_off.cable.mend();
-    let leads = replicas.pop().context("nobody is left")?;
+    let leads = replicas.pop().context("no replica is left")?;
     world.propagate("fourth")?;
     until("the fourth object to arrive", || world.has_arrived("fourth")).with_context(|| leads.log())?;
     ensure!(world.holders()? == BTreeSet::from([Some(leads.name.clone())]), "{:?}", world.holders()?);
@@ -141,7 +141,7 @@ fn replicas_may_die_sleep_and_be_cut_off() -> Result<()> {
         ensure!(stopped.success(), "it stopped with {stopped}: {log}");
     }
     ensure!(world.holders()? == BTreeSet::from([None]), "leases are not given back: {:?}", world.holders()?);
-    // Whoever took over found it as it should be.
+    // The new leader found a consistent state.
     ensure!(world.in_member("first")? == first, "{first:?} has been written again: {:?}", world.in_member("first")?);
     world.logs_tell_no_secret()?;
     let gone = world.crowsnest(&["uninstall"])?;
@@ -163,7 +163,7 @@ fn settings_are_read_from_a_file_and_unknown_ones_refused() -> Result<()> {
     ensure!(!said.ok && said.err.contains("cannot read the kubeconfig \"/nowhere/kubeconfig\""), "{said:?}");
     let said = serve(&["--kubeconfig", "/elsewhere"])?;
     ensure!(!said.ok && said.err.contains("cannot read the kubeconfig \"/elsewhere\""), "{said:?}");
-    // A slip of the keyboard in the environment is told, and no secret with it.
+    // A misspelled environment variable is reported, without its value.
     let slip = std::process::Command::new(crowsnest_tests::binary()?)
         .args(["serve", "--config", &file])
         .env("CROWSNEST_LISTN", "open-sesame")

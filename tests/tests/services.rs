@@ -1,5 +1,5 @@
-//! A MultiClusterService on the real binary: the endpoints of one cluster come into another under the Service's name, follow what
-//! happens at home, and everything goes when the MultiClusterService does. A MultiClusterIngress says where its services are.
+//! A MultiClusterService on the real binary: endpoints of one cluster are propagated to another under the Service's name, follow
+//! changes, and are deleted with the MultiClusterService. A MultiClusterIngress reports the locations of its services.
 
 use anyhow::{Result, ensure};
 use crowsnest_tests::Fleet;
@@ -16,7 +16,7 @@ const SLICES: [&str; 7] = [
     "-o=jsonpath={range .items[*]}{.metadata.name} {.endpoints[*].addresses[0]}{\"\\n\"}{end}",
 ];
 
-/// Addresses of the slices that came from another cluster.
+/// Addresses of the propagated EndpointSlices.
 fn brought(out: &str) -> Vec<String> {
     let lines = out.lines().filter(|line| line.starts_with("m1-"));
     lines.flat_map(|line| line.split_whitespace().skip(1)).map(str::to_owned).collect()
@@ -33,13 +33,13 @@ fn endpoints_of_one_cluster_are_used_in_another() -> Result<()> {
     let conditions = ["get", "mcs", "web", "-n", "shop", "-o=jsonpath={.status.conditions[*].reason}"];
     kubectl.until(&conditions, |out| out == "ServiceAppliedSucceed EndpointSliceDispatchedSucceed")?;
 
-    // What comes at home comes here, too.
+    // New endpoints are propagated.
     kubectl.ok(&["scale", "deployment", "web", "-n", "shop", "--replicas=3"], "")?;
     let there = consumer.until(&SLICES, |out| brought(out).len() == 3)?;
     let home = provider.ok(&SLICES, "")?;
     ensure!(brought(&there).iter().all(|address| home.contains(address)), "{there} is not {home}");
 
-    // Who balances the load reads where to send it, and where not.
+    // A load balancer reads the serving and the unavailable clusters.
     kubectl.ok(&["apply", "-f", "-"], INGRESS)?;
     let status = ["get", "multiclusteringress", "shop", "-n", "shop", "-o=jsonpath={.status}"];
     let located = r#""serviceLocations":[{"clusters":["m1"],"name":"web"}]"#;

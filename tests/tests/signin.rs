@@ -5,7 +5,7 @@ use anyhow::{Context, Result, ensure};
 use crowsnest_tests::{Fleet, pictures, walk};
 
 #[test]
-fn a_certificate_signs_in_and_pages_stay_where_they_are() -> Result<()> {
+fn a_certificate_signs_in_and_pages_keep_their_state() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let fleet = Fleet::start(&dir.path().join("data"), &["--no-members"])?;
     let (address, token) = fleet.ui_url.split_once("/#token=").context("an address with a token")?;

@@ -1,4 +1,4 @@
-//! `crowsnest sim`: what a user sees of a member that is stopped, slow, without watches, or short of a node.
+//! `crowsnest sim`: the effects of a member that is stopped, slow, without watches, or without a node.
 
 use anyhow::{Context, Result, ensure};
 use crowsnest_tests::{Fleet, Kubectl, until};
@@ -7,9 +7,9 @@ const PODS: &str = include_str!("sim/web.yaml");
 const REGISTRY: &str = include_str!("quickstart/registry.yaml");
 
 #[test]
-fn members_break_and_mend() -> Result<()> {
+fn members_fail_and_recover() -> Result<()> {
     let dir = tempfile::tempdir()?;
-    // Its clusters are judged within seconds instead of half a minute.
+    // Health windows are seconds instead of half a minute.
     let fleet = Fleet::start(&dir.path().join("data"), &["--profile", "conformance"])?;
     let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
     kubectl.ok(&["wait", "--for=condition=Ready", "cluster", "--all", "--timeout=60s"], "")?;
@@ -19,7 +19,7 @@ fn members_break_and_mend() -> Result<()> {
     let everywhere = kubectl.with(&["--server", &everywhere]);
     everywhere.until(&["get", "pods", "-l", "app=web"], |out| out.matches("Running").count() == 9)?;
 
-    refuses_what_is_not_there(&fleet)?;
+    refuses_unknown_members(&fleet)?;
     a_stopped_member(&fleet, &kubectl, &everywhere).with_context(|| fleet.log())?;
     a_slow_member(&fleet, &kubectl).with_context(|| fleet.log())?;
     other_outages(&fleet)?;
@@ -35,7 +35,7 @@ fn sim(fleet: &Fleet, args: &[&str]) -> Result<String> {
     Ok(said.out)
 }
 
-fn refuses_what_is_not_there(fleet: &Fleet) -> Result<()> {
+fn refuses_unknown_members(fleet: &Fleet) -> Result<()> {
     let refusals: [(&[&str], &str); 6] = [
         (&["m9", "state"], "error: m9 is not a simulated member; simulated members: m1, m2, m3\n"),
         (&["m1", "fail-node", "nosuch"], "nosuch"),
@@ -56,7 +56,7 @@ fn ready(kubectl: &Kubectl, wanted: &str) -> Result<()> {
     kubectl.until(&["get", "clusters", "-o", path], |out| out.trim() == wanted).map(drop)
 }
 
-/// Its cluster is not ready, what is known of it stays and is marked, the others go on; then it comes back.
+/// Its cluster is not ready, its cached objects are returned and marked, other members are unaffected; then it recovers.
 fn a_stopped_member(fleet: &Fleet, kubectl: &Kubectl, everywhere: &Kubectl) -> Result<()> {
     let m2 =
         kubectl.with(&["--server", &format!("{}/apis/cluster.karmada.io/v1alpha1/clusters/m2/proxy", fleet.server()?)]);
@@ -66,8 +66,8 @@ fn a_stopped_member(fleet: &Fleet, kubectl: &Kubectl, everywhere: &Kubectl) -> R
     session.expect("there\n")?;
 
     sim(fleet, &["m2", "stop"])?;
-    follower.end().context("the log of a stopped member goes on")?;
-    session.cut_off().context("a session in a stopped member goes on")?;
+    follower.end().context("the log of a stopped member continues")?;
+    session.cut_off().context("a session in a stopped member continues")?;
     m2.says(
         &["get", "--raw", "/apis/cluster.karmada.io/v1alpha1/clusters/m2/proxy/version"],
         "",
@@ -81,9 +81,9 @@ fn a_stopped_member(fleet: &Fleet, kubectl: &Kubectl, everywhere: &Kubectl) -> R
 
     let said = everywhere.run(&["get", "pods", "-l", "app=web"], "")?;
     ensure!(said.out.matches("Running").count() == 9, "{said:?}");
-    ensure!(said.err.contains("m2"), "nothing says that m2 is old: {said:?}");
+    ensure!(said.err.contains("m2"), "the age of m2 is not reported: {said:?}");
     let mut found = None;
-    until("search to tell that m2 is left out", || {
+    until("search to report that m2 is left out", || {
         let said = fleet.crowsnest(&["search", "kind:pod label:app=web"])?;
         let told = said.code == Some(5) && said.err.contains("warning: m2: ");
         let whole = said.out.matches("Running").count() == 9;
@@ -91,7 +91,7 @@ fn a_stopped_member(fleet: &Fleet, kubectl: &Kubectl, everywhere: &Kubectl) -> R
         Ok(told && whole)
     })
     .with_context(|| format!("{found:?}"))?;
-    // A change elsewhere still arrives.
+    // A change in another member still arrives.
     kubectl.ok(&["scale", "deployment/web", "--replicas=4"], "")?;
     for member in ["m1", "m3"] {
         let member = kubectl.on(&fleet.kubeconfig(member));
@@ -99,15 +99,15 @@ fn a_stopped_member(fleet: &Fleet, kubectl: &Kubectl, everywhere: &Kubectl) -> R
     }
     sim(fleet, &["m2", "start"])?;
     ready(kubectl, "True True True")?;
-    // What was missed is caught up with.
+    // Missed changes are delivered.
     everywhere.until(&["get", "pods", "-l", "app=web"], |out| out.matches("Running").count() == 12)?;
     until("search to be whole", || Ok(fleet.crowsnest(&["search", "kind:pod label:app=web"])?.code == Some(0)))?;
-    // And by the clock.
+    // Also after the time.
     sim(fleet, &["m2", "stop", "1"])?;
-    until("m2 to come back by itself", || Ok(sim(fleet, &["m2", "state"])?.contains("\"reachable\": true")))
+    until("m2 to recover", || Ok(sim(fleet, &["m2", "state"])?.contains("\"reachable\": true")))
 }
 
-/// Requests to it take longer; those to others and to the cache do not.
+/// Requests to it are slow; those to others and to the cache are not.
 fn a_slow_member(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     sim(fleet, &["m1", "delay", "20000"])?;
     let version = |member: &str, timeout: &str| {
@@ -123,7 +123,7 @@ fn a_slow_member(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     ready(kubectl, "True True True")
 }
 
-/// What it suffers from is told, and ends when it is started. What clients feel of each is tested with the members.
+/// Active faults are reported, and end with a start. Their effect on clients is tested with the members.
 fn other_outages(fleet: &Fleet) -> Result<()> {
     for outage in [["partition", "600"], ["silence", "600"], ["flap", "1"]] {
         sim(fleet, &[&["m1"], outage.as_slice()].concat())?;
@@ -141,18 +141,18 @@ fn other_outages(fleet: &Fleet) -> Result<()> {
     Ok(())
 }
 
-/// A client's watch ends; the fleet's own go on, and miss nothing.
+/// A client's watch ends; the fleet-wide watches continue without loss.
 fn dropped_watches(fleet: &Fleet, kubectl: &Kubectl, everywhere: &Kubectl) -> Result<()> {
     let m3 = kubectl.on(&fleet.kubeconfig("m3"));
     let mut watch = m3.stream(&["get", "pods", "-l", "app=web", "-w"])?;
     watch.expect("Running")?;
     sim(fleet, &["m3", "drop-watches"])?;
-    watch.end().context("the watch goes on")?;
+    watch.end().context("the watch continues")?;
     m3.ok(&["create", "deployment", "late", "--image=nginx:1.27"], "")?;
     everywhere.until(&["get", "pods", "-l", "app=late"], |out| out.contains("Running")).map(drop)
 }
 
-/// The node is not ready and its pods start elsewhere; mended, it is as before.
+/// The node is not ready and its pods are rescheduled; after recovery, it is as before.
 fn a_lost_node(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     let m1 = kubectl.on(&fleet.kubeconfig("m1"));
     let node = m1.ok(&["get", "pods", "-l", "app=web", "-o", "jsonpath={.items[0].spec.nodeName}"], "")?;
@@ -164,7 +164,7 @@ fn a_lost_node(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
         out.split('|').filter(|pod| pod.ends_with(' ') && !pod.starts_with(&node)).count() == 4
     })?;
     ensure!(sim(fleet, &["m1", "state"])?.contains("\"failed\": true"));
-    // The control plane counts what is left.
+    // The control plane counts the remaining ones.
     let ready = "jsonpath={.status.nodeSummary.readyNum}";
     let nodes = m1.ok(&["get", "nodes", "-o", "name"], "")?.lines().count();
     kubectl.until(&["get", "cluster", "m1", "-o", ready], |out| out == (nodes - 1).to_string())?;

@@ -1,5 +1,5 @@
-//! `crowsnest plan` of what is no template: clusters with taints and labels, clusters and policies that go, quotas, rebalancers,
-//! what goes along with others; and of several templates that want the same room. Nothing of it happens.
+//! `crowsnest plan` of objects other than templates: clusters with taints and labels, deleted clusters and policies, quotas, rebalancers,
+//! dependencies; and of several templates that compete for capacity. Nothing is written.
 
 use anyhow::{Context, Result, ensure};
 use crowsnest_tests::{Fleet, Kubectl, Said};
@@ -15,7 +15,7 @@ const UP: [&str; 5] = [
 ];
 
 #[test]
-fn what_is_supposed_is_planned_and_does_not_happen() -> Result<()> {
+fn plans_have_no_effect() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let fleet = Fleet::start(&dir.path().join("data"), &UP)?;
     let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
@@ -38,7 +38,7 @@ fn settle(kubectl: &Kubectl) -> Result<()> {
     kubectl.until(&ready, |out| out == "2").map(drop)
 }
 
-/// What plans are about, without what tells of the present.
+/// Objects that plans concern, without fields that change continuously.
 fn stored(kubectl: &Kubectl) -> Result<String> {
     let spec = "jsonpath={range .items[*]}{.kind}{.metadata.name}{.metadata.labels}{.spec}{end}";
     let mut all = kubectl.ok(&["get", "deploy,cm,pp,rb,federatedresourcequotas", "-n", "shop", "-o", spec], "")?;
@@ -47,7 +47,7 @@ fn stored(kubectl: &Kubectl) -> Result<String> {
     Ok(all + &kubectl.ok(&["get", "workloadrebalancers"], "")?)
 }
 
-/// `plan` of a fixture, with more flags behind it.
+/// `plan` of a fixture, with additional flags.
 fn planned(fleet: &Fleet, file: &str, more: &[&str], code: i32) -> Result<Said> {
     let path = format!("{}/../tests/tests/supposed/{file}", env!("CARGO_MANIFEST_DIR"));
     let said = fleet.crowsnest(&[&["plan", "-f", &path], more].concat())?;
@@ -86,7 +86,7 @@ fn clusters(fleet: &Fleet) -> Result<()> {
         &[
             "# ConfigMap shop/notice",
             "member1 removed - cluster(s) did not match the placement cluster affinity constraint",
-            // Replicas that are divided stay where they are.
+            // Replicas that are divided stay in place.
             "# Deployment shop/web",
             "member1 unchanged 1",
         ],
@@ -112,7 +112,7 @@ fn deletions(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     tells(&said, &["Deployment shop/web would be deleted", "member1 removed 1 -> 0", "member2 removed 1 -> 0"])?;
     let said = planned(fleet, "rebalancer.yaml", &["--delete"], 1)?;
     tells(&said, &["workloadrebalancers.apps.karmada.io \"again\" not found"])?;
-    // Whoever protects an object is asked.
+    // Deletion protection is checked.
     kubectl.ok(&["create", "namespace", "precious"], "")?;
     kubectl.ok(&["label", "namespace", "precious", "resourcetemplate.karmada.io/deletion-protected=Always"], "")?;
     let said = planned(fleet, "protected.yaml", &["--delete"], 1)?;
@@ -120,7 +120,7 @@ fn deletions(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     kubectl.ok(&["get", "namespace", "precious"], "").map(drop)
 }
 
-/// What the first takes the second does not get.
+/// Capacity assigned to the first is not available to the second.
 fn rivals(fleet: &Fleet) -> Result<()> {
     let said = planned(fleet, "rivals.yaml", &["-o", "json"], 1)?;
     let answer: Value = serde_json::from_str(&said.out)?;
@@ -149,7 +149,7 @@ fn others(fleet: &Fleet) -> Result<()> {
     let web = template(&answer, "Deployment", "web")?;
     ensure!(web["scheduling"]["trigger"] == "RescheduleRequested", "{web:#}");
     ensure!(answer["status"]["notices"].to_string().contains("Deployment shop/nosuch has no binding"), "{answer:#}");
-    // What goes along is planned as well, and told whose it is.
+    // Dependencies are planned as well, with their owner.
     let said = planned(fleet, "along.yaml", &["-o", "json"], 0)?;
     let answer: Value = serde_json::from_str(&said.out)?;
     let settings = template(&answer, "ConfigMap", "web-settings")?;

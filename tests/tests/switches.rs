@@ -1,4 +1,4 @@
-//! What `crowsnest up` is told about its controllers reaches them and its webhooks, and what it cannot know is refused.
+//! Controller flags of `crowsnest up` apply to controllers and webhooks, and unknown values are refused.
 
 use std::process::Command;
 
@@ -9,7 +9,7 @@ const QUOTA: &str = include_str!("switches/quota.yaml");
 const BINDING: &str = include_str!("switches/binding.yaml");
 
 #[test]
-fn a_gate_and_a_controller_that_nobody_knows() -> Result<()> {
+fn unknown_gates_and_controllers_are_refused() -> Result<()> {
     for (flag, value, known) in
         [("--feature-gates", "Nope=true", "FederatedQuotaEnforcement"), ("--controllers", "*,-nope", "bindingStatus")]
     {

@@ -1,4 +1,4 @@
-//! `crowsnest cordon`, `uncordon` and `taint`: what they say and what they write; and `unjoin` of a cluster that waits for something.
+//! `crowsnest cordon`, `uncordon` and `taint`: output and writes; and `unjoin` of a cluster whose deletion is blocked.
 
 use anyhow::{Context, Result, ensure};
 use crowsnest_tests::{Fleet, Kubectl};
@@ -6,7 +6,7 @@ use crowsnest_tests::{Fleet, Kubectl};
 const BY_HAND: &str = include_str!("taints/by-hand.yaml");
 
 #[test]
-fn clusters_are_tainted_and_taken_out() -> Result<()> {
+fn clusters_are_tainted_and_unjoined() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let fleet = Fleet::start(&dir.path().join("data"), &["--members", "m1,m2"])?;
     let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
@@ -18,7 +18,7 @@ fn clusters_are_tainted_and_taken_out() -> Result<()> {
     Ok(())
 }
 
-/// A command that goes well, and what it says.
+/// A command that succeeds, and its output.
 fn says(fleet: &Fleet, args: &[&str], expected: &str) -> Result<()> {
     let said = fleet.crowsnest(args)?;
     ensure!(said.code == Some(0) && said.out == expected, "{args:?}: {said:?}");
@@ -70,10 +70,10 @@ fn tainted(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     refused(fleet, &["taint", "clusters", "m1", "a:Never"], "invalid taint effect: Never")
 }
 
-/// A cluster that waits says for what; with force it goes all the same.
+/// A blocked deletion is reported with its cause; `--force` completes it.
 fn unjoined(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     kubectl.ok(&["apply", "-f", "-"], BY_HAND)?;
-    // Beside its own there are four that give the control plane its users' rights.
+    // In addition to its own Work there are four with the RBAC objects for impersonation.
     let whole = |out: &str| out.contains("/mine-") && out.lines().count() == 5;
     kubectl.until(&["get", "works", "-n", "karmada-es-m2", "-o", "name"], whole)?;
     says(fleet, &["unjoin", "m2", "--dry-run"], "cluster(m2) would be unjoined, with 5 Works (dry run)\n")?;

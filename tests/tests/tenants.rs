@@ -1,4 +1,4 @@
-//! What the owner of one namespace, or of one member, may do with the rights of controllers: nothing to others. Each step is an
+//! Owners of one namespace or one member cannot use the controllers' permissions against others. Each step is an
 //! attack on the running binary.
 
 use anyhow::{Context, Result, ensure};
@@ -20,7 +20,7 @@ const COPIED: [&str; 6] =
     ["get", "works", "-n", "karmada-es-m1", "-o", "jsonpath={.items[*].spec.workload.manifests[*].metadata.name}"];
 
 #[test]
-fn owners_of_a_namespace_reach_no_others() -> Result<()> {
+fn owners_of_a_namespace_cannot_affect_others() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let fleet = Fleet::start(&dir.path().join("data"), &["--profile", "conformance"])?;
     let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
@@ -44,7 +44,7 @@ fn owners_of_a_namespace_reach_no_others() -> Result<()> {
 }
 
 #[test]
-fn members_write_endpoints_only_where_they_are_asked_to() -> Result<()> {
+fn members_write_endpoints_only_for_exported_services() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let fleet = Fleet::start(&dir.path().join("data"), &["--profile", "conformance"])?;
     let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
@@ -63,10 +63,10 @@ fn members_write_endpoints_only_where_they_are_asked_to() -> Result<()> {
             ["get", "works", "-n", "karmada-es-m1", "-l", "endpointslice.karmada.io/namespace=bank", "-o", "name"];
         kubectl.until(&held, |out| !out.is_empty())?;
         let bank = kubectl.ok(&["get", "endpointslices", "-n", "bank", "-o", "name"], "")?;
-        ensure!(bank.is_empty(), "nobody exports from there: {bank}");
+        ensure!(bank.is_empty(), "it is not exported there: {bank}");
         let now = kubectl.ok(&["get", "endpointslice", "imported-m1-by-hand", "-n", "shop", "-o", "json"], "")?;
         ensure!(now == home, "a user's slice was replaced: {now}");
-        // What is no longer exported goes, whatever the member still exports.
+        // An object that is no longer exported is deleted, regardless of the member's exports.
         kubectl.ok(&["delete", "propagationpolicy", "web", "-n", "shop"], "")?;
         kubectl.ok(&["delete", "serviceexport", "web", "-n", "shop"], "")?;
         kubectl.until(&imported, |out| !out.contains("imported-m1-asked-for"))?;
@@ -87,7 +87,7 @@ fn slice(name: &str) -> Value {
 }
 
 fn binding(name: &str, resource: Value, labels: Value) -> String {
-    // As the controllers create bindings: Works go with it.
+    // As the controllers create bindings: Works are deleted with it.
     let finalizers = ["karmada.io/binding-controller"];
     let metadata = json!({"name": name, "namespace": "tenant", "labels": labels, "finalizers": finalizers});
     let spec = json!({"resource": resource, "clusters": [{"name": "m1"}]});
@@ -173,7 +173,7 @@ fn overrides_keep_the_identity_of_objects(kubectl: &Kubectl, tina: &Kubectl) -> 
     Ok(())
 }
 
-/// A binding that says less than its template needs.
+/// A binding with fewer resources than its template needs.
 fn bindings_cannot_evade_a_quota(kubectl: &Kubectl) -> Result<()> {
     kubectl.ok(&["apply", "-f", "-"], QUOTA)?;
     let tina = kubectl.with(&["--as", "tina", "-n", "bounded"]);
@@ -193,7 +193,7 @@ fn bindings_cannot_evade_a_quota(kubectl: &Kubectl) -> Result<()> {
     let copied = kubectl.until(&COPIED, |out| out.contains("small"))?;
     ensure!(!copied.contains("big"), "{copied}");
 
-    // What others require is carried out, so it counts.
+    // Requirements of other bindings are applied, so they count.
     let requirements = json!({"resourceRequest": {"cpu": "4"}});
     let required = json!([{"namespace": "bounded", "name": "nobody", "clusters": [{"name": "m1", "replicas": 100}]}]);
     let spec = json!({"clusters": [], "replicaRequirements": requirements, "requiredBy": required});
@@ -203,7 +203,7 @@ fn bindings_cannot_evade_a_quota(kubectl: &Kubectl) -> Result<()> {
     Ok(())
 }
 
-/// Numbers that a tenant writes must cost neither time nor anybody's room, and end nobody's scheduling.
+/// Numbers written by a tenant must neither slow down the controllers, reserve other tenants' capacity, nor stop the scheduler.
 fn numbers_of_a_tenant_stay_harmless(kubectl: &Kubectl, tina: &Kubectl) -> Result<()> {
     kubectl.ok(&["apply", "-f", "-"], NEIGHBOUR)?;
     let scheduled = |name: &str| {
@@ -223,7 +223,7 @@ fn numbers_of_a_tenant_stay_harmless(kubectl: &Kubectl, tina: &Kubectl) -> Resul
     let replicas = ["get", "rb", "many-deployment", "-o", "jsonpath={.spec.clusters[*].replicas}"];
     let all = |out: &str| out.split(' ').filter_map(|count| count.parse::<i64>().ok()).sum::<i64>() == 2_147_483_647;
     tina.until(&replicas, all)?;
-    // Two replicas, each in a cluster of its own.
+    // Two replicas, each in its own cluster.
     let completions = ["get", "works", "-A", "-o", "jsonpath={..completions}"];
     kubectl.until(&completions, |out| out.contains("1073741824") && out.contains("1073741823")).map(drop)
 }

@@ -1,5 +1,5 @@
-//! Traces of `crowsnest up`, as a receiver gets them: requests are part of their callers' traces, members are told of it, nothing
-//! secret is in them, and a receiver that is not there keeps nobody from anything.
+//! Traces of `crowsnest up` at a receiver: requests continue their callers' traces, members receive the trace context,
+//! spans contain no confidential values, and an unavailable receiver has no effect.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -26,10 +26,10 @@ use tokio_util::sync::CancellationToken;
 
 const MEMBER: &str = include_str!("traces/member.yaml");
 const CLUSTERS: &str = "/apis/cluster.karmada.io/v1alpha1/clusters";
-/// What no span may have in it, beside what the fleet's own tokens are.
+/// Values that no span may contain, in addition to the fleet's tokens.
 const SECRET: &str = "hunter2-and-more";
 const SECRET_BASE64: &str = "aHVudGVyMi1hbmQtbW9yZQ==";
-/// What the receiver is to be told.
+/// Header for the receiver.
 const PASS: &str = "open-sesame-7e1f";
 const SERVER: i32 = 2;
 const CLIENT: i32 = 3;
@@ -56,7 +56,7 @@ impl Receiver {
         for body in self.bodies.lock().expect("bodies").iter() {
             let sent = ExportTraceServiceRequest::decode(body.clone())?;
             for resource in sent.resource_spans {
-                let about = resource.resource.context("nobody sent them")?;
+                let about = resource.resource.context("spans without a resource")?;
                 let name = about.attributes.iter().find(|one| one.key == "service.name").context("no service.name")?;
                 ensure!(format!("{name:?}").contains("crowsnest-up"), "{name:?}");
                 spans.extend(resource.scope_spans.into_iter().flat_map(|scope| scope.spans));
@@ -72,7 +72,7 @@ async fn take(State(receiver): State<Receiver>, headers: HeaderMap, body: Bytes)
     ExportTraceServiceResponse::default().encode_to_vec()
 }
 
-/// A member that answers with the request's head; its URL.
+/// Starts a member that returns the request's head; returns its URL.
 fn start_member(runtime: &Runtime) -> Result<String> {
     let authority = Authority::generate("member")?;
     let serving = Serving::new(&authority.server(&["127.0.0.1".to_owned()])?)?;
@@ -90,7 +90,7 @@ async fn echo(uri: Uri, headers: HeaderMap) -> axum::Json<BTreeMap<String, Strin
     axum::Json(head)
 }
 
-/// Values of a span that are text or numbers.
+/// Attributes of a span that are strings or numbers.
 fn attributes(span: &Span) -> BTreeMap<&str, String> {
     let value = |value: &any_value::Value| match value {
         any_value::Value::StringValue(text) => Some(text.clone()),
@@ -105,7 +105,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A request's trace, which its caller has begun in a span of this number.
+/// The trace of a request, with the caller's span of this number.
 struct Begun {
     trace: String,
     span: String,
@@ -175,7 +175,7 @@ fn a_receiver_gets_traces() -> Result<()> {
     let told = echoes(&fleet, &asking, &echoed)?;
 
     let token = fleet.ui_url.split_once("#token=").context("no token in the UI's address")?.1.to_owned();
-    // What is not sent yet is sent at the end.
+    // Remaining spans are sent at exit.
     ensure!(fleet.stop()?.success());
     let spans = receiver.spans()?;
     let of = |begun: &Begun, kind: i32| {
@@ -202,7 +202,7 @@ fn a_receiver_gets_traces() -> Result<()> {
     ensure!(attributes(of(&made, CLIENT)?).get("http.response.status_code").is_some_and(|code| code == "201"));
     ensure!(of(&unwanted, SERVER).is_err(), "its caller did not want it traced");
 
-    // The member is told of the span that it is asked in.
+    // The member receives the span of its request.
     let asked = spans.iter().filter(|span| span.kind == CLIENT);
     let asked: Vec<String> = asked.map(|span| format!("00-{}-{}-01", echoed.trace, hex(&span.span_id))).collect();
     ensure!(asked.contains(&told), "{told}: {asked:#?}");
@@ -223,7 +223,7 @@ fn a_receiver_gets_traces() -> Result<()> {
     Ok(())
 }
 
-/// The trace that a member sees in a request.
+/// The trace context that a member receives.
 fn echoes(fleet: &Fleet, asking: &Asking<'_>, begun: &Begun) -> Result<String> {
     let documents = MEMBER.replace("URL", &start_member(asking.runtime)?);
     let kubectl = fleet.any_kubectl()?;
@@ -253,10 +253,10 @@ fn log(data: &Path) -> Result<String> {
 }
 
 #[test]
-fn a_receiver_that_is_not_there_is_told_of_once() -> Result<()> {
+fn an_unavailable_receiver_is_reported_once() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let data = dir.path().join("data");
-    // Taken, and nobody listens.
+    // The port is reserved, and nothing listens.
     let nobody = std::net::TcpListener::bind("127.0.0.1:0")?;
     let url = format!("http://{}", nobody.local_addr()?);
     drop(nobody);

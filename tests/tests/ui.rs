@@ -109,26 +109,26 @@ impl Ui {
 }
 
 #[test]
-fn the_uis_origin_is_its_own() -> Result<()> {
+fn the_ui_is_isolated_from_other_origins() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let data = dir.path().join("data");
     let fleet = Fleet::start_in(&data, &["--no-members"], &[("CROWSNEST_LOG", OsString::from("debug"))])?;
     let ui = Ui::of(&fleet)?;
     let attacked = RUNTIME.block_on(member::join(&fleet)).and_then(|()| {
         let cookie = format!("Cookie: {}", ui.sign_in()?);
-        a_members_headers_stay_with_it(&fleet, &ui, &cookie)?;
+        member_headers_do_not_affect_the_origin(&fleet, &ui, &cookie)?;
         websockets_are_for_own_pages(&ui, &cookie)?;
-        others_pages_are_refused(&ui, &cookie)?;
-        made_up_cookies_cost_nothing(&ui, &data)?;
+        pages_of_other_sites_are_refused(&ui, &cookie)?;
+        forged_cookies_use_no_memory(&ui, &data)?;
         a_copied_cookie_ends_with_its_session(&ui)
     });
     attacked.with_context(|| fleet.log())?;
     old_tls_is_refused(&fleet)?;
-    readable_for_its_owner_alone(&data)?;
+    data_is_readable_by_its_owner_only(&data)?;
 
     // A session survives a restart, because its key is in the data directory.
     let cookie = format!("Cookie: {}", ui.sign_in()?);
-    ensure!(!cookie.contains(&ui.token), "the token lies in the cookie");
+    ensure!(!cookie.contains(&ui.token), "the cookie contains the token");
     ensure!(fleet.stop()?.success());
     let log = fs::read_to_string(data.with_extension("log"))?;
     ensure!(
@@ -157,7 +157,7 @@ fn served(fleet: &Fleet, data: &Path, key: &Path) -> Result<(Process, String)> {
 
 /// Several processes with the same key accept each other's sessions, and the key can be rotated at run time.
 #[test]
-fn replicas_know_each_others_sessions() -> Result<()> {
+fn replicas_accept_each_others_sessions() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let fleet = Fleet::start(&dir.path().join("data"), &["--no-members"])?;
     let key = dir.path().join("key");
@@ -203,7 +203,7 @@ fn replicas_know_each_others_sessions() -> Result<()> {
 
 /// Through the UI, no header of a member affects the origin. Through the control plane, headers that affect the whole
 /// origin are dropped.
-fn a_members_headers_stay_with_it(fleet: &Fleet, ui: &Ui, cookie: &str) -> Result<()> {
+fn member_headers_do_not_affect_the_origin(fleet: &Fleet, ui: &Ui, cookie: &str) -> Result<()> {
     let path = format!("GET {MEMBER}{PAGE}");
     let mut answer = ui.ask(&path, &ui.own(&[cookie]), "")?;
     // The fleet's watch may be delayed.
@@ -261,7 +261,7 @@ fn websockets_are_for_own_pages(ui: &Ui, cookie: &str) -> Result<()> {
     Ok(())
 }
 
-fn others_pages_are_refused(ui: &Ui, cookie: &str) -> Result<()> {
+fn pages_of_other_sites_are_refused(ui: &Ui, cookie: &str) -> Result<()> {
     let body = json!({"token": ui.token}).to_string();
     let host = format!("Host: {}", ui.address);
     let lines = |lines: &[&str]| -> Vec<String> {
@@ -294,7 +294,7 @@ fn others_pages_are_refused(ui: &Ui, cookie: &str) -> Result<()> {
 }
 
 /// Thousands of forged cookies are refused, and the memory of the process does not grow.
-fn made_up_cookies_cost_nothing(ui: &Ui, data: &Path) -> Result<()> {
+fn forged_cookies_use_no_memory(ui: &Ui, data: &Path) -> Result<()> {
     let flood = |count: usize| -> Result<()> {
         for n in 0..count {
             let made_up = match n % 3 {
@@ -383,7 +383,7 @@ fn hello(address: &str, version: u8) -> Result<Vec<u8>> {
 }
 
 /// Other users of the machine can open no file or folder of the data directory, including keys and kubeconfigs.
-fn readable_for_its_owner_alone(data: &Path) -> Result<()> {
+fn data_is_readable_by_its_owner_only(data: &Path) -> Result<()> {
     let mode = |path: &Path| -> Result<u32> { Ok(fs::symlink_metadata(path)?.permissions().mode() & 0o777) };
     for folder in [data.to_owned(), data.join("kubeconfigs"), data.join("control-plane")] {
         ensure!(mode(&folder)? == 0o700, "{}: {:o}", folder.display(), mode(&folder)?);

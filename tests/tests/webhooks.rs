@@ -217,7 +217,7 @@ fn forged_reviews_have_no_effect_beside_their_answer() -> Result<()> {
 }
 
 #[test]
-fn a_hostile_script_keeps_nobody_waiting() -> Result<()> {
+fn a_hostile_script_delays_no_request() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let fleet = Fleet::start(&dir.path().join("data"), &["--members", "member1"])?;
     let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };

@@ -1,4 +1,4 @@
-// What bounds a reader: rights in one namespace only, a member that hangs. Walked by steer.mjs.
+// Users with permissions in one namespace only, and a member that does not respond. Called by steer.mjs.
 import assert from 'node:assert/strict'
 import { execFileSync } from 'node:child_process'
 import { join } from 'node:path'
@@ -6,7 +6,7 @@ import { accessible, api, expected, follow, somebodyElse } from './browser.mjs'
 
 const WEB = 'apiVersion=apps%2Fv1&kind=Deployment&namespace=default&name=web'
 
-/** Somebody with rights in one namespace: sees what is there, and is told why not of the rest. */
+/** A user with permissions in one namespace sees its objects, and an explanation for everything else. */
 export async function oneNamespace(page, origin, pictures, problems) {
   const name = 'one-namespace'
   const rbac = '/apis/rbac.authorization.k8s.io/v1/namespaces/default'
@@ -16,7 +16,7 @@ export async function oneNamespace(page, origin, pictures, problems) {
   await api(page, 'POST', `${rbac}/roles`, { metadata: { name }, rules }, [201, 409])
   const subjects = [{ kind: 'ServiceAccount', name, namespace: 'default' }]
   await api(page, 'POST', `${rbac}/rolebindings`, { metadata: { name }, roleRef: { apiGroup: 'rbac.authorization.k8s.io', kind: 'Role', name }, subjects }, [201, 409])
-  // A service account knows of the members whose proxy it may use.
+  // Service accounts see only members whose proxy they may use.
   const cluster = '/apis/rbac.authorization.k8s.io/v1'
   const proxy = { apiGroups: ['cluster.karmada.io'], resources: ['clusters/proxy'], resourceNames: ['member1'], verbs: ['get'] }
   const reach = `${name}-reach`
@@ -26,7 +26,7 @@ export async function oneNamespace(page, origin, pictures, problems) {
   const other = await somebodyElse(page, origin, problems)
   await follow(other, `${origin}/steer#token=${status.token}`)
   await other.getByRole('table', { name: 'Policies' }).locator('tr[data-policy="default/web"]').first().waitFor()
-  // What others share is there; what they keep for themselves, and what is only theirs to change, is not.
+  // Shared saved searches are visible and not editable; private ones of others are not visible.
   const searches = '/apis/search.crowsnest.io/v1alpha1/savedsearches'
   const kept = []
   for (const [title, shared] of [['For everybody', true], ['For me', false]]) {
@@ -34,25 +34,25 @@ export async function oneNamespace(page, origin, pictures, problems) {
   }
   await other.goto(`${origin}/saved`)
   const row = other.getByRole('row', { name: /^For everybody/ })
-  assert.match(await row.getByRole('button', { name: 'Delete', disabled: true }).getAttribute('title'), /^Only .* may change it/)
+  assert.match(await row.getByRole('button', { name: 'Delete', disabled: true }).getAttribute('title'), /^Only its owner .* can change it/)
   assert.equal(await other.getByRole('row', { name: /^For me/ }).count(), 0)
   for (const { metadata } of kept) await api(page, 'DELETE', `${searches}/${metadata.name}`)
   await other.goto(`${origin}/why?${WEB}`)
-  await other.getByRole('table', { name: 'Where it is' }).locator('tr[data-target=member1]').waitFor()
+  await other.getByRole('table', { name: 'Targets' }).locator('tr[data-target=member1]').waitFor()
   await other.goto(`${origin}/fleet`)
   await other.getByRole('table', { name: 'Clusters' }).locator('tr[data-cluster=member1]').waitFor()
   await other.getByText('Capacity is not shown: you may not list clusters.').waitFor()
   await other.goto(`${origin}/cluster/member1`)
-  await other.getByText('You may not see or do this (403)').waitFor()
+  await other.getByText('Forbidden (403)').waitFor()
   const cordon = other.getByRole('button', { name: 'Cordon' })
   assert.match(await cordon.getAttribute('title'), /You may not patch the cluster member1/)
   await accessible(other)
   await other.goto(`${origin}/plan?apiVersion=policy.karmada.io%2Fv1alpha1&kind=PropagationPolicy&namespace=default&name=web`)
-  // Who may only read may ask what if, and is told why not to apply.
+  // Read-only users can preview a change; Apply is disabled with a reason.
   await other.getByRole('alert').getByText(/cannot update|forbidden/).waitFor()
   await other.getByRole('button', { name: 'What if…' }).click()
   await other.getByText('No template is affected.').waitFor()
-  // What is found is what may be read, and what may not be done with it says so.
+  // Searches find the readable objects; forbidden actions are disabled with a reason.
   await other.goto(`${origin}/search?q=kind%3Adeployment+name%3A%3Dweb`)
   await other.getByText(/^1 objects? in/).waitFor()
   await other.locator('.row:not(.head) a').first().click()
@@ -62,7 +62,7 @@ export async function oneNamespace(page, origin, pictures, problems) {
   await other.getByRole('button', { name: 'Delete', disabled: true }).waitFor()
   await accessible(other)
   await other.goto(`${origin}/search?q=kind%3Asecret+ns%3Akube-system`)
-  await other.getByText(/Results hold only what you may read in each cluster/).waitFor()
+  await other.getByText(/Results contain only objects that you may read in each cluster/).waitFor()
   await other.goto(`${origin}/object?cluster=%40control-plane&apiVersion=v1&resource=configmaps&namespace=kube-system&name=extension-apiserver-authentication`)
   await other.getByRole('alert').getByText(/does not let you: .*(403|forbidden|cannot get)/).waitFor()
   await other.screenshot({ path: join(pictures, 'steer-reader.png'), fullPage: true })
@@ -72,7 +72,7 @@ export async function oneNamespace(page, origin, pictures, problems) {
   expected(problems, /403/)
 }
 
-/** The same in one member: what is found is of there, and what may not be done there says so, as the member itself has it. */
+/** The same in one member: searches find its readable objects, and its own access reviews disable actions. */
 async function inOneMember(page, other, origin, name, pictures) {
   const rbac = '/apis/rbac.authorization.k8s.io/v1'
   const roleRef = (kind) => ({ apiGroup: 'rbac.authorization.k8s.io', kind, name })
@@ -90,7 +90,7 @@ async function inOneMember(page, other, origin, name, pictures) {
   for (const [path, body] of made) await api(page, 'POST', path, body, [201, 409])
   const pods = 'kind%3Apod+label%3Aapp%3Dweb'
   for (let total = 0; total !== 2; ) total = (await api(other, 'GET', `/apis/search.crowsnest.io/v1alpha1/count?q=${pods}`)).total
-  // The member lets itself be asked for somebody once the fleet has told it to.
+  // The member accepts access reviews for the user after the fleet has granted impersonation.
   const asked = '/apis/cluster.karmada.io/v1alpha1/clusters/member1/proxy/api/v1/namespaces/default/pods'
   for (let kind = 'Status'; kind === 'Status'; ) kind = (await api(other, 'GET', asked, undefined, [200, 403])).kind
   await other.goto(`${origin}/search?q=${pods}`)
@@ -107,7 +107,7 @@ async function inOneMember(page, other, origin, name, pictures) {
   for (const [path] of made.reverse()) await api(page, 'DELETE', `${path}/${name}`)
 }
 
-/** A member that takes requests and never answers: what needs it says so, everything else goes on. */
+/** A member that accepts requests and never responds: pages that need it report this, other pages work. */
 export async function hanging(page, origin, problems, shot) {
   const sim = (...fault) => execFileSync(process.env.CROWSNEST_BINARY, ['sim', 'member3', ...fault])
   sim('silence')
@@ -116,12 +116,12 @@ export async function hanging(page, origin, problems, shot) {
     await page.getByRole('alert').getByText(/member3 has not answered|member3 answers/).waitFor()
     await shot('hanging')
     await page.getByRole('link', { name: 'member2' }).click()
-    await page.getByText('Everything that is wanted is there as it is wanted.').waitFor()
-    // An object there: what the cache kept of it does not need the member.
+    await page.getByText('The live object matches the desired state.').waitFor()
+    // The cached revisions of an object there are shown without the member.
     const at = (cluster, tab) => `/object?cluster=${cluster}&apiVersion=apps%2Fv1&resource=deployments&namespace=default&name=web&tab=${tab}`
     await page.goto(origin + at('member3', 'overview'))
     await page.getByRole('alert').getByText(/member3 has not answered|member3 answers/).waitFor()
-    await page.getByRole('link', { name: 'See what was kept of it.' }).click()
+    await page.getByRole('link', { name: 'Show its cached history.' }).click()
     await page.getByRole('table', { name: 'Versions' }).waitFor()
     for (const [path, there] of [
       ['/search?q=kind%3Adeployment+cluster%3Amember3', '.hits .row:not(.head) a'],

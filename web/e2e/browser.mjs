@@ -1,4 +1,4 @@
-// The browser of the whole-system tests, and what must not happen in it.
+// The browser of the whole-system tests, with checks for errors, foreign requests and accessibility.
 import assert from 'node:assert/strict'
 import { readFile } from 'node:fs/promises'
 import { createRequire } from 'node:module'
@@ -7,26 +7,26 @@ import { fileURLToPath } from 'node:url'
 import { chromium } from 'playwright-core'
 
 const AXE = createRequire(import.meta.url).resolve('axe-core/axe.min.js')
-/** The success criteria that a page has to meet. */
+/** WCAG success criteria that pages must meet. */
 const WCAG_AA = ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa']
 
 const VIEWPORT = { width: 1400, height: 850 }
 
-/** Whether all objects of a kind are asked for, of the control plane's own API: there may be any number of them. */
+/** True of requests that list all objects of a kind from the control plane's own API, which can be arbitrarily many. */
 function isList({ pathname, searchParams }) {
   const list = /^\/(api\/v1|apis\/(?!search\.crowsnest\.io)[^/]+\/[^/]+)(\/namespaces\/[^/]+)?\/[a-z]+$/.test(pathname)
   return list && !searchParams.has('limit')
 }
 
-/** A page whose errors, requests for whole lists, and requests to anywhere but its address and `elsewhere`, are added to `problems`. */
+/** A page whose errors, unbounded lists, and requests to other origins than its own and `elsewhere` are added to `problems`. */
 async function opened(browser, origin, problems, elsewhere = []) {
-  // Other places are tests' own, with certificates nobody knows.
+  // Other origins are test servers with self-signed certificates.
   const context = await browser.newContext({ viewport: VIEWPORT, ignoreHTTPSErrors: elsewhere.length > 0 })
   const page = await context.newPage()
   page.setDefaultTimeout(60_000)
   page.on('pageerror', (error) => problems.push(`page error: ${error.message}`))
   page.on('console', (message) => {
-    // The browser logs the 401 that asks for a sign-in; everything else is ours to answer for.
+    // The browser logs the 401 that leads to the sign-in page; all other errors are failures.
     if (message.type() === 'error' && !message.text().includes('status of 401')) {
       problems.push(`console: ${message.text()} ${message.location().url}`)
     }
@@ -39,14 +39,14 @@ async function opened(browser, origin, problems, elsewhere = []) {
   return page
 }
 
-/** A page of somebody else, in the same browser, that keeps nothing in common with the first one. */
+/** A page of another user in the same browser, with separate cookies and storage. */
 export async function somebodyElse(page, origin, problems) {
   return opened(page.context().browser(), origin, problems)
 }
 
 /**
- * Walks through pages in a browser of its own. Errors that a page logs, and requests to anywhere else, fail the walk unless they are
- * `fine`; what was there to be seen when it failed is a picture.
+ * Walks through pages in a separate browser. Errors that a page logs, and requests to other origins, fail the walk unless they are
+ * listed in `fine`; a failed walk leaves a screenshot.
  */
 export async function walk(address, steps, { pictures, elsewhere, fine = () => false } = {}) {
   const browser = await chromium.launch({
@@ -68,16 +68,16 @@ export async function walk(address, steps, { pictures, elsewhere, fine = () => f
   }
 }
 
-/** Whether a file of walks is the one that node was started with, and not a part of another. */
+/** True if a file of walks is the entry point of node, and not imported by another one. */
 export const isMain = (meta) => process.argv[1] === fileURLToPath(meta.url)
 
-/** Opens an address that has a token, as `crowsnest up` prints it, and agrees to be whom it signs in. */
+/** Opens an address with a token, as `crowsnest up` prints it, and confirms the sign-in. */
 export async function follow(page, address) {
   await page.goto(address)
   await page.getByRole('button', { name: /^Sign in as / }).click()
 }
 
-/** A walk that begins signed in, with the address that `crowsnest up` prints. */
+/** A walk that starts signed in, with the address that `crowsnest up` prints. */
 export async function signedIn(address, steps, options) {
   await walk(
     address,
@@ -90,7 +90,7 @@ export async function signedIn(address, steps, options) {
   )
 }
 
-/** Puts text where the cursor of an editor is, as the clipboard does. */
+/** Pastes text at the cursor of an editor. */
 export async function paste(content, text) {
   await content.evaluate((element, text) => {
     const clipboardData = new DataTransfer()
@@ -99,23 +99,23 @@ export async function paste(content, text) {
   }, text)
 }
 
-/** Names of clusters that stand without their colour and shape. */
+/** Cluster names that are shown without their colour and shape. */
 function bareNames() {
   const found = []
   const texts = document.createTreeWalker(document.querySelector('main') ?? document.body, NodeFilter.SHOW_TEXT)
   while (texts.nextNode()) {
     const { data, parentElement: at } = texts.currentNode
-    // A choice has no pictures; queries, commands and manifests are text; an object may be called as a cluster is.
+    // Options have no icons; queries, commands and manifests are text; an object may have the name of a cluster.
     const plain = at.closest('option, code, pre, .query, .why, .editor, [data-column=name]')
     if (/^(m(ember)?\d+|control plane|控制面)$/.test(data.trim()) && !plain && !at.closest('.cluster, g')?.querySelector('svg')) found.push(at.outerHTML.slice(0, 160))
   }
   return found
 }
 
-/** Fails when what is shown breaks a rule of WCAG 2.2 AA that a program can see, or tells a cluster by its name alone. */
+/** Fails if the page violates a WCAG 2.2 AA rule that axe-core can detect, or identifies a cluster by its name only. */
 export async function accessible(page) {
   assert.deepEqual(await page.evaluate(bareNames), [], `clusters at ${page.url()}`)
-  // Evaluated by the browser itself: the page's policy allows no such script.
+  // Evaluated through the browser's protocol, because the page's policy forbids such a script.
   await page.evaluate(`${await readFile(AXE, 'utf8')};undefined`)
   const broken = await page.evaluate(async (tags) => {
     const { violations } = await window.axe.run(document, { runOnly: { type: 'tag', values: tags }, resultTypes: ['violations'] })
@@ -124,7 +124,7 @@ export async function accessible(page) {
   assert.deepEqual(broken, [], `${page.url()} is not accessible`)
 }
 
-/** A request with the page's own session; answers other than those that are expected fail. */
+/** A request with the page's session; unexpected responses fail. */
 export async function api(page, method, path, body, fine = [200, 201, 202]) {
   const answer = await page.evaluate(
     async ([method, path, body]) => {
@@ -139,7 +139,7 @@ export async function api(page, method, path, body, fine = [200, 201, 202]) {
   return JSON.parse(answer.text)
 }
 
-/** The browser logs each answer that is an error; those that a check is about are taken out again. */
+/** The browser logs each error response; those that a check expects are removed. */
 export function expected(problems, pattern) {
   const others = problems.filter((problem) => !pattern.test(problem))
   problems.splice(0, problems.length, ...others)

@@ -1,4 +1,4 @@
-// Asks queries on the search page and prints what it shows of each, typed in and by its address:
+// Sends queries from the search page and prints the results, typed in and by address:
 // node e2e/corpus.mjs <address with token> <JSON file with the queries>
 import assert from 'node:assert/strict'
 import { readFile } from 'node:fs/promises'
@@ -6,11 +6,11 @@ import { signedIn } from './browser.mjs'
 
 const [address, file] = process.argv.slice(2)
 
-/** Hits, their number and remarks, once the answer is whole and every row of it is there. */
+/** Hits, their number and notices, once the response is complete and all its rows are rendered. */
 async function shown(page) {
   await page.waitForFunction(() => {
     const status = document.querySelector('.summary [role=status]')?.textContent ?? 'Searching'
-    // With its head.
+    // Including the header row.
     const wanted = Number(document.querySelector('.hits')?.getAttribute('aria-rowcount'))
     return !status.startsWith('Searching') && document.querySelectorAll('.hits .row').length >= wanted
   })
@@ -29,7 +29,7 @@ async function shown(page) {
 const answers = []
 await signedIn(address, async (page, origin) => {
   for (const query of JSON.parse(await readFile(file, 'utf8'))) {
-    // From elsewhere each time, so that nothing of the answer before is left on the page.
+    // Start from another page each time, so that no earlier result is left.
     await page.getByRole('link', { name: 'Search', exact: true }).click()
     await page.locator('.summary').waitFor({ state: 'detached' })
     await page.getByRole('combobox', { name: 'Search all clusters' }).fill(query)

@@ -1,15 +1,15 @@
-// The search home: typing with suggestions, facets, keys, live and pause, columns, palette, languages, themes, what is kept.
-// As part of the quickstart, or alone: node e2e/home.mjs <address with token> <folder for pictures>
+// The search page: typing with suggestions, facets, keys, live and pause, columns, palette, languages, themes, stored preferences.
+// As part of the quickstart, or alone: node e2e/home.mjs <address with token> <folder for screenshots>
 import assert from 'node:assert/strict'
 import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { gzipSync } from 'node:zlib'
 import { accessible, isMain, signedIn } from './browser.mjs'
 
-/** Bytes that the first paint may take, compressed. */
+/** Limit of compressed bytes of the first paint. */
 const FIRST_PAINT = 100_000
 
-/** Walks through everything, on a page that is signed in. */
+/** Walks through all features, on a page that is signed in. */
 export async function home(page, origin, pictures) {
   await firstPaint(page, origin)
   await typing(page, origin)
@@ -34,7 +34,7 @@ async function search(page, origin, q, more = '') {
   await whole(page)
 }
 
-/** Everything that is fetched before the box is there, from this origin alone. */
+/** All resources that are loaded before the search box is shown, from this origin only. */
 async function firstPaint(page, origin) {
   const fetched = new Set()
   const note = (request) => fetched.add(request.url())
@@ -55,7 +55,7 @@ async function typing(page, origin) {
   await box(page).pressSequentially('kin')
   const options = page.getByRole('listbox', { name: 'Suggestions' }).getByRole('option')
   await options.filter({ hasText: 'kind:' }).first().waitFor()
-  // Tab takes the field, then a value, which comes with how many there are.
+  // Tab inserts the field, then a value with its number of objects.
   await page.keyboard.press('Tab')
   assert.equal(await box(page).inputValue(), 'kind:')
   await page.keyboard.type('po')
@@ -66,16 +66,16 @@ async function typing(page, origin) {
   assert.ok(await box(page).getAttribute('aria-activedescendant'))
   await page.keyboard.press('Enter')
   assert.equal(await box(page).inputValue(), 'kind:Pod ')
-  // Typing searches by itself, and colours what is typed.
+  // Typing starts a search and highlights the syntax.
   await isQuery(page, 'kind:Pod ')
   await whole(page)
   assert.deepEqual(await page.locator('.paint .q-field, .paint .q-value').allTextContents(), ['kind:', 'Pod'])
-  // Escape closes, and leaves.
+  // Escape closes the list, then leaves the box.
   await page.keyboard.type('nosuch')
   await page.keyboard.press('Escape')
   await page.keyboard.press('Escape')
   assert.equal(await page.evaluate(() => document.activeElement === document.body), true)
-  // What can't be read is marked, and what is there stays.
+  // Invalid parts of the query are underlined, and earlier results stay.
   await search(page, origin, 'kind:pod nosuch:thing')
   await page.locator('.paint .remarked').first().waitFor()
   await page.getByText('unknown field "nosuch", searched as text').waitFor()
@@ -92,7 +92,7 @@ async function facets(page, origin) {
   await page.locator('aside button[aria-pressed=true]', { hasText: 'Node' }).waitFor()
   await node.click()
   await isQuery(page, '(kind:pod OR kind:node)')
-  // Left out by the mouse, taken back by the keyboard.
+  // Excluded with the mouse, included again with the keyboard.
   await rail.getByRole('button', { name: /^member1 \d/ }).click({ modifiers: ['Alt'] })
   await isQuery(page, '(kind:pod OR kind:node) -cluster:member1')
   await whole(page)
@@ -122,9 +122,9 @@ async function keyboard(page, origin) {
   await page.keyboard.press('/')
   await page.waitForURL(`${origin}/`)
   assert.equal(await box(page).evaluate((input) => input === document.activeElement), true)
-  // What was asked is remembered.
+  // Previous queries are offered.
   await page.keyboard.press('ArrowDown')
-  await page.getByRole('option', { name: 'kind:node asked before' }).waitFor()
+  await page.getByRole('option', { name: 'kind:node previous' }).waitFor()
   await page.keyboard.press('Escape')
   await page.keyboard.press('Escape')
   await page.keyboard.press('?')
@@ -137,7 +137,7 @@ async function keyboard(page, origin) {
 const hit = (name, status) => ({ cluster: 'member1', apiVersion: 'v1', kind: 'Pod', resource: 'pods', namespace: 'shop', name, status, matched: [] })
 const done = (total) => ['done', { total, totalRelation: 'eq', tookMs: 1, seq: 1 }]
 
-/** Answers to queries with a certain word are told by hand, event by event, so that what is shown of each is exact. */
+/** Responses to queries with a certain word are generated here, event by event, so that the displayed results are exact. */
 async function toldByHand(page) {
   await page.addInitScript(() => {
     const real = window.fetch
@@ -158,7 +158,7 @@ const tell = (page, ...events) => page.evaluate((all) => all.forEach(([event, da
 const asked = (page, part) => page.waitForFunction((part) => window.asked?.includes(part), part)
 const names = (page) => page.locator('.hits .row:not(.head) [data-column=name]').allTextContents()
 
-/** What has come is shown before the rest has; what was there stays until the first of the next answer comes. */
+/** Partial results are shown at once; previous results stay until the first new ones arrive. */
 async function streaming(page, origin) {
   await toldByHand(page)
   await page.goto(`${origin}/search?q=told-by-hand`)
@@ -180,7 +180,7 @@ async function streaming(page, origin) {
   assert.deepEqual(await names(page), ['c'])
 }
 
-/** Live answers are the server's; here they are told by hand. */
+/** Live events, generated here in place of the server. */
 async function live(page, origin) {
   await page.goto(`${origin}/search?q=told-by-hand`)
   await asked(page, 'told-by-hand')
@@ -198,13 +198,13 @@ async function live(page, origin) {
 
   await page.getByRole('button', { name: 'Pause' }).click()
   await tell(page, ['changed', hit('d', 'Running')], ['left', hit('b', 'Error')])
-  await page.getByText('2 changes wait').waitFor()
+  await page.getByText('2 changes pending').waitFor()
   assert.deepEqual(await names(page), ['c', 'b'])
-  await page.getByRole('button', { name: 'Go on' }).click()
+  await page.getByRole('button', { name: 'Resume' }).click()
   await page.locator('.row', { hasText: 'Running' }).waitFor()
   assert.deepEqual(await names(page), ['d', 'c'])
 
-  // The real one comes up, and what can't change says so.
+  // A real live search starts; a query that cannot change has no live mode.
   await search(page, origin, 'kind:node', '&live=true')
   await page.locator('.live i.beat').waitFor()
   await search(page, origin, 'kind:node at:now-1m')
@@ -223,14 +223,14 @@ async function columns(page, origin) {
   const heads = () => page.getByRole('columnheader').allTextContents()
   const wanted = ['Cluster', 'Namespace', 'Name', 'Status', 'Ready', 'Restarts', 'Age', 'Node', 'Matched']
   assert.deepEqual((await heads()).map((head) => head.trim()), wanted)
-  // They are in the address, and remembered.
+  // Columns are part of the address and stored as a preference.
   await page.reload()
   await whole(page)
   assert.deepEqual((await heads()).map((head) => head.trim()), wanted)
   await page.getByRole('columnheader', { name: 'Name', exact: true }).getByRole('button').click()
   await isQuery(page, 'kind:pod sort:name')
   assert.equal(await page.getByRole('columnheader', { name: 'Name', exact: true }).getAttribute('aria-sort'), 'ascending')
-  // An export has them, too.
+  // An export contains them as well.
   await page.getByRole('button', { name: 'Export' }).click()
   const [file] = await Promise.all([page.waitForEvent('download'), page.getByRole('button', { name: 'These columns (CSV)' }).click()])
   const lines = (await readFile(await file.path(), 'utf8')).split('\r\n')
@@ -240,12 +240,12 @@ async function columns(page, origin) {
   const objects = (await readFile(await manifests.path(), 'utf8')).trim().split('\n').map((line) => JSON.parse(line))
   assert.ok(objects.length > 0 && objects.every(({ kind }) => kind === 'Pod'), `${objects.length} objects`)
   await page.getByRole('button', { name: 'Columns', exact: true }).click()
-  await page.getByRole('button', { name: 'As it was' }).click()
+  await page.getByRole('button', { name: 'Reset' }).click()
   await page.keyboard.press('Escape')
   await kindsColumns(page, origin)
 }
 
-/** What kubectl prints of a kind, and any label. */
+/** kubectl's printed columns of a kind, and columns for labels. */
 async function kindsColumns(page, origin) {
   await search(page, origin, 'kind:deployment name:=web cluster:member1')
   await page.getByRole('button', { name: 'Columns', exact: true }).click()
@@ -262,7 +262,7 @@ async function kindsColumns(page, origin) {
   assert.equal(await row.locator('[data-column="label:app"]').textContent(), 'web')
   await row.locator('[data-column=".spec.replicas"]', { hasText: '2' }).waitFor()
   await page.getByRole('columnheader', { name: 'Up-to-date', exact: true }).waitFor()
-  // Whoever gets the address sees the same; a file has them, too.
+  // The address reproduces the view for another user; an export contains the columns.
   await page.reload()
   await row.locator('[data-column="label:app"]', { hasText: 'web' }).waitFor()
   await page.getByRole('button', { name: 'Export' }).click()
@@ -271,7 +271,7 @@ async function kindsColumns(page, origin) {
   assert.match(head, /print:Up-to-date,label:app,\.spec\.replicas$/)
   assert.match(first, /,2,web,2$/)
   await page.getByRole('button', { name: 'Columns', exact: true }).click()
-  await page.getByRole('button', { name: 'As it was' }).click()
+  await page.getByRole('button', { name: 'Reset' }).click()
   await page.keyboard.press('Escape')
 }
 
@@ -300,7 +300,7 @@ async function kept(page, origin) {
   await search(page, origin, 'kind:node status:Ready')
   await page.getByRole('button', { name: 'Save', exact: true }).click()
   await page.getByLabel('Title').fill('Good nodes')
-  await page.getByLabel('Everybody who may search sees it').check()
+  await page.getByLabel('Visible to all users who may search').check()
   await page.getByRole('button', { name: 'Save this search' }).click()
   await page.getByRole('button', { name: 'Save this search' }).waitFor({ state: 'detached' })
   await page.getByRole('link', { name: 'Search', exact: true }).click()
@@ -342,7 +342,7 @@ async function themes(page, origin, pictures) {
     await page.screenshot({ path: join(pictures, `home-${theme}.png`) })
   }
   await page.getByRole('combobox', { name: 'Theme' }).selectOption('auto')
-  // As the system has it, and as it changes there.
+  // Follows the system's theme, also when it changes.
   const background = async (colorScheme) => {
     await page.emulateMedia({ colorScheme })
     return page.evaluate(() => getComputedStyle(document.body).backgroundColor)
@@ -350,7 +350,7 @@ async function themes(page, origin, pictures) {
   assert.notEqual(await background('dark'), await background('light'))
 }
 
-/** Texts whose contrast is below 4.5, as WCAG AA asks for. */
+/** Texts with a contrast below 4.5, the minimum of WCAG AA. */
 function contrasts() {
   const canvas = new OffscreenCanvas(1, 1).getContext('2d', { willReadFrequently: true })
   const luminance = (colours) => {

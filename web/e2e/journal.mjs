@@ -1,17 +1,17 @@
-// Why did it move? A member has failed, what ran there went elsewhere; the pages tell of it: of the template, of its copy, of the cluster,
-// of the whole fleet. As part of tests/tests/journal.rs, whose fleet has it: node e2e/journal.mjs <address with token> <folder for pictures>
+// The journal of a failed member whose workloads were moved: for the template, its copy, the cluster, and the whole fleet.
+// As part of tests/tests/journal.rs, which prepares the fleet: node e2e/journal.mjs <address with token> <folder for screenshots>
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
 import { accessible, signedIn } from './browser.mjs'
 
-/** From the root on. */
+/** Actions, from the root cause on. */
 const CHAIN = ['ClusterFlipped', 'ClusterTainted', 'Evicted', 'Rescheduled']
 const WEB = { cluster: '@control-plane', apiVersion: 'apps/v1', resource: 'deployments', namespace: 'shop', name: 'web', tab: 'journal' }
 
-const tableOf = (page, name = 'What moved, and because of what') => page.getByRole('table', { name })
+const tableOf = (page, name = 'Moves and their causes') => page.getByRole('table', { name })
 const entryOf = (page, action) => tableOf(page).locator(`tr[data-entry=${action}]`).first()
 
-/** The way of an entry to its root, as its row says it. */
+/** The chain of causes of an entry, as shown in its row. */
 const causes = (page, action) => entryOf(page, action).locator('.causes li button').allTextContents()
 
 const [address, pictures] = process.argv.slice(2)
@@ -21,13 +21,13 @@ async function journal(page, origin) {
   const entry = (action) => entryOf(page, action)
   const show = (parameters) => page.goto(`${origin}/object?${new URLSearchParams(parameters)}`)
 
-  // Of the template: by time, each cause before what it caused.
+  // Of the template: by time, causes before effects.
   await show(WEB)
   await entry('Rescheduled').getByText(/Rescheduled from m1:2 to m2:2/).waitFor()
   const actions = (await table.locator('tr[data-entry] th button').allTextContents()).filter((action) => CHAIN.includes(action))
   assert.deepEqual(actions, CHAIN)
   assert.deepEqual(await causes(page, 'Rescheduled'), CHAIN.slice(0, -1).reverse())
-  await entry('ClusterFlipped').getByText('nothing before it is known').waitFor()
+  await entry('ClusterFlipped').getByText('root cause').waitFor()
   await accessible(page)
   // An entry has an address; its causes are marked.
   await entry('Rescheduled').getByRole('button', { name: 'Rescheduled', exact: true }).click()
@@ -42,12 +42,12 @@ async function journal(page, origin) {
   await page.emulateMedia({ colorScheme: 'light' })
   await page.screenshot({ path: join(pictures, 'journal.png'), fullPage: true })
 
-  // Around a time, in the words of the query language.
+  // Around a time, in the syntax of the query language.
   await page.getByRole('textbox', { name: 'Around' }).fill('now-2h')
   await page.getByRole('button', { name: 'Show' }).click()
   await page.waitForURL(/at=now-2h/)
-  await page.getByText('Nothing moved, as far as you may read.').waitFor()
-  await page.getByRole('combobox', { name: 'give or take' }).selectOption('6h')
+  await page.getByText('There are no entries that you may read.').waitFor()
+  await page.getByRole('combobox', { name: '± range' }).selectOption('6h')
   await page.waitForURL(/within=6h/)
   await entry('Rescheduled').waitFor()
   await page.getByRole('button', { name: 'Copy as command' }).click()
@@ -56,18 +56,18 @@ async function journal(page, origin) {
   await page.getByRole('textbox', { name: 'Around' }).fill('tea')
   await page.keyboard.press('Enter')
   await page.getByRole('alert').getByText(/at="tea" is no time such as 10:05/).waitFor()
-  await page.getByRole('button', { name: 'All that is kept' }).click()
+  await page.getByRole('button', { name: 'All entries' }).click()
   await entry('Rescheduled').waitFor()
 
-  // Of its copy, which comes from it, of its binding, and of the cluster.
+  // Of the copy, the binding, and the cluster.
   await show({ ...WEB, cluster: 'm2' })
-  await page.getByText('this is that of the one this copy comes from').waitFor()
+  await page.getByText('this is the journal of the template of this copy').waitFor()
   await entry('Rescheduled').waitFor()
   await show({ ...WEB, apiVersion: 'work.karmada.io/v1alpha2', resource: 'resourcebindings', name: 'web-deployment' })
   await entry('Rescheduled').waitFor()
   await entry('ClusterFlipped').getByRole('link', { name: 'm1' }).click()
   await page.waitForURL(`${origin}/cluster/m1`)
-  await page.getByRole('link', { name: 'What moved, and because of what' }).click()
+  await page.getByRole('link', { name: 'Moves and their causes' }).click()
   await page.waitForURL(/tab=journal/)
   await entry('ClusterTainted').waitFor()
 

@@ -1,6 +1,6 @@
 // The view of one object: facts, manifest, edit and conflict, Secrets, events, relations, history, logs, terminal, commands, actions.
 // As part of the quickstart (a Deployment `web` with two pods in each of three members, another image in member2), or alone:
-// node e2e/object.mjs <address with token> <folder for pictures>
+// node e2e/object.mjs <address with token> <folder for screenshots>
 import assert from 'node:assert/strict'
 import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
@@ -10,7 +10,7 @@ const MEMBER = '/apis/cluster.karmada.io/v1alpha1/clusters/member1/proxy'
 const CONTROL_PLANE = '@control-plane'
 const HEAP = 150 << 20
 
-/** Walks through everything, on a page that is signed in. `problems` are those of the walk. */
+/** Walks through all tabs, on a page that is signed in. `problems` are those of the walk. */
 export async function object(page, origin, pictures, problems) {
   await page.goto(origin)
   const pod = await web(page)
@@ -29,7 +29,7 @@ export async function object(page, origin, pictures, problems) {
   await actions(page, origin, pictures, problems)
   await refusals(page, origin, pod)
   await languages(page, origin, pod)
-  // As it was before.
+  // Restore the previous state.
   for (const left of [`configmaps/${EDITED}`, 'secrets/hidden']) await api(page, 'DELETE', `${MEMBER}/api/v1/namespaces/default/${left}`)
 }
 
@@ -62,7 +62,7 @@ async function overview(page, origin, pod, pictures) {
   await accessible(page)
   await page.screenshot({ path: join(pictures, 'object-dark.png') })
   await page.emulateMedia({ colorScheme: 'light' })
-  // The owner is a way there, and back again.
+  // The owner is a link, and Back returns.
   await page.getByRole('link', { name: /^ReplicaSet web-/ }).click()
   await page.getByRole('heading', { name: /^ReplicaSet web-/ }).waitFor()
   await page.goBack()
@@ -83,13 +83,13 @@ async function manifest(page, origin, pod, pictures) {
   await accessible(page)
   await code.locator('.cm-foldPlaceholder').click()
   await code.locator('.cm-foldPlaceholder').waitFor({ state: 'detached' })
-  // What is searched for inside is in the address.
+  // The text that is searched for is part of the address.
   await page.getByRole('button', { name: 'Find' }).click()
   await code.locator('input[name=search]').pressSequentially('containers')
   await isParameter(page, 'find', 'containers')
   await page.keyboard.press('Enter')
   await code.locator('.cm-searchMatch').first().waitFor()
-  // Keys of the page are text here.
+  // The page's shortcut keys are text in the editor.
   await code.locator('input[name=search]').pressSequentially('?/:')
   assert.equal(await page.getByRole('dialog').count(), 0)
   await page.goto(page.url().replace(/find=[^&]*/, 'find=containers'))
@@ -98,7 +98,7 @@ async function manifest(page, origin, pod, pictures) {
   await page.screenshot({ path: join(pictures, 'manifest.png') })
 }
 
-/** Another one in each run, so that its history is its own. */
+/** A new name in each run, so that the object has its own history. */
 const EDITED = `edited-${Date.now().toString(36)}`
 const CONFIG = { apiVersion: 'v1', kind: 'ConfigMap', metadata: { name: EDITED }, data: { colour: 'red', size: 'small' } }
 
@@ -118,7 +118,7 @@ async function edit(page, origin, pictures, problems) {
   await page.getByRole('button', { name: 'Edit' }).click()
   await isParameter(page, 'edit', 'true')
   await accessible(page)
-  // What is no YAML, and what its kind does not have, is refused before anything is saved.
+  // Invalid YAML and unknown fields are refused before anything is saved.
   await write(page, (text) => `${text}\n  - broken`)
   await page.getByRole('button', { name: 'Preview' }).click()
   await page.getByRole('alert').waitFor()
@@ -128,8 +128,8 @@ async function edit(page, origin, pictures, problems) {
   await page.getByRole('button', { name: 'Preview' }).click()
   await page.getByRole('alert').getByText(/unknown field "nosuch"/).waitFor()
   expected(problems, /status of 400/)
-  // The cluster's own description helps: fields of the place, by a word's beginning.
-  await page.getByText('Ctrl-Space names the fields').waitFor()
+  // Completion from the cluster's OpenAPI: fields at the cursor, by prefix.
+  await page.getByText('Ctrl-Space lists the fields').waitFor()
   await page.locator('.editor .cm-line', { hasText: 'nosuch: x' }).click()
   await page.keyboard.press('Home')
   await page.keyboard.type('imm')
@@ -137,7 +137,7 @@ async function edit(page, origin, pictures, problems) {
   await page.keyboard.press('Escape')
   await write(page, (text) => text.replace('immnosuch: x\n', '').replace('colour: red', 'colour: blue'))
   await page.getByRole('button', { name: 'Preview' }).click()
-  await page.getByRole('heading', { name: /This would change in/ }).waitFor()
+  await page.getByRole('heading', { name: /Changes in/ }).waitFor()
   const change = page.locator('.editor .cm-inlineChangedLine', { hasText: 'colour:' })
   await change.locator('del', { hasText: 'red' }).waitFor()
   await change.locator('.cm-changedText', { hasText: 'blue' }).waitFor()
@@ -157,18 +157,18 @@ async function conflict(page, origin, pictures, problems) {
   await write(page, (text) => text.replace('colour: blue', 'colour: green').replace('size: small', 'size: large'))
   await api(page, 'PATCH', path, { data: { colour: 'black', shape: 'round' } })
   await page.getByRole('button', { name: 'Preview' }).click()
-  await page.getByRole('heading', { name: 'It has changed meanwhile' }).waitFor()
+  await page.getByRole('heading', { name: 'The object has changed' }).waitFor()
   expected(problems, /status of 409/)
-  const theirs = page.getByRole('table', { name: 'What changed there' })
+  const theirs = page.getByRole('table', { name: 'Their changes' })
   await theirs.getByRole('row', { name: /data\.colour "blue" "black"/ }).waitFor()
   await theirs.getByRole('row', { name: /data\.shape absent "round"/ }).waitFor()
-  const mine = page.getByRole('table', { name: 'What you changed' })
+  const mine = page.getByRole('table', { name: 'Your changes' })
   await mine.getByRole('row', { name: /data\.size "small" "large" goes on top/ }).waitFor()
   await accessible(page)
   await page.screenshot({ path: join(pictures, 'conflict.png') })
   await mine.getByRole('row', { name: /data\.colour/ }).getByRole('checkbox', { name: 'Take mine' }).check()
-  await page.getByRole('button', { name: 'Put mine on top' }).click()
-  await page.getByText('Your changes are on top of what is there now.').waitFor()
+  await page.getByRole('button', { name: 'Apply my changes' }).click()
+  await page.getByText('Your changes have been applied to the current version.').waitFor()
   await page.getByRole('button', { name: 'Preview' }).click()
   await page.getByRole('button', { name: 'Save in member1' }).click()
   await page.getByText('Saved.').waitFor()
@@ -192,19 +192,19 @@ async function secret(page, origin, pictures) {
   await page.getByText('Keys of data').waitFor()
   await page.getByText('password', { exact: true }).waitFor()
   await page.getByRole('link', { name: 'YAML' }).click()
-  await page.getByText('values are not asked for').waitFor()
+  await page.getByText('values are requested only').waitFor()
   await page.locator('.editor').getByText('password', { exact: true }).waitFor()
   const value = Buffer.from('correct-horse').toString('base64')
   assert.deepEqual(asked.filter((url) => url.includes('/secrets/hidden')), [])
   assert.ok(!answers.some((text) => text.includes(value) || text.includes('correct-horse')))
   const button = page.getByRole('button', { name: 'Edit' })
   assert.equal(await button.getAttribute('aria-disabled'), 'true')
-  assert.match(await button.getAttribute('title'), /show them first/)
+  assert.match(await button.getAttribute('title'), /Show the values/)
   await accessible(page)
   await page.screenshot({ path: join(pictures, 'secret.png') })
   await page.getByRole('button', { name: 'Show values' }).click()
   await page.locator('.editor').getByText(value).waitFor()
-  // A link shows nothing that its reader has not asked for.
+  // A link never shows a Secret's values.
   await page.reload()
   await page.getByRole('button', { name: 'Show values' }).waitFor()
   assert.equal(await page.locator('.editor').getByText(value).count(), 0)
@@ -251,7 +251,7 @@ async function history(page, origin, pictures) {
   await page.locator('.editor .cm-line', { hasText: 'colour: red' }).waitFor()
   await accessible(page)
   await page.screenshot({ path: join(pictures, 'history.png') })
-  // Against another cluster, whose override has another image.
+  // Against another cluster, whose override sets another image.
   await show(page, origin, { ...WEB, tab: 'history' })
   await page.getByRole('combobox', { name: 'Compare with' }).selectOption('member2')
   await isParameter(page, 'with', 'member2')
@@ -270,7 +270,7 @@ async function logs(page, origin, pod, pictures) {
   const looks = await lines.evaluateAll((all) => all.map((line) => [line.querySelector('.pod').textContent, line.querySelector('.pod').style.borderLeftColor]))
   assert.equal(new Set(looks.map(([pod, colour]) => `${pod} ${colour}`)).size, new Set(looks.map(([pod]) => pod)).size)
   await page.getByText('following', { exact: true }).waitFor()
-  // What is written meanwhile comes by itself.
+  // New lines appear while following.
   const came = async () => Number(/(\d+) lines/.exec(await page.locator('.said').textContent())[1])
   const before = await came()
   await page.waitForFunction((before) => Number(/(\d+) lines/.exec(document.querySelector('.said').textContent)?.[1]) > before, before)
@@ -282,7 +282,7 @@ async function logs(page, origin, pod, pictures) {
   await lines.first().locator('time').waitFor()
   await page.getByRole('listbox', { name: 'Log' }).focus()
   await page.keyboard.press('Home')
-  await page.getByRole('region', { name: 'Chosen line' }).waitFor()
+  await page.getByRole('region', { name: 'Selected line' }).waitFor()
   const chosen = await page.locator('.whole pre').textContent()
   assert.match(parameter(page, 'line'), new RegExp(`^20\\d\\d-.* member1 default ${pod} `))
   await accessible(page)
@@ -290,7 +290,7 @@ async function logs(page, origin, pod, pictures) {
   await page.locator('.line[aria-selected=true]').waitFor()
   assert.equal(await page.locator('.whole pre').textContent(), chosen)
   await page.keyboard.press('Tab')
-  // Filters are the server's.
+  // The server applies the filters.
   const word = /\w{3,}/.exec(chosen)[0]
   await page.getByRole('textbox', { name: 'Exclude' }).fill('.*')
   await page.keyboard.press('Enter')
@@ -312,11 +312,11 @@ async function logs(page, origin, pod, pictures) {
   await page.getByRole('checkbox', { name: 'Previous run' }).check()
   await isParameter(page, 'previous', 'true')
   assert.equal(await page.getByRole('button', { name: 'Follow', exact: true }).getAttribute('aria-disabled'), 'true')
-  // It has not run before, which the member says.
+  // It has no previous run, which the member reports.
   await page.getByText(/previous terminated container .* not found/).first().waitFor()
 }
 
-/** More than a page can keep: the oldest leave, the page stays as it is. */
+/** More lines than a page keeps: the oldest are dropped, the scroll position stays. */
 async function manyLines(page, origin, pod) {
   const MANY = 45_000
   await page.route(/v1alpha1\/logs\?/, (route) => {
@@ -331,7 +331,7 @@ async function manyLines(page, origin, pod) {
   await page.getByText(/the oldest 25,\d\d\d have left this page/).waitFor()
   assert.ok((await page.locator('.log .line').count()) < 120)
   await page.locator('.log .line', { hasText: 'yyyy' }).click()
-  await page.getByText('The line was longer').waitFor()
+  await page.getByText('The line is truncated').waitFor()
   const cdp = await page.context().newCDPSession(page)
   await cdp.send('HeapProfiler.collectGarbage')
   const { usedSize } = await cdp.send('Runtime.getHeapUsage')
@@ -353,7 +353,7 @@ async function terminal(page, origin, pod, pictures) {
         super.send(message)
       }
     }
-    // What keeps an idle terminal comes sooner here.
+    // The keepalive interval is shortened here.
     const every = window.setInterval
     window.setInterval = (act, pause, ...given) => every(act, pause === 25_000 ? 200 : pause, ...given)
   })
@@ -363,27 +363,27 @@ async function terminal(page, origin, pod, pictures) {
   await screen.getByText(new RegExp(`${pod.slice(0, 12)}`)).first().waitFor()
   await page.keyboard.type('echo a"b"z $HOSTNAME\n')
   await screen.getByText(`abz ${pod}`).first().waitFor()
-  // Nobody types: a word now and then keeps it, and disturbs nothing.
+  // Without input, keepalive messages are sent and do not affect the shell.
   const [sent, sockets] = await page.evaluate(() => [window.sent, window.sockets.length])
   await page.waitForFunction((before) => window.sent >= before + 3, sent)
   await page.keyboard.type('echo st"i"ll\n')
   await screen.getByText('still').first().waitFor()
   assert.equal(await page.evaluate(() => window.sockets.length), sockets)
-  // Styles are applied, though the policy allows no style elements.
+  // Styles are applied although the policy forbids style elements.
   assert.equal(await screen.locator('span').first().evaluate((span) => getComputedStyle(span).display), 'inline-block')
   assert.equal(await page.locator('style').count(), 0)
   await accessible(page)
   await page.screenshot({ path: join(pictures, 'terminal.png') })
-  // Keys of the page are the shell's, and one leads out.
+  // The page's shortcut keys are sent to the shell; one key leaves the terminal.
   await page.keyboard.press('Control+k')
   await page.keyboard.press('?')
   assert.equal(await page.getByRole('dialog').count(), 0)
   await page.keyboard.press('F6')
   await page.getByRole('combobox', { name: 'Container' }).and(page.locator(':focus')).waitFor()
-  // A connection that is lost is made anew, and that is said.
+  // A lost connection is opened again, with a note.
   await page.evaluate(() => window.sockets.at(-1).close())
   await screen.getByText(/The connection was lost/).first().waitFor()
-  await screen.getByText(/Connected again at/).first().waitFor()
+  await screen.getByText(/Reconnected at/).first().waitFor()
   await page.getByText(/^connected: /).waitFor()
   await page.getByRole('combobox', { name: 'Shell' }).selectOption('sh')
   await isParameter(page, 'shell', 'sh')
@@ -437,10 +437,10 @@ async function actions(page, origin, pictures, problems) {
   await show(page, origin, { ...WEB, name: 'own' })
   await page.getByRole('button', { name: 'Scale' }).click()
   const scale = page.getByRole('dialog', { name: 'Scale Deployment own' })
-  await scale.getByText('The cluster would do that (dry run).').waitFor()
+  await scale.getByText('The cluster accepts this (dry run).').waitFor()
   await scale.getByRole('spinbutton', { name: 'Replicas' }).fill('3')
-  await scale.getByRole('status').getByText('Asking the cluster').waitFor()
-  await scale.getByText('The cluster would do that (dry run).').waitFor()
+  await scale.getByRole('status').getByText('Checking with a dry run').waitFor()
+  await scale.getByText('The cluster accepts this (dry run).').waitFor()
   assert.equal((await read()).spec.replicas, 1)
   await accessible(page)
   await page.screenshot({ path: join(pictures, 'scale.png') })
@@ -449,7 +449,7 @@ async function actions(page, origin, pictures, problems) {
   assert.equal((await read()).spec.replicas, 3)
 
   await page.getByRole('button', { name: 'Restart' }).click()
-  await page.getByRole('dialog').getByText('The cluster would do that (dry run).').waitFor()
+  await page.getByRole('dialog').getByText('The cluster accepts this (dry run).').waitFor()
   await page.getByRole('dialog').getByRole('button', { name: 'Restart' }).click()
   await page.getByText('Restarted.').waitFor()
   assert.ok((await read()).spec.template.metadata.annotations['kubectl.kubernetes.io/restartedAt'])
@@ -461,18 +461,18 @@ async function actions(page, origin, pictures, problems) {
   await dialog.waitFor({ state: 'detached' })
   await read()
   await page.getByRole('button', { name: 'Delete' }).click()
-  await dialog.getByText('The cluster would do that (dry run).').waitFor()
+  await dialog.getByText('The cluster accepts this (dry run).').waitFor()
   await dialog.getByRole('button', { name: 'Delete' }).click()
-  await page.getByText('See what was kept of it.').click()
+  await page.getByText('Show its cached history.').click()
   await page.getByText('until it was deleted').first().waitFor()
-  // A copy says where it comes from.
+  // A copy links to its template.
   await show(page, origin, WEB)
   expected(problems, /status of 404/)
   await page.getByRole('link', { name: /Go to the template/ }).click()
   await isParameter(page, 'cluster', CONTROL_PLANE)
 }
 
-/** What the cluster says that the reader may not do is disabled and says why. */
+/** Actions that the cluster denies are disabled with a reason. */
 async function refusals(page, origin, pod) {
   await page.route(/selfsubjectaccessreviews$/, async (route) => {
     const { verb, subresource } = JSON.parse(route.request().postData()).spec.resourceAttributes

@@ -11,7 +11,7 @@ async function signInAndOut(page, origin) {
   await page.getByRole('link', { name: 'Sign in with 127.0.0.1' }).click()
   await page.waitForURL(there)
   await page.locator('.who', { hasText: 'oidc:alice' }).waitFor()
-  // It is renewed for every request of these; nobody is asked for anything.
+  // The session is renewed for each of these requests without user interaction.
   for (const view of ['/fleet', '/steer', '/saved', '/search?q=kind%3Apod']) {
     await page.goto(origin + view)
     await page.locator('.who', { hasText: 'oidc:alice' }).waitFor()
@@ -29,7 +29,7 @@ async function signInAndOut(page, origin) {
   await page.goto(there)
   await page.getByRole('link', { name: 'Sign in with 127.0.0.1' }).waitFor()
 
-  // An answer that nobody asked for.
+  // A callback without a sign-in in progress.
   await page.goto(`${origin}/ui/oidc/callback?code=a&state=b`)
   await page.getByRole('alert').getByText('has not begun a sign-in here').waitFor()
   await page.getByRole('link', { name: 'Sign in again' }).click()
@@ -39,6 +39,6 @@ async function signInAndOut(page, origin) {
 
 await walk(address, signInAndOut, {
   elsewhere: [provider],
-  // What she may not look at, and the answer above, the browser logs as errors; the provider's pages are its own.
+  // The browser logs forbidden requests and the response above as errors; the provider's pages are not checked.
   fine: (problem) => /status of 40[03]/.test(problem) || problem.includes(provider),
 })

@@ -1,4 +1,4 @@
-// Walks the first pages in a real browser: node e2e/quickstart.mjs <address with token> <folder for pictures>
+// Walks the first pages in a real browser: node e2e/quickstart.mjs <address with token> <folder for screenshots>
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
 import { signedIn } from './browser.mjs'
@@ -7,7 +7,7 @@ import { object } from './object.mjs'
 import { manyRows } from './scroll.mjs'
 import { steer } from './steer.mjs'
 
-/** What everybody sees first. */
+/** The first pages of a new user. */
 async function firstPages(page) {
   // Fleet: three clusters, live counts.
   for (const member of ['member1', 'member2', 'member3']) {

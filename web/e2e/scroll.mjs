@@ -1,4 +1,4 @@
-// An answer of a hundred thousand rows, scrolled to its end: what the page keeps of it, and how long each frame takes.
+// Scrolls to the end of a result of 100,000 rows, and checks the page's memory and the duration of each frame.
 // As part of the quickstart, or alone: node e2e/scroll.mjs <address with token>
 import assert from 'node:assert/strict'
 import { isMain, signedIn } from './browser.mjs'
@@ -6,14 +6,14 @@ import { isMain, signedIn } from './browser.mjs'
 const ROWS = 100_000
 const ROW = 30
 const HEAP = 150 << 20
-/** Rows that are in the document at a time. */
+/** Limit of rows in the document. */
 const RENDERED = 120
-/** CPU time in milliseconds that the page's thread may use for a frame. A fast machine uses 7 of the 16.7 that 60 frames a second allow. */
+/** Limit of the CPU time per frame of the page's thread while scrolling with a wheel, in milliseconds: twice a frame at 60 per second, for slow machines. */
 const WORK = 33
-/** How much more work a frame may be however far it scrolls: what is rendered is bounded, so its work is. */
+/** Limit for frames of any scroll distance, as a multiple: the number of rendered rows is bounded. */
 const MORE = 3
 
-/** Answers of the server, told by hand: as many hits as that are quickly made. */
+/** Generated responses of the server, with as many hits as can be created quickly. */
 function answer(route) {
   const address = new URL(route.request().url())
   const from = Number(address.searchParams.get('cursor') ?? 0)
@@ -40,7 +40,7 @@ function answer(route) {
   return route.fulfill({ body, contentType: 'text/event-stream' })
 }
 
-/** In the page: scrolls on by so many pixels a frame, until there were so many frames or the end is reached. */
+/** In the page: scrolls by a number of pixels per frame, for a number of frames or to the end. */
 async function scroll({ by, most, height }) {
   const grid = document.querySelector('.hits')
   const times = []
@@ -53,7 +53,7 @@ async function scroll({ by, most, height }) {
     await new Promise(requestAnimationFrame)
     frames += 1
     rendered = Math.max(rendered, grid.querySelectorAll('.row').length)
-    // Where the rows end that have come by now, nothing moves until more have.
+    // At the end of the loaded rows, wait for the next page.
     if (grid.scrollTop !== at) times.push(performance.now() - before)
   }
   times.sort((a, b) => a - b)
@@ -66,7 +66,7 @@ export async function manyRows(page, origin) {
   await page.goto(`${origin}/search?q=many-rows`)
   await page.getByText(`${ROWS.toLocaleString('en')} objects in`).waitFor()
   const browser = await page.context().newCDPSession(page)
-  // What its thread works, whatever else the machine does meanwhile: drawing is not its work.
+  // CPU time of the page's thread, without drawing and other load.
   await browser.send('Performance.enable', { timeDomain: 'threadTicks' })
   const worked = async () => {
     const { metrics } = await browser.send('Performance.getMetrics')
@@ -83,7 +83,7 @@ export async function manyRows(page, origin) {
     assert.ok(seen.rendered < RENDERED, `${how}: ${seen.rendered} rows are rendered at a time`)
     return work('TaskDuration')
   }
-  // As a wheel does it, as a finger does it, and to the end.
+  // As with a wheel, as with a finger, and to the end.
   const slowly = await scrolled('by four rows a frame', 4 * ROW, WORK, 120)
   await scrolled('by twenty rows a frame', 20 * ROW, MORE * slowly, 120)
   await scrolled('by two hundred rows a frame', 200 * ROW, MORE * slowly)
@@ -94,14 +94,14 @@ export async function manyRows(page, origin) {
   const { usedSize } = await browser.send('Runtime.getHeapUsage')
   console.log(`${(usedSize / (1 << 20)).toFixed(1)} MiB of heap`)
   assert.ok(usedSize < HEAP, `${usedSize} bytes of heap`)
-  // Back at the top, where the pages were let go.
+  // Back at the top, whose pages were dropped.
   await page.evaluate((top) => (document.querySelector('.hits').scrollTop = top), 310 * ROW)
   await page.locator('.hits .row', { hasText: 'checkout-310-' }).waitFor()
   await inOrder(page)
   await page.unroute(many)
 }
 
-/** At rest rows stand in the document as they are seen: for whoever reads or selects several of them. */
+/** At rest, rows are in document order, for screen readers and selections. */
 async function inOrder(page) {
   await page.waitForFunction(() => {
     const rows = [...document.querySelectorAll('.hits .row')].map((row) => Number(row.getAttribute('aria-rowindex')))

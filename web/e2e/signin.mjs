@@ -1,20 +1,20 @@
-// Signing in with a kubeconfig's client certificate, what becomes of a page whose session ends, and what a page may do at all: nothing but
-// talk to where it came from. As part of tests/tests/signin.rs: node e2e/signin.mjs <address> <kubeconfig> <folder for pictures> <token>
+// Signing in with a kubeconfig's client certificate, a session that expires while a page is open, and the content security policy.
+// As part of tests/tests/signin.rs: node e2e/signin.mjs <address> <kubeconfig> <folder for screenshots> <token>
 import assert from 'node:assert/strict'
 import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { accessible, follow, walk } from './browser.mjs'
 
-/** The policy of answers that the server hands on. */
+/** The policy of proxied responses. */
 const PASSED = "default-src 'none'; sandbox; base-uri 'none'; frame-ancestors 'none'; form-action 'none'"
 const POLICY = "default-src 'self'; object-src 'none'; base-uri 'none'; frame-ancestors 'none'; form-action 'self'"
-/** Every view that needs no object. */
+/** All views that need no object. */
 const VIEWS = ['/', '/search?q=kind:namespace', '/search?q=kind:namespace&live=true', '/saved', '/fleet', '/fleet/nodes', '/fleet/events', '/fleet/join', '/steer', '/steer/bindings', '/steer/failover', '/steer/quotas', '/steer/rebalance', '/plan?new=PropagationPolicy', '/object?cluster=@control-plane&apiVersion=v1&resource=namespaces&name=default&tab=yaml', '/nosuchpage']
 
 const [address, kubeconfig, pictures, token] = process.argv.slice(2)
 
 const file = (page) => page.getByLabel('Or a kubeconfig')
-/** Words as a file that somebody chooses. */
+/** Text as a file that the user selects. */
 const chosen = (text) => ({ name: 'config', mimeType: 'application/yaml', buffer: Buffer.from(text) })
 const signedIn = (page) => page.locator('.who', { hasText: /\S/ }).waitFor()
 
@@ -22,7 +22,7 @@ async function refusals(page, origin) {
   await page.goto(origin)
   await page.getByLabel('Token of the control plane').fill('nobodys')
   await page.getByRole('button', { name: 'Sign in' }).click()
-  await page.getByRole('alert').getByText('does not know this token (401)').waitFor()
+  await page.getByRole('alert').getByText('does not accept this token (401)').waitFor()
   await accessible(page)
   const user = (what) => `current-context: a\ncontexts: [{name: a, context: {cluster: a, user: a}}]\nusers: [{name: a, user: ${what}}]\n`
   for (const [text, why] of [
@@ -38,11 +38,11 @@ async function refusals(page, origin) {
   await page.screenshot({ path: join(pictures, 'signin.png') })
 }
 
-/** An address with a token signs nobody in who has not agreed to whom. */
+/** An address with a token signs in only after confirmation. */
 async function link(page, origin) {
   const there = `${origin}/#token=${token}`
   const cookies = () => page.context().cookies()
-  // Another fragment alone would be no other page.
+  // A change of the fragment alone does not load a page.
   await page.goto('about:blank')
   await page.goto(there)
   await page.getByRole('button', { name: 'Sign in as system:admin', exact: true }).waitFor()
@@ -64,7 +64,7 @@ async function link(page, origin) {
   assert.deepEqual(await cookies(), [])
 }
 
-/** The certificate signs in; neither it nor the handle of the session is anywhere a script can read. */
+/** The certificate signs in; neither it nor the session handle is readable by scripts. */
 async function certificate(page, origin) {
   const text = await readFile(kubeconfig, 'utf8')
   assert.match(text, /client-certificate-data/)
@@ -79,7 +79,7 @@ async function certificate(page, origin) {
   assert.deepEqual(cookies, [{ name: 'crowsnest-identity', httpOnly: true, sameSite: 'Strict' }])
 }
 
-/** What is written in a page outlives its session: one signs in beside it and goes on. */
+/** Input in a page outlives its session: the user signs in in another tab and continues. */
 async function over(page, origin) {
   await page.goto(`${origin}/plan?new=PropagationPolicy`)
   const editor = page.getByRole('textbox', { name: 'Draft' })
@@ -92,18 +92,18 @@ async function over(page, origin) {
   await page.keyboard.press('Control+End')
   await page.keyboard.type('# kept')
   const told = page.locator('.over')
-  await told.getByText('You are not signed in any more (401)').waitFor()
+  await told.getByText('Your session has ended (401)').waitFor()
   await accessible(page)
   await page.screenshot({ path: join(pictures, 'signin-over.png') })
   await file(other).setInputFiles(kubeconfig)
   await signedIn(other)
   await other.close()
-  await told.getByRole('button', { name: 'then go on here' }).click()
+  await told.getByRole('button', { name: 'then continue here' }).click()
   await told.waitFor({ state: 'detached' })
   await editor.getByText('# kept').waitFor()
 }
 
-/** Every answer has the policy, and it holds. */
+/** Every response has the policy, and the browser enforces it. */
 async function policy(page, origin) {
   const answers = []
   const note = (response) => answers.push(response)
@@ -126,7 +126,7 @@ async function policy(page, origin) {
     assert.equal(headers['x-content-type-options'], 'nosniff', answer.url())
     assert.equal(headers['referrer-policy'], 'no-referrer', answer.url())
   }
-  // Scripts and styles in the page, evaluation, pictures and requests elsewhere, frames: all of it is refused.
+  // Inline scripts and styles, evaluation, foreign images and requests, frames: all are blocked.
   await page.goto(origin)
   const wanted = ['connect-src', 'frame-src', 'img-src', 'script-src-attr', 'script-src-elem', 'style-src-elem']
   await page.evaluate(async (elsewhere) => {
@@ -145,13 +145,13 @@ async function policy(page, origin) {
   await page.waitForFunction((wanted) => wanted.every((directive) => window.refused.has(directive)), wanted)
   const done = await page.evaluate(() => ({ ran: window.ran === true, display: getComputedStyle(document.body).display }))
   assert.deepEqual(done, { ran: false, display: 'block' })
-  // The server itself refuses what no page of its own asks for.
+  // The server refuses requests that its own pages do not send.
   const bare = await page.request.get(`${origin}/apis`)
   assert.equal(bare.status(), 403)
   assert.equal(bare.headers()['access-control-allow-origin'], undefined)
 }
 
-/** What is refused on purpose the browser logs; a draft's NAME is no name. */
+/** The browser logs intentionally refused requests; NAME in a draft is not a valid name. */
 const fine = (problem) => /status of 4(00|03|04|22)|Content Security Policy|127\.0\.0\.1:9/.test(problem)
 
 async function signingIn(page, origin) {

@@ -1,6 +1,6 @@
-// Fleet and steering: what is wrong where, why an object is where it is, what would become of the fleet, and doing it.
-// As part of the quickstart, or alone: node e2e/steer.mjs <address with token> <folder for pictures>
-// The fleet has the Deployment default/web, its policy and its override, as tests/tests/quickstart.rs makes them.
+// The fleet and propagation views: problems, explanations, previews, and changes.
+// As part of the quickstart, or alone: node e2e/steer.mjs <address with token> <folder for screenshots>
+// The fleet has the Deployment default/web with its policy and override, as created by tests/tests/quickstart.rs.
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
 import { hanging, oneNamespace } from './bounds.mjs'
@@ -11,7 +11,7 @@ const POLICIES = '/apis/policy.karmada.io/v1alpha1/namespaces/default'
 const CLUSTERS = '/apis/cluster.karmada.io/v1alpha1/clusters'
 const REBALANCERS = '/apis/apps.karmada.io/v1alpha1/workloadrebalancers'
 
-/** Walks through everything, on a page that is signed in. `problems` are those of the walk. */
+/** Walks through all views, on a page that is signed in. `problems` are those of the walk. */
 export async function steer(page, origin, pictures, problems) {
   const shot = (name) => page.screenshot({ path: join(pictures, `steer-${name}.png`), fullPage: true })
   await page.goto(origin)
@@ -46,7 +46,7 @@ export async function steer(page, origin, pictures, problems) {
 const heading = (page, name) => page.getByRole('heading', { level: 1, name })
 const table = (page, name) => page.getByRole('table', { name })
 
-/** Until something holds that the page does not show. */
+/** Waits for a condition that the page does not show. */
 async function until(what, holds) {
   const end = Date.now() + 60_000
   while (!(await holds())) {
@@ -61,12 +61,12 @@ async function overview(page, origin, shot) {
   await rows.nth(2).waitFor()
   const row = page.locator('tr[data-cluster=member1]')
   await row.getByText('✓ Ready').waitFor()
-  // Capacity in words, not by colour alone; how old it is.
+  // Capacity as text, not by colour alone; age of the data.
   await row.getByRole('meter', { name: 'CPU requested, member1' }).waitFor()
   assert.match(await row.getByRole('meter').first().getAttribute('aria-valuetext'), /of .*%/)
   await row.getByText(/\d+s ago/).waitFor()
   await page.getByText('3 of 3 ready').waitFor()
-  // Clusters are told apart by name, colour and shape, which are the same elsewhere.
+  // Clusters have a name, a colour and a shape, the same in all views.
   const marks = () =>
     page.locator('tr[data-cluster] .cluster').evaluateAll((all) => Object.fromEntries(all.map((one) => [one.textContent, one.querySelector('svg').getAttribute('fill') + one.querySelector('path').getAttribute('d')])))
   const here = await marks()
@@ -77,15 +77,15 @@ async function overview(page, origin, shot) {
   await page.goBack()
   await row.getByText('✓ Ready').waitFor()
   assert.match(await row.textContent(), /v1\.\d+\.\d+/)
-  // Problems are queries: here what no cluster is found for.
+  // Problems are queries: here bindings that fit no cluster.
   const nowhere = { metadata: { name: 'nowhere' } }
   await api(page, 'POST', `${POLICIES}/propagationpolicies`, policy('nowhere', 'ConfigMap', 'v1', ['nowhere']))
   await api(page, 'POST', '/api/v1/namespaces/default/configmaps', { apiVersion: 'v1', kind: 'ConfigMap', ...nowhere })
-  const problem = table(page, 'What is wrong').locator('tr[data-problem=unscheduled]')
+  const problem = table(page, 'Problems').locator('tr[data-problem=unscheduled]')
   await problem.waitFor()
   await accessible(page)
   await shot('fleet')
-  await problem.getByRole('link', { name: 'Bindings that no cluster was found for' }).click()
+  await problem.getByRole('link', { name: 'Unscheduled bindings' }).click()
   await page.waitForURL(/is%3Aunscheduled/)
   await page.locator('.hits .row', { hasText: 'nowhere-configmap' }).waitFor()
   await api(page, 'DELETE', '/api/v1/namespaces/default/configmaps/nowhere')
@@ -101,11 +101,11 @@ async function cluster(page, origin, problems) {
   await page.locator('tr[data-condition=Ready]').getByText('ClusterReady').waitFor()
   await table(page, 'Capacity').getByRole('meter', { name: 'cpu' }).waitFor()
   await table(page, 'Nodes').locator('tr[data-node]').first().waitFor()
-  await page.getByRole('link', { name: 'Bindings that go to it' }).waitFor()
+  await page.getByRole('link', { name: 'Bindings with this cluster' }).waitFor()
   await page.getByText(/kinds in \d+ groups and versions/).click()
-  await page.getByRole('searchbox', { name: /Narrow to kinds/ }).fill('deployment')
+  await page.getByRole('searchbox', { name: /Filter kinds/ }).fill('deployment')
   await page.locator('.facts').getByRole('link', { name: 'Deployment', exact: true }).waitFor()
-  // Nothing new comes to it, then it does again.
+  // Cordon and uncordon.
   await page.getByRole('button', { name: 'Cordon', exact: true }).click()
   await page.getByRole('dialog').getByRole('button', { name: 'Cordon' }).click()
   await page.getByRole('button', { name: 'Uncordon' }).waitFor()
@@ -113,7 +113,7 @@ async function cluster(page, origin, problems) {
   await page.getByRole('button', { name: 'Uncordon' }).click()
   await page.getByRole('dialog').getByRole('button', { name: 'Uncordon' }).click()
   await page.getByRole('button', { name: 'Cordon', exact: true }).waitFor()
-  // A taint that cannot be is refused in the words of the control plane; one that can be is put on and taken off.
+  // An invalid taint is refused with the control plane's message; a valid one is added and removed.
   await page.getByRole('button', { name: 'Edit taints' }).click()
   const dialog = page.getByRole('dialog', { name: 'Taints of member3' })
   await dialog.getByRole('button', { name: 'Add a taint' }).click()
@@ -130,14 +130,14 @@ async function cluster(page, origin, problems) {
   await dialog.getByRole('button', { name: 'Remove reserved' }).click()
   await dialog.getByRole('button', { name: 'Save' }).click()
   await page.getByText('No taints.').waitFor()
-  // Its status may have changed between reading and writing; then it was tried again.
+  // If its status changed between read and write, the write is retried.
   expected(problems, /409/)
-  // Taking it out says first what that would move.
+  // Unjoining first shows what would move.
   await page.getByRole('link', { name: 'Unjoin…' }).click()
   await heading(page, 'If Cluster member3 was deleted').waitFor()
   const web = page.locator('article[data-template=web]')
   await web.locator('tr[data-cluster=member3][data-change=Removed]').waitFor()
-  const button = page.getByRole('button', { name: 'Delete it for good' })
+  const button = page.getByRole('button', { name: 'Delete permanently' })
   assert.equal(await button.getAttribute('aria-disabled'), 'true')
   await page.goBack()
   await heading(page, 'member3').waitFor()
@@ -166,7 +166,7 @@ async function events(page, origin) {
   await page.getByRole('button', { name: /^Scheduled/ }).click()
   await page.waitForURL(/q=reason%3AScheduled/)
   await page.waitForFunction(() => [...document.querySelectorAll('table[aria-label=Events] tbody tr')].every((row) => row.textContent.includes('Scheduled')))
-  // A bar is a time; it is in the address.
+  // A bar selects a time, which is part of the address.
   await page.goto(`${origin}/fleet/events?span=15m`)
   await bars.waitFor()
   await page.locator('.histogram g').last().waitFor()
@@ -182,7 +182,7 @@ async function events(page, origin) {
 
 async function joining(page, origin) {
   await page.goto(`${origin}/fleet/join`)
-  const make = page.getByRole('button', { name: 'Make the account and its token' })
+  const make = page.getByRole('button', { name: 'Create the account and its token' })
   await page.getByRole('textbox').fill('member1')
   await page.waitForFunction(() => document.querySelector('[aria-disabled=true]')?.title.includes('in the fleet already'))
   await page.getByRole('textbox').fill('edge-1')
@@ -194,7 +194,7 @@ async function joining(page, origin) {
   assert.match(text, /token: \S{100,}/)
   await page.getByText('crowsnest agent --cluster-name edge-1').waitFor()
   await page.getByText('crowsnest join edge-1').waitFor()
-  // The account may do what an agent does, and nothing else; and it goes again.
+  // The account has an agent's permissions and no others; it is deleted again.
   const rules = await api(page, 'GET', '/apis/rbac.authorization.k8s.io/v1/clusterroles/crowsnest:agent:edge-1')
   assert.equal(rules.rules.length, 5)
   const rbac = '/apis/rbac.authorization.k8s.io/v1'
@@ -218,7 +218,7 @@ async function policies(page, origin) {
   await page.waitForURL(/\/why\?/)
 }
 
-/** Everything that is propagated, and a query that narrows it. */
+/** All propagated objects, and a query that filters them. */
 async function bindings(page, origin) {
   await page.goto(`${origin}/steer/bindings`)
   const rows = table(page, 'Bindings').locator('tr[data-binding]')
@@ -236,7 +236,7 @@ async function bindings(page, origin) {
 async function why(page, origin) {
   await page.goto(`${origin}/why?${WEB}`)
   await table(page, 'Policies that select it').locator('tr[data-outcome=Claimed], tr[data-outcome=Chosen]').getByText('won').waitFor()
-  // One that asks for all Deployments is less exact than one that names it, and says so.
+  // A policy for all Deployments is less precise than one by name; the page shows this.
   const { spec, ...lesser } = policy('lesser', 'Deployment', 'apps/v1', ['member1'])
   const resourceSelectors = [{ apiVersion: 'apps/v1', kind: 'Deployment' }]
   await api(page, 'POST', `${POLICIES}/propagationpolicies`, { ...lesser, spec: { ...spec, resourceSelectors } })
@@ -244,24 +244,24 @@ async function why(page, origin) {
   await lost.getByText('lost').waitFor()
   assert.match(await lost.locator('td').last().textContent(), /\w{3,}/)
   await api(page, 'DELETE', `${POLICIES}/propagationpolicies/lesser`)
-  const clusters = table(page, 'What the scheduler says now')
+  const clusters = table(page, 'Current scheduling result')
   await clusters.locator('tr[data-cluster=member2]').getByText('✓ fits').waitFor()
   assert.match(await clusters.locator('tr[data-cluster=member2] td').nth(1).textContent(), /^\d+$/)
-  await clusters.locator('tr[data-cluster=member1]').getByText(/nodes|grades|sum/).waitFor()
-  await table(page, 'Where it is').locator('tr[data-target=member2]').getByText('✓ applied').waitFor()
+  await clusters.locator('tr[data-cluster=member1]').getByText(/nodes|models|summary/).waitFor()
+  await table(page, 'Targets').locator('tr[data-target=member2]').getByText('✓ applied').waitFor()
   // The override, field by field.
   const override = page.locator('section[data-override=member2]')
   await override.getByText('nginx:1.25').waitFor()
   await override.getByText('nginx:1.27').waitFor()
   await page.getByText('crowsnest explain deployments.apps/web -n default').waitFor()
-  // A cluster that is kept out says by what.
+  // A rejected cluster shows the filter.
   await api(page, 'PATCH', `${CLUSTERS}/member1`, { spec: { taints: [{ key: 'kept-out', effect: 'NoSchedule' }] } })
   await api(page, 'POST', `${POLICIES}/propagationpolicies`, policy('settings', 'ConfigMap', 'v1', ['member1', 'member2']))
   await api(page, 'POST', '/api/v1/namespaces/default/configmaps', { apiVersion: 'v1', kind: 'ConfigMap', metadata: { name: 'settings' }, data: { colour: 'red' } })
   await page.goto(`${origin}/why?apiVersion=v1&kind=ConfigMap&namespace=default&name=settings`)
   await clusters.locator('tr[data-cluster=member1]').getByText('✗ TaintToleration').waitFor()
   await clusters.locator('tr[data-cluster=member3]').getByText('✗ ClusterAffinity').waitFor()
-  await table(page, 'Where it is').locator('tr[data-target=member2]').getByText('✓ applied').waitFor()
+  await table(page, 'Targets').locator('tr[data-target=member2]').getByText('✓ applied').waitFor()
 }
 
 function policy(name, kind, apiVersion, clusterNames) {
@@ -279,7 +279,7 @@ async function topology(page, origin) {
   const items = tree.getByRole('treeitem')
   await tree.locator('[data-kind=Pod]').nth(5).waitFor()
   assert.equal(await tree.locator('[data-kind=Cluster]').count(), 3)
-  // One stop of the keyboard; arrows lead on, Enter opens.
+  // The tree is one tab stop; arrow keys navigate, Enter opens.
   assert.equal(await tree.locator('[tabindex="0"]').count(), 1)
   await items.first().focus()
   for (const key of ['ArrowRight', 'ArrowRight', 'ArrowDown', 'ArrowRight']) await page.keyboard.press(key)
@@ -289,16 +289,16 @@ async function topology(page, origin) {
   await page.goBack()
   await tree.locator('[data-kind=Pod]').first().waitFor()
   await page.getByRole('button', { name: /member3/ }).click()
-  await page.getByText('1 more cluster is not opened').waitFor()
+  await page.getByText('1 more cluster is collapsed').waitFor()
 }
 
 async function drift(page, origin) {
   await page.goto(`${origin}/drift?${WEB}&cluster=member2`)
   await page.getByRole('heading', { name: /Wanted and live in member2/ }).waitFor()
-  await page.getByText('Everything that is wanted is there as it is wanted.').waitFor()
+  await page.getByText('The live object matches the desired state.').waitFor()
   await page.getByText(/fields? that only the member has/).click()
   await page.locator('tr[data-path]').first().waitFor()
-  // What somebody changes in a member is put back at once; so it is told by hand here, and who did it.
+  // Changes in a member are reverted at once, so the live object and its field manager are generated here.
   const live = /clusters\/member1\/proxy\/apis\/apps\/v1\/namespaces\/default\/deployments\/web$/
   await page.route(live, async (route) => {
     const response = await route.fetch()
@@ -317,7 +317,7 @@ async function drift(page, origin) {
   const row = page.locator('tr[data-path="spec.replicas"]')
   await row.getByText('somebody').waitFor()
   assert.deepEqual(await row.locator('td code').allTextContents(), ['2', '9'])
-  await page.getByText('Whole manifests, one over the other').click()
+  await page.getByText('Diff of whole manifests').click()
   await page.locator('.editor .cm-changedLine').first().waitFor()
   await page.unroute(live)
 }
@@ -357,7 +357,7 @@ async function draft(page, origin, problems, shot) {
   await page.goto(`${origin}/plan?new=PropagationPolicy`)
   await editor(page).getByText('PropagationPolicy', { exact: true }).waitFor()
   const apply = page.getByRole('button', { name: 'Apply', exact: true })
-  // A field nobody knows, at its line, before anything is stored.
+  // An unknown field is marked at its line before anything is stored.
   await write(page, DRAFT.replace('clusterAffinity:', 'clusterAfinity:'))
   await page.getByRole('alert').getByText(/clusterAfinity/).waitFor()
   assert.equal(await apply.getAttribute('aria-disabled'), 'true')
@@ -366,20 +366,20 @@ async function draft(page, origin, problems, shot) {
   await page.getByRole('button', { name: 'line 12' }).click()
   assert.match(await page.evaluate(() => document.activeElement.shadowRoot.querySelector('.cm-activeLine').textContent), /clusterAfinity/)
   expected(problems, /40[0-9]|422|500/)
-  // And what is no YAML at all.
+  // Invalid YAML as well.
   await write(page, 'spec: [')
   await page.getByRole('alert').getByText(/line 1/).waitFor()
   await accessible(page)
-  // Completion as the control plane's OpenAPI has it.
+  // Completion from the control plane's OpenAPI.
   await write(page, 'apiVersion: policy.karmada.io/v1alpha1\nkind: PropagationPolicy\nspec:\n  resourceS')
   await page.keyboard.press('Control+Space')
   await page.locator('.cm-tooltip-autocomplete').getByText('resourceSelectors').click()
   await editor(page).getByText('resourceSelectors').waitFor()
   await page.keyboard.press('Escape')
   expected(problems, /40[0-9]|422|500/)
-  // What if: nowhere before, in two clusters after, with their manifests.
+  // Preview: no cluster before, two clusters after, with their manifests.
   await write(page, DRAFT)
-  await page.getByText('The control plane would take all 2 (dry run).').waitFor()
+  await page.getByText('The control plane accepts all 2 (dry run).').waitFor()
   await page.getByRole('button', { name: 'What if…' }).click()
   const planned = page.locator('article[data-template=drafted]')
   for (const member of ['member2', 'member3']) await planned.locator(`tr[data-cluster=${member}][data-change=Added]`).waitFor()
@@ -389,7 +389,7 @@ async function draft(page, origin, problems, shot) {
   await planned.locator('tr[data-cluster=member2]').getByRole('button', { name: 'Manifest' }).click()
   await page.getByRole('dialog').locator('.cm-content').getByText('colour').waitFor()
   await page.keyboard.press('Escape')
-  // Nothing was stored by asking.
+  // The preview stored nothing.
   await api(page, 'GET', `${POLICIES}/propagationpolicies/drafted`, undefined, [404])
   expected(problems, /404/)
   await apply.click()
@@ -409,19 +409,19 @@ async function changing(page, origin, problems) {
   await editor(page).getByText('resourceVersion', { exact: true }).waitFor()
   const text = await editor(page).evaluate((content) => content.innerText)
   assert.match(text, /member3/)
-  // What it would move, before → after.
+  // Moves that it would cause, before → after.
   const { resourceVersion, labels } = (await api(page, 'GET', `${POLICIES}/propagationpolicies/drafted`)).metadata
   const edited = DRAFT.split('---')[0].replace('[member2, member3]', '[member1, member2]').replace('  namespace: default', `  namespace: default\n  labels: ${JSON.stringify(labels)}\n  resourceVersion: "${resourceVersion}"`)
   await api(page, 'PATCH', `${CLUSTERS}/member1`, { spec: { taints: null } })
   await write(page, edited)
-  await page.getByText('The control plane would take it (dry run).').waitFor()
+  await page.getByText('The control plane accepts it (dry run).').waitFor()
   await page.getByRole('button', { name: 'What if…' }).click()
   const planned = page.locator('article[data-template=drafted]')
   await planned.locator('tr[data-cluster=member1][data-change=Added]').waitFor()
   await planned.locator('tr[data-cluster=member3][data-change=Removed]').waitFor()
   await page.getByRole('button', { name: 'Apply', exact: true }).click()
   await page.getByRole('status').getByRole('link', { name: /drafted/ }).waitFor()
-  // Another version than the one that was read is not overwritten.
+  // A stored version other than the one that was read is not overwritten.
   await write(page, edited.replace('member2', 'member3'))
   await page.getByRole('alert').getByText(/409/).waitFor()
   expected(problems, /409/)
@@ -432,7 +432,7 @@ async function deletion(page, origin, problems) {
   await page.getByRole('link', { name: 'Delete…' }).click()
   await heading(page, 'If PropagationPolicy default/drafted was deleted').waitFor()
   await page.locator('article[data-template=drafted]').waitFor()
-  const button = page.getByRole('button', { name: 'Delete it for good' })
+  const button = page.getByRole('button', { name: 'Delete permanently' })
   assert.match(await button.getAttribute('title'), /Type its name/)
   await page.getByRole('textbox', { name: 'Type drafted to delete it' }).fill('drafted')
   await button.click()
@@ -444,7 +444,7 @@ async function deletion(page, origin, problems) {
   expected(problems, /404/)
 }
 
-/** Evictions are told by hand, so that what is shown of them is exact. */
+/** Generated evictions, so that the displayed values are exact. */
 async function failover(page, origin) {
   const evicting = /v1alpha1\/export\?.*is%3Aevicting/
   const task = { fromCluster: 'member1', purgeMode: 'Gracefully', replicas: 2, reason: 'TaintUntolerated', producer: 'TaintManager', gracePeriodSeconds: 600 }
@@ -463,7 +463,7 @@ async function failover(page, origin) {
   await row.getByText('no healthy replacement').waitFor()
   await row.getByText(/left/).waitFor()
   await page.locator('[data-breaker=calm]').getByText('0 of 3 clusters are not ready.').waitFor()
-  await page.getByRole('heading', { name: 'Clusters in doubt or leaving' }).waitFor()
+  await page.getByRole('heading', { name: 'Doubted or leaving clusters' }).waitFor()
   await page.unroute(evicting)
 }
 
@@ -481,8 +481,8 @@ async function quotas(page, origin) {
   assert.match(await bar.getAttribute('aria-valuetext'), /of 16Gi/)
   await card.getByText('member1').waitFor()
   await page.getByRole('heading', { name: 'Refused' }).waitFor()
-  await page.getByText('Nothing is refused.').waitFor()
-  // A refusal is told by hand, so that what is shown of it is exact.
+  await page.getByText('No refusals.').waitFor()
+  // A generated refusal, so that the displayed values are exact.
   const refused = /v1alpha1\/export\?.*reason%3AQuotaExceeded/
   const message = 'requested cpu=10, used cpu=0, limited cpu=8'
   const binding = {
@@ -501,9 +501,9 @@ async function quotas(page, origin) {
 async function rebalance(page, origin) {
   await page.goto(`${origin}/steer/rebalance`)
   const create = page.getByRole('button', { name: 'Create' })
-  assert.match((await create.getAttribute('title')) ?? '', /Choose a workload/)
+  assert.match((await create.getAttribute('title')) ?? '', /Select a workload/)
   await page.getByRole('checkbox', { name: 'Deployment default/web' }).check()
-  await page.getByText('1 workload chosen').waitFor()
+  await page.getByText('1 workload selected').waitFor()
   await page.getByRole('textbox', { name: 'Name' }).fill('again')
   await page.getByRole('button', { name: 'What if…' }).click()
   await page.locator('article[data-template=web]').waitFor()
@@ -543,7 +543,7 @@ async function languages(page, origin, problems, shot) {
     await page.locator('main h1').waitFor()
     await accessible(page)
   }
-  // A skeleton's NAME is no name.
+  // The NAME of a skeleton is not a valid name.
   expected(problems, /422/)
   await page.getByRole('combobox', { name: '语言' }).selectOption('en')
   await page.getByRole('combobox', { name: 'Theme' }).selectOption('auto')

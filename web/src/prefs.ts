@@ -1,5 +1,5 @@
-// What a reader chose and asked, kept in this browser alone: theme, language, columns, queries asked before. Nothing in it is needed, so
-// a browser that keeps nothing (or has been told to) is no error.
+// Preferences stored in this browser only: theme, language, columns, previous queries. All are optional, so a browser that
+// stores nothing is not an error.
 import { useSyncExternalStore } from 'react'
 
 export type Theme = 'auto' | 'light' | 'dark'
@@ -38,7 +38,7 @@ export function setPrefs(changed: Partial<Prefs>): void {
   try {
     localStorage.setItem(KEY, JSON.stringify(prefs))
   } catch {
-    // It holds until the page is closed.
+    // Kept in memory until the page is closed.
   }
   applyTheme()
   readers.forEach((reader) => reader())
@@ -57,7 +57,7 @@ function applyTheme(): void {
   document.documentElement.dataset.theme = prefs.theme
 }
 
-/** Holds the page to them, also when another tab changes them. */
+/** Applies them to the page, also when another tab changes them. */
 export function startPrefs(): void {
   applyTheme()
   window.addEventListener('storage', (event) => {
@@ -68,7 +68,7 @@ export function startPrefs(): void {
   })
 }
 
-/** The query comes first, and once. */
+/** Moves the query to the front, without duplicates. */
 export function withAsked(before: string[], q: string): string[] {
   const query = q.trim()
   return query === '' ? before : [query, ...before.filter((other) => other !== query)].slice(0, MOST_ASKED)

@@ -1,5 +1,5 @@
-// Every view is an address: the query, its columns, the object and its tab live there alone. The first paint has the start and the
-// results; every other view is loaded when it is opened.
+// Every view has an address with its whole state: query, columns, object and tab. The first paint contains the start page and
+// results; other views are loaded when they are opened.
 import { lazy, Suspense } from 'react'
 import { useLocation } from 'wouter'
 import { useText } from './text'
@@ -10,7 +10,7 @@ const FleetViews = lazy(() => import('./views/fleet/FleetViews').then((view) => 
 const SteerViews = lazy(() => import('./views/steer/SteerViews').then((view) => ({ default: view.SteerViews })))
 const Saved = lazy(() => import('./views/Saved').then((view) => ({ default: view.Saved })))
 
-/** Which part of the UI an address belongs to. */
+/** The section of the UI that an address belongs to. */
 export function partOf(path: string): 'search' | 'fleet' | 'steering' | 'saved' | undefined {
   if (path === '/' || path === '/search') return 'search'
   if (path === '/saved') return 'saved'
@@ -24,7 +24,7 @@ export function Views() {
   const part = partOf(path)
   return (
     <Suspense fallback={<p className="empty">{t.loading}</p>}>
-      {/* One component for both, so that the box keeps its cursor when typing leads from the one to the other. */}
+      {/* One component for both, so that the box keeps its cursor when typing leads from one to the other. */}
       {part === 'search' ? (
         <Search />
       ) : path === '/object' ? (

@@ -1,4 +1,4 @@
-//! An https proxy: TLS to itself, then whatever CONNECT asks for.
+//! An https proxy: TLS to the proxy itself, then any CONNECT target.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,10 +11,10 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
 use tokio_rustls::TlsAcceptor;
 
-/// Ends when dropped.
+/// Stops when dropped.
 pub struct Proxy {
     pub url: String,
-    /// Its certificate, which is its own authority.
+    /// Its self-signed certificate.
     pub certificate: String,
     carried: Arc<AtomicUsize>,
     _runtime: Runtime,
@@ -36,14 +36,14 @@ impl Proxy {
         runtime.spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 let (acceptor, counted) = (acceptor.clone(), Arc::clone(&counted));
-                // A connection that breaks is its client's affair.
+                // Errors of a connection are reported by its client.
                 tokio::spawn(async move { carry(client, &acceptor, &counted).await.ok() });
             }
         });
         Ok(Self { url, certificate: own.cert.pem(), carried, _runtime: runtime })
     }
 
-    /// Connections so far.
+    /// Number of connections.
     pub fn carried(&self) -> usize {
         self.carried.load(Ordering::SeqCst)
     }

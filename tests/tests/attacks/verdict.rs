@@ -191,7 +191,7 @@ fn meant(case: &Case, arrival: &Arrival) -> Vec<String> {
     };
     if !expected.iter().any(|expected| expected == path) {
         let expected: Vec<String> = expected.iter().map(|one| lossy(one)).collect();
-        wrong.push(format!("asks for {} (expected {expected:?})", lossy(path)));
+        wrong.push(format!("requests {} (expected {expected:?})", lossy(path)));
     }
     wrong
 }
@@ -235,21 +235,21 @@ mod tests {
 
     #[rstest]
     #[case::without_a_user("impersonate-user: mallory\r\n", "", "impersonate-user: []")]
-    #[case::as_somebody_else("user: mallory", "user: root", "[\"root\"]")]
+    #[case::as_another_user("user: mallory", "user: root", "[\"root\"]")]
     #[case::twice(
         "host: m1:443\r\n",
         "host: m1:443\r\nImpersonate-User: root\r\n",
         "impersonate-user: [\"mallory\", \"root\"]"
     )]
     #[case::without_groups("impersonate-group: crew\r\n", "", "impersonate-group: []")]
-    #[case::with_a_group_more("crew\r\n", "crew\r\nimpersonate-group: more\r\n", "\"more\"")]
+    #[case::with_an_additional_group("crew\r\n", "crew\r\nimpersonate-group: more\r\n", "\"more\"")]
     #[case::with_a_uid("host", "impersonate-uid: 0\r\nhost", "impersonate-uid: 0 is not ours")]
     #[case::with_extra("host", "impersonate-extra-scopes: x\r\nhost", "is not ours")]
     #[case::with_another_token("ours", "other", "not the member's own")]
     #[case::with_two_tokens("host", "Authorization: Bearer x\r\nhost", "authorization: 2 values")]
     #[case::with_a_credential("/x", "/x?hers", "a credential of a caller")]
     #[case::with_a_cookie("host", "Cookie: a=b\r\nhost", "cookie arrived")]
-    #[case::with_the_front_proxys("host", "X-Remote-User: root\r\nhost", "x-remote-user arrived")]
+    #[case::with_a_front_proxy_header("host", "X-Remote-User: root\r\nhost", "x-remote-user arrived")]
     #[case::with_a_subprotocol(
         "host",
         "sec-websocket-protocol: base64url.bearer.authorization.k8s.io.e\r\nhost",
@@ -258,15 +258,15 @@ mod tests {
     #[case::for_another_host("m1:443", "elsewhere", "host: [\"elsewhere\"]")]
     #[case::with_a_bare_line_feed("host", "x: a\nb\r\nhost", "bare")]
     #[case::by_another_method("GET", "DELETE", "DELETE arrived")]
-    #[case::of_another_path("/api/v1/x", "/api/v1/y", "asks for /api/v1/y")]
-    #[case::that_was_smuggled("/x", "/x?smuggled", "smuggled")]
+    #[case::of_another_path("/api/v1/x", "/api/v1/y", "requests /api/v1/y")]
+    #[case::smuggled("/x", "/x?smuggled", "smuggled")]
     fn a_request_that_is_not_the_callers_is_found(#[case] part: &str, #[case] instead: &str, #[case] expected: &str) {
         let found = wrong(&HEAD.replace(part, instead), "").join("; ");
         assert!(found.contains(expected), "{found}");
     }
 
     #[test]
-    fn trailers_are_looked_at() {
+    fn trailers_are_checked() {
         let found = wrong(HEAD, "2\r\n{}\r\n0\r\nimpersonate-user: root\r\n\r\n").join("; ");
         assert!(found.contains("as a trailer"), "{found}");
     }

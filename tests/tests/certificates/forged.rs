@@ -93,7 +93,7 @@ fn front_proxies_have_an_authority_of_their_own() -> Result<()> {
     let pki = data.join("control-plane/pki");
     let fleet = Fleet::start(&data, &["--no-members"])?;
     let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
-    speaks_for_others(&fleet, &kubectl, &pki).with_context(|| fleet.log())?;
+    acts_for_others(&fleet, &kubectl, &pki).with_context(|| fleet.log())?;
     ensure!(fleet.stop()?.success());
 
     // A data directory of an earlier version.
@@ -102,13 +102,13 @@ fn front_proxies_have_an_authority_of_their_own() -> Result<()> {
     fs::remove_file(pki.join("front-proxy-ca.key"))?;
     let fleet = Fleet::start(&data, &["--no-members"])?;
     let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
-    speaks_for_others(&fleet, &kubectl, &pki).with_context(|| fleet.log())?;
+    acts_for_others(&fleet, &kubectl, &pki).with_context(|| fleet.log())?;
     ensure!(fs::read_to_string(pki.join("ca.crt"))? == before, "the users' authority has changed");
     ensure!(fleet.stop()?.success());
     Ok(())
 }
 
-fn speaks_for_others(fleet: &Fleet, kubectl: &Kubectl, pki: &Path) -> Result<()> {
+fn acts_for_others(fleet: &Fleet, kubectl: &Kubectl, pki: &Path) -> Result<()> {
     let map = ["get", "configmap", "extension-apiserver-authentication", "-n", "kube-system", "-o", "json"];
     let map: Value = serde_json::from_str(&kubectl.ok(&map, "")?)?;
     let authority = |file: &str| fs::read_to_string(pki.join(format!("{file}.crt")));

@@ -1,15 +1,15 @@
-//! What commands print, to the letter: in a pipe, each stream by itself, and in a terminal, with its colours. Ages and times differ from
-//! run to run and are words here.
+//! Exact output of commands: in a pipe, separately for each stream, and in a terminal, with colours. Ages and times vary and
+//! are replaced by placeholders.
 
 use anyhow::{Context, Result, ensure};
 use crowsnest_tests::Fleet;
 
 const PIPE: &str = include_str!("pipe.txt");
 const TERMINAL: &str = include_str!("terminal.txt");
-/// What a command line begins with in these files.
+/// Prefix of command lines in these files.
 const PROMPT: &str = "$ crowsnest ";
 
-/// Runs each command of the files and compares what it prints.
+/// Runs each command of the files and compares its output.
 pub fn compared(fleet: &Fleet) -> Result<()> {
     let mut told = String::new();
     for line in commands(PIPE) {
@@ -27,7 +27,7 @@ pub fn compared(fleet: &Fleet) -> Result<()> {
     paged(fleet)
 }
 
-/// A pager reads what is printed, and what is told beside it, with the colours of a terminal.
+/// A pager shows output and messages, with the colours of a terminal.
 fn paged(fleet: &Fleet) -> Result<()> {
     let by = [("CROWSNEST_PAGER", "sed 's/^/page: /'")];
     let args = ["search", "kind:pod", "label:app=both", "sort:cluster", "--limit", "1"];
@@ -35,7 +35,7 @@ fn paged(fleet: &Fleet) -> Result<()> {
     let shown = seen(&shown);
     ensure!(ended == Some(0) && shown.lines().all(|line| line.starts_with("page: ")), "{ended:?} {shown:?}");
     ensure!(shown.contains("\u{241b}[32mRunning\u{241b}[0m") && shown.contains("page: 1 of 2 shown"), "{shown:?}");
-    // What follows is read as it comes, and its errors are errors.
+    // Watches are streamed without a pager, and their errors are reported.
     let (ended, shown) = fleet.crowsnest_terminal_with(&["get", "pods", "-C", "nosuch"], &by)?.end()?;
     ensure!(ended == Some(1) && seen(&shown).contains("error: "), "{ended:?} {shown:?}");
     Ok(())
@@ -53,13 +53,13 @@ fn code(code: Option<i32>) -> String {
     code.map_or_else(|| "by a signal".to_owned(), |code| code.to_string())
 }
 
-/// What stays on the screen: a line that was cleared shows what came after that. Escapes are visible.
+/// The visible text of the screen: for a cleared line, the text after it. Escape sequences are shown.
 fn seen(shown: &str) -> String {
     let lines = shown.split("\r\n").map(|line| line.rsplit("\r\u{1b}[K").next().unwrap_or(line));
     lines.collect::<Vec<_>>().join("\n").replace('\u{1b}', "\u{241b}")
 }
 
-/// Ages are AGE, times TIME.
+/// Replaces ages by AGE and times by TIME.
 fn plain(text: &str) -> String {
     let word = |word: &str| match word {
         word if is_age(word) => "AGE".to_owned(),
@@ -86,7 +86,7 @@ fn is_time(word: &str) -> bool {
 }
 
 #[test]
-fn what_differs_is_a_word() -> Result<()> {
+fn variable_values_are_replaced() -> Result<()> {
     ensure!(plain("web   1/1   2m30s\nat 2026-01-01T00:00:00Z") == "web   1/1   AGE\nat TIME");
     ensure!(plain("sss 10 m1 5") == "sss 10 m1 5");
     ensure!(seen("\r\u{1b}[K| searching\r\u{1b}[KNAME\r\nweb\r\n") == "NAME\nweb\n");

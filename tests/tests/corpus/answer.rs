@@ -1,4 +1,4 @@
-//! What was answered, whoever was asked, beside what the corpus expects.
+//! The result of a query from any interface, compared with the corpus.
 
 use std::collections::BTreeMap;
 
@@ -10,17 +10,17 @@ use super::fixtures::{Hits, Question, name_of};
 
 #[derive(Debug, Deserialize)]
 pub struct Answer {
-    /// cluster/Kind/namespace/name or cluster/Kind/name, in order.
+    /// `cluster/Kind/namespace/name` or `cluster/Kind/name`, in order.
     pub hits: Vec<String>,
     pub total: u64,
     pub remarks: Vec<String>,
-    /// How many hits are in each group, where that is told.
+    /// Number of hits per group, if the interface reports it.
     #[serde(default)]
     pub groups: Option<BTreeMap<String, u64>>,
 }
 
 impl Answer {
-    /// From the API's JSON.
+    /// Parses the API's JSON.
     pub fn of(answer: &Value) -> Result<Self> {
         let list = |field: &str| answer[field].as_array().with_context(|| format!("no {field} in {answer}"));
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -38,7 +38,7 @@ impl Answer {
         })
     }
 
-    /// What is wrong with it.
+    /// Differences from the expected result.
     pub fn faults(&self, question: &Question) -> Vec<String> {
         let Question { query, hits, first, ordered, notice, .. } = question;
         let Self { hits: found, total, remarks, groups } = self;
@@ -66,7 +66,7 @@ impl Answer {
         if question.groups.is_some() && groups.is_some() && groups != &question.groups {
             faults.push(format!("groups {groups:?}"));
         }
-        // The engine by itself knows all times; here the cache begins to be filled with the test.
+        // The engine's own tests have the whole history; here the cache is filled when the test starts.
         let reaches_back = query.contains("during:..");
         let (known, remarks): (Vec<_>, Vec<_>) = remarks.iter().partition(|remark| remark.contains("is not known"));
         if known.len() != usize::from(reaches_back) {

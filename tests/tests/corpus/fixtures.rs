@@ -1,5 +1,5 @@
-//! The golden corpus as its files say it: clusters, their objects with what these were before, and queries with the hits
-//! they must find.
+//! The files of the golden corpus: clusters, their objects with earlier versions, and queries with the expected
+//! hits.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -10,14 +10,14 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// When the queries are asked, in Unix seconds.
+/// Time of the queries, in Unix seconds.
 pub const NOW: i64 = 1_790_000_000;
 
 const CONTROL_PLANE: &str = "@control-plane";
 
 pub struct Corpus {
     pub clusters: Vec<Cluster>,
-    /// Kinds in lower case, and the other names they go by.
+    /// Kinds in lower case, and their aliases.
     pub kinds: BTreeMap<String, Vec<String>>,
     pub entries: Vec<Entry>,
     pub questions: Vec<Question>,
@@ -35,7 +35,7 @@ pub struct Cluster {
     pub stale: bool,
 }
 
-/// An object as it was first seen, or its next version, or its deletion.
+/// The first version of an object, a later one, or its deletion.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Entry {
@@ -55,9 +55,9 @@ pub struct Question {
     #[serde(default)]
     pub ordered: bool,
     pub notice: Option<String>,
-    /// How many hits are in each group.
+    /// Number of hits per group.
     pub groups: Option<BTreeMap<String, u64>>,
-    /// It asks for objects of the control plane.
+    /// The query is about objects of the control plane.
     #[serde(default)]
     pub templates: bool,
     #[serde(default, rename = "why")]
@@ -72,7 +72,7 @@ pub enum Hits {
 }
 
 impl Corpus {
-    /// Without the control plane's objects, which are its controllers' to write, and what is asked of them.
+    /// Without the control plane's objects, which its controllers write, and queries about them.
     pub fn read() -> Result<Self> {
         let (entries, mut questions): (Vec<Entry>, Vec<Question>) = (read("objects")?, read("queries")?);
         let (templates, entries): (Vec<_>, Vec<_>) =
@@ -85,12 +85,12 @@ impl Corpus {
         Ok(Self { clusters: read("clusters")?, kinds, entries, questions })
     }
 
-    /// A few questions that have every feature of the language between them, by which a slow way of asking is tried.
+    /// A few queries that cover all features of the language, for slow interfaces.
     pub fn of_each_feature(&self) -> Vec<&Question> {
         let featured = self.questions.iter().map(|question| (question, features(&question.query)));
         let mut left: Vec<(&Question, BTreeSet<String>)> = featured.collect();
         let mut chosen = Vec::new();
-        // The one with the most that is new, of equal ones the first.
+        // The query with the most new features; among equal ones the first.
         while let Some(most) = left.iter().rev().max_by_key(|(_, new)| new.len()).filter(|(_, new)| !new.is_empty()) {
             let (question, new) = most.clone();
             left.iter_mut().for_each(|(_, features)| features.retain(|feature| !new.contains(feature)));
@@ -120,7 +120,7 @@ pub fn name_of(object: &Value) -> String {
     parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("/")
 }
 
-/// Fields a query names, and the forms its values have.
+/// Fields of a query, and the forms of their values.
 fn features(query: &str) -> BTreeSet<String> {
     let mut features = BTreeSet::new();
     if query.starts_with('"') && query.ends_with('"') {
@@ -130,7 +130,7 @@ fn features(query: &str) -> BTreeSet<String> {
         let word = word.trim_start_matches('-');
         let named = word.split_once(':').filter(|(field, _)| !field.contains(['"', '/', '*']));
         let value = match named {
-            // Of all paths one will do.
+            // One path represents all.
             Some((field, value)) => {
                 features.insert(if field.starts_with('.') { ".".to_owned() } else { field.to_owned() });
                 value

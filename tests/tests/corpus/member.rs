@@ -23,7 +23,7 @@ use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-/// A kind that is served.
+/// A served kind.
 #[derive(Debug, Clone)]
 pub struct Resource {
     pub api_version: String,
@@ -48,7 +48,7 @@ impl Resource {
     }
 }
 
-/// What a watch tells.
+/// Events of a watch.
 #[derive(Debug, Clone)]
 pub struct Change {
     pub what: &'static str,
@@ -70,9 +70,9 @@ struct Held {
 
 #[derive(Debug, Clone, Copy)]
 struct Now {
-    /// Changes that have happened.
+    /// Number of changes applied so far.
     happened: usize,
-    /// Lists and watches are answered.
+    /// True while lists and watches are served.
     answers: bool,
 }
 
@@ -98,7 +98,7 @@ impl Member {
         Ok(Self { held, port, serving })
     }
 
-    /// The next change happens; it is returned with its resource.
+    /// Applies the next change and returns it with its resource.
     pub fn goes_on(&self) -> Result<(&Change, &Resource)> {
         let happened = self.held.now.borrow().happened;
         let change = self.held.changes.get(happened).context("nothing more happens here")?;
@@ -107,7 +107,7 @@ impl Member {
         Ok((change, resource.context("it is of no kind")?))
     }
 
-    /// From now on nothing is told of its objects.
+    /// Stops serving lists and watches.
     pub fn falls_silent(&self) {
         self.held.now.send_modify(|now| now.answers = false);
     }
@@ -213,7 +213,7 @@ impl Held {
             "items": items})
     }
 
-    /// What there is of a kind after so many changes, and as of which version.
+    /// Objects of a kind after a number of changes, and their version.
     fn there(&self, resource: &Resource, happened: usize) -> (Vec<&Value>, u64) {
         let changes = &self.changes[..happened];
         let gone: BTreeSet<&str> =
@@ -235,7 +235,7 @@ impl Held {
             "metadata": {"resourceVersion": version.to_string()}})
     }
 
-    /// What is there, where that is wanted, and what changes until the deadline.
+    /// The initial objects, if requested, and changes until the deadline.
     fn watch(
         self: &Arc<Self>,
         resource: Resource,

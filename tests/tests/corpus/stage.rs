@@ -1,5 +1,5 @@
-//! The corpus played to the real binary: its clusters joined as members, their objects told as they were at first, then what
-//! became of them, change by change.
+//! The corpus on the real binary: its clusters join as members, and serve the first versions of their objects, followed by the
+//! changes one by one.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -17,16 +17,16 @@ use super::member::{Change, Member, Resource, version};
 use super::times::Clock;
 
 const ROOT: &str = "/apis/search.crowsnest.io/v1alpha1";
-/// Asks. The control plane's own objects are not this account's to see, only the members'.
+/// The account of the queries. It may read the members' objects, not the control plane's own.
 const READER: &str = "system:serviceaccount:default:corpus";
-/// Served kinds that the corpus names and has no object of.
+/// Kinds served without objects, because queries name them.
 const EMPTY_KINDS: [(&str, &str); 2] =
     [("rbac.authorization.k8s.io/v1", "ClusterRoleBinding"), ("apiextensions.k8s.io/v1", "CustomResourceDefinition")];
 
 pub struct Stage {
     pub fleet: Fleet,
     pub clock: Clock,
-    /// The asker's.
+    /// The account's token.
     pub token: String,
     pub kubeconfig: PathBuf,
     admin: kube::Client,
@@ -36,7 +36,7 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// The binary without a member, and who asks it.
+    /// Starts the binary without members, and creates the account.
     pub fn start(corpus: &Corpus, folder: &Path) -> Result<Self> {
         let runtime = Runtime::new()?;
         let clock = Clock::at(now(), corpus.questions.iter().map(|question| &question.query))?;
@@ -50,9 +50,9 @@ impl Stage {
         Ok(Self { fleet, clock, token, kubeconfig, admin, client, members: BTreeMap::new(), runtime })
     }
 
-    /// Until everything is as queries expect it.
+    /// Joins the members and applies all changes.
     pub fn play(&mut self, corpus: &Corpus) -> Result<()> {
-        // One after another: what is equal in an order keeps the order in which it was seen first.
+        // One after another: equal objects are ordered by the time they were first seen.
         for cluster in &corpus.clusters {
             self.join(corpus, cluster).with_context(|| format!("joining {}", cluster.name))?;
         }
@@ -94,7 +94,7 @@ impl Stage {
         })
     }
 
-    /// What a cluster has at first, and what changes, with the times of now.
+    /// The first objects and the changes of a cluster, with times relative to now.
     fn told_by(&self, corpus: &Corpus, cluster: &str) -> Result<(Vec<Value>, Vec<Change>)> {
         let (mut begin, mut changes): (Vec<Value>, Vec<Change>) = (Vec::new(), Vec::new());
         for Entry { at, object, deleted, .. } in corpus.entries.iter().filter(|entry| entry.cluster == cluster) {
@@ -123,7 +123,7 @@ impl Stage {
         Ok((begin, changes))
     }
 
-    /// Everything that happened since, each change once the cache has seen the one before and no query can take them for one.
+    /// Applies all changes, each after the cache has seen the previous one, and at times that queries can
     fn go_on(&mut self, corpus: &Corpus) -> Result<()> {
         let begin: Timestamp = "2026-09-20T00:00:00Z".parse()?;
         self.clock.saw(begin.as_second(), now())?;
@@ -144,7 +144,7 @@ impl Stage {
                 text("name")
             );
             until(&format!("the cache to see {path}"), || {
-                // What comes for the first time is not found until then.
+                // New objects are not searchable until then.
                 let Ok(history) = self.get(&path) else { return Ok(false) };
                 let newest = &history["versions"][0];
                 let seen = newest["resourceVersion"] == metadata["resourceVersion"];
@@ -155,7 +155,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Asks the search API as the reader.
+    /// Sends a request to the search API with the account.
     pub fn get(&self, path: &str) -> Result<Value> {
         let request = http::Request::get(format!("{ROOT}/{path}")).body(Vec::new())?;
         self.runtime.block_on(self.client.request(request)).with_context(|| path.to_owned())
@@ -165,7 +165,7 @@ impl Stage {
         self.get(&format!("query?limit=1000&facets=kind&q={}", utf8_percent_encode(query, NON_ALPHANUMERIC)))
     }
 
-    /// A corpus' query as it must be asked at this moment.
+    /// A query of the corpus with times relative to now.
     pub fn asked(&self, query: &str) -> Result<String> {
         self.clock.asked(query, now())
     }
@@ -175,7 +175,7 @@ fn now() -> i64 {
     Timestamp::now().as_second()
 }
 
-/// Clusters an answer names as left out or behind.
+/// Clusters that a response lists as skipped or lagging.
 fn skipped(answer: &Value) -> Vec<&str> {
     answer["skipped"].as_array().into_iter().flatten().filter_map(|skipped| skipped["cluster"].as_str()).collect()
 }
@@ -191,7 +191,7 @@ async fn post(client: &kube::Client, path: &str, body: &Value) -> Result<Value> 
     client.request(request.body(serde_json::to_vec(body)?)?).await.with_context(|| format!("POST {path}"))
 }
 
-/// Makes the asker's account; its token.
+/// Creates the account; returns its token.
 async fn reader(admin: &kube::Client) -> Result<String> {
     let accounts = "/api/v1/namespaces/default/serviceaccounts";
     post(admin, accounts, &json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "corpus"}}))
@@ -219,7 +219,7 @@ fn as_reader(kubeconfig: &str, token: &str) -> Result<String> {
     Ok(kubeconfig.to_string())
 }
 
-/// The kinds every member serves.
+/// Kinds that every member serves.
 fn resources(corpus: &Corpus) -> Result<Vec<Resource>> {
     let objects = || corpus.entries.iter().filter_map(|entry| entry.object.as_ref());
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -230,7 +230,7 @@ fn resources(corpus: &Corpus) -> Result<Vec<Resource>> {
         let empty = EMPTY_KINDS.iter().find(|(_, kind)| is_one(kind));
         let (api_version, kind) = told
             .or_else(|| empty.map(|(api_version, kind)| ((*api_version).to_owned(), (*kind).to_owned())))
-            .with_context(|| format!("no object says what {kind} is"))?;
+            .with_context(|| format!("no object defines {kind}"))?;
         let plural = names.iter().max_by_key(|name| name.len()).context("no plural")?.clone();
         let short_names = names.iter().filter(|name| **name != plural).cloned().collect();
         let namespaced = of_kind().any(|object| object["metadata"]["namespace"].is_string());
@@ -239,7 +239,7 @@ fn resources(corpus: &Corpus) -> Result<Vec<Resource>> {
     corpus.kinds.iter().map(resource).collect()
 }
 
-/// Lets the asker read the corpus in a member, but not these rules, which are none of it.
+/// Lets the account read the corpus in a member, except for the RBAC objects.
 fn grant(corpus: &Corpus, resources: &[Resource]) -> [Value; 2] {
     let group = "rbac.authorization.k8s.io";
     let named = |kind: &str| {

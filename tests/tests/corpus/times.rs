@@ -1,8 +1,9 @@
-//! The corpus has a clock that stands still; the binary's goes on. Times of objects are moved so that the corpus' now is the
-//! moment the test begins; times in queries are moved to when the same holds.
+//! Converts times of the corpus, whose clock stands still, to the time of the test. Times of objects are shifted so
+//! that the corpus' now is the start of the test; times in queries are converted to those with the same result.
 //!
-//! What is measured against times of objects (`age:`, `created:`, `last:`) moves as these do. What is measured against when the
-//! cache saw a change (`changed:`, `deleted:`, `at:`, `during:`) moves to the moment between the same two changes.
+//! Conditions on times of objects (`age:`, `created:`, `last:`) are shifted in the same way. Conditions on the time at
+//! which the cache saw a change (`changed:`, `deleted:`, `at:`, `during:`) are converted to a time between the same two
+//! changes.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -17,14 +18,14 @@ use super::fixtures::NOW;
 #[derive(Debug)]
 pub struct Clock {
     shift: i64,
-    /// Times of the corpus that queries ask about.
+    /// Times of the corpus that queries refer to.
     named: BTreeSet<i64>,
-    /// When changes happened in the corpus, and the last second they were the newest in.
+    /// Times of changes in the corpus, and the last second in which each was the newest.
     seen: Vec<(i64, i64)>,
 }
 
 impl Clock {
-    /// The corpus' now is this moment. What lies between two changes is told apart where one of the queries asks.
+    /// Maps the corpus' now to this time. Changes are distinguished if a query refers to a time between them.
     pub fn at(now: i64, queries: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Self> {
         let named = RefCell::new(BTreeSet::new());
         let note = |at| {
@@ -37,22 +38,22 @@ impl Clock {
         Ok(Self { shift: now - NOW, named: named.into_inner(), seen: Vec::new() })
     }
 
-    /// The second in which a change at this time of the corpus must not be seen any more: as queries count seconds, it would
-    /// not be told from what comes before the time they ask about.
+    /// The second in which a change at this time of the corpus must not be seen: with the resolution of seconds, queries
+    /// could not distinguish it from earlier changes.
     pub fn too_early(&self, at: i64) -> Option<i64> {
         let (last, seen) = self.seen.last()?;
         self.named.range(last..&at).next().map(|_| *seen)
     }
 
-    /// Everything up to this time of the corpus has been seen by now.
+    /// Records that everything up to this time of the corpus has been seen.
     pub fn saw(&mut self, at: i64, now: i64) -> Result<()> {
         ensure!(self.seen.last().is_none_or(|(last, seen)| *last <= at && *seen <= now), "changes come in order");
-        ensure!(self.too_early(at).is_none_or(|early| early < now), "a query asks about what is before {at}");
+        ensure!(self.too_early(at).is_none_or(|early| early < now), "a query refers to a time before {at}");
         self.seen.push((at, now));
         Ok(())
     }
 
-    /// The last second in which what was true then in the corpus is true.
+    /// The last second with the corpus' state of that time.
     fn until(&self, at: i64) -> i64 {
         let before = self.seen.partition_point(|(changed, _)| *changed <= at);
         self.seen.get(before.wrapping_sub(1)).map_or(i64::MIN, |(_, seen)| *seen)
@@ -75,7 +76,7 @@ impl Clock {
         }
     }
 
-    /// The query whose answer now is what that of this one is in the corpus.
+    /// The query that has the same result now as the given one in the corpus.
     pub fn asked(&self, query: &str, now: i64) -> Result<String> {
         moved(query, self.shift, now, &|at| self.until(at))
     }
@@ -84,7 +85,7 @@ impl Clock {
 fn moved(query: &str, shift: i64, now: i64, until: &dyn Fn(i64) -> i64) -> Result<String> {
     let words = || query.split_inclusive([' ', '(', ')']);
     let cut = |word: &str| word.trim_end_matches([' ', '(', ')']).len();
-    // What is asked as of a time has the ages of then.
+    // Ages in a query about a past time refer to that time.
     let at = words().find_map(|word| moment(word[..cut(word)].strip_prefix("at:")?));
     let elapsed = at.map_or(now - NOW, |at| until(at) - at) - shift;
     let mut asked = String::new();
@@ -107,7 +108,7 @@ fn moved(query: &str, shift: i64, now: i64, until: &dyn Fn(i64) -> i64) -> Resul
     Ok(asked)
 }
 
-/// Longer ago is earlier, so comparisons turn around.
+/// A longer duration is an earlier time, so comparisons are inverted.
 fn since(value: &str, until: &dyn Fn(i64) -> i64) -> Result<Option<String>> {
     let ago = |text: &str| duration(text).map(|age| until(NOW - age));
     if let Some((from, to)) = value.split_once("..") {
@@ -124,13 +125,13 @@ fn since(value: &str, until: &dyn Fn(i64) -> i64) -> Result<Option<String>> {
 
 fn during(value: &str, until: &dyn Fn(i64) -> i64) -> Result<Option<String>> {
     let Some((from, to)) = value.split_once("..") else { return Ok(None) };
-    // What ended in the second before must not count.
+    // Objects that ended in the second before must not match.
     let from = moment(from).map(|time| written(until(time) + 1)).transpose()?.unwrap_or_default();
     let to = moment(to).map(|time| written(until(time))).transpose()?.unwrap_or_default();
     Ok(Some(format!("{from}..{to}")))
 }
 
-/// Changes both ends of a range, or what a comparison compares with. None where there is nothing to change.
+/// Converts both ends of a range, or the operand of a comparison. `None` if there is nothing to convert.
 fn each(value: &str, change: impl Fn(&str) -> Result<Option<String>>) -> Result<Option<String>> {
     if let Some((from, to)) = value.split_once("..") {
         let (changed, other) = (change(from)?, change(to)?);
@@ -156,7 +157,7 @@ fn duration(text: &str) -> Option<i64> {
     Some(amount * unit)
 }
 
-/// A moment of the corpus: RFC 3339, without seconds or as a date too, `now`, `now-2h`.
+/// A time of the corpus: RFC 3339, also without seconds or as a date, `now`, `now-2h`.
 fn moment(text: &str) -> Option<i64> {
     if let Some(ago) = text.strip_prefix("now") {
         return if ago.is_empty() { Some(NOW) } else { Some(NOW - duration(ago.strip_prefix('-')?)?) };
@@ -187,7 +188,7 @@ fn queries_move_with_the_clock() -> Result<()> {
         ("during:..2026-09-21T14:01:00Z", "during:..2026-09-21T15:13:20Z"),
         ("at:whenever during:now-1h", "at:whenever during:now-1h"),
     ];
-    // An hour after the corpus: what was seen until 14:00 came in its first second, what came later in its tenth.
+    // An hour after the corpus: changes until 14:00 were seen in its first second, later ones in its tenth.
     let mut clock = Clock::at(NOW + 3600, cases.map(|(query, _)| query))?;
     clock.saw(NOW - 800, NOW + 3600)?;
     assert_eq!((clock.too_early(NOW - 750), clock.too_early(NOW - 60)), (None, Some(NOW + 3600)));

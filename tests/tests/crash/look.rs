@@ -1,4 +1,4 @@
-//! What is there: copies in the members, bindings and Works in the control plane, each as a line that can be compared.
+//! Reads the state: copies in the members, bindings and Works in the control plane, each as a comparable line.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -10,26 +10,26 @@ use serde_json::Value;
 use crate::crash::model::{MEMBERS, NAMESPACE, PREFIX};
 use crate::crash::write::client;
 
-/// What is said of a Work whose member has the object.
+/// Line of a Work that is applied in its member.
 pub const APPLIED: &str = "applied";
 
-/// What one look has found.
+/// Result of one read.
 #[derive(Debug, Default)]
 pub struct Found {
     facts: BTreeMap<String, String>,
-    /// Of the members' objects: name and uid.
+    /// Names and uids of objects in members.
     objects: BTreeMap<String, (String, String)>,
 }
 
 impl Found {
-    /// What is not as desired.
+    /// Differences from the desired state.
     pub fn differences(&self, desired: &BTreeMap<String, String>) -> Vec<String> {
         let keys: BTreeSet<&String> = self.facts.keys().chain(desired.keys()).collect();
         let differ = keys.into_iter().filter(|key| self.facts.get(*key) != desired.get(*key));
         differ.map(|key| format!("{key}: {:?}, wanted {:?}", self.facts.get(key), desired.get(key))).collect()
     }
 
-    /// Objects that were deleted and made again since, unless they may be.
+    /// Objects that were recreated, except where that is allowed.
     pub fn replaced(&self, before: &Found, may_be: impl Fn(&str) -> bool) -> Vec<&String> {
         let made_anew = |(key, (name, uid)): &(&String, &(String, String))| {
             before.objects.get(*key).is_some_and(|(_, old)| old != uid) && !may_be(name)
@@ -46,7 +46,7 @@ impl Found {
     }
 }
 
-/// Looks at the control plane and at every member.
+/// Reads the control plane and all members.
 pub struct Looker {
     control_plane: PathBuf,
     members: Vec<(&'static str, kube::Client)>,
@@ -101,7 +101,7 @@ impl Looker {
     }
 }
 
-/// What is said of a binding.
+/// Line of a binding.
 pub fn binding_facts(targets: &[String], scheduled: bool, applied: bool, reported: &[&str]) -> String {
     let (targets, reported) = (targets.join(" "), reported.join(" "));
     format!("to {targets}, scheduled: {scheduled}, applied: {applied}, reported by {reported}")
@@ -116,7 +116,7 @@ impl Found {
             .map(|target| format!("{}:{}", text(target, "/name"), target["replicas"].as_u64().unwrap_or_default()))
             .collect();
         if targets.is_empty() && !with_policy {
-            // Nobody requires it any more; it waits for the next who does.
+            // No binding requires it; it is kept for later.
             return;
         }
         let observed =
@@ -136,7 +136,7 @@ impl Found {
             Some(name) => format!("{}/{name}", note("resourcebinding.karmada.io/namespace").unwrap_or_default()),
             None => match note("clusterresourcebinding.karmada.io/name") {
                 Some(name) => format!("/{name}"),
-                // Of a namespace, or of rights in the member.
+                // The Work of a namespace, or of RBAC objects in the member.
                 None => return,
             },
         };

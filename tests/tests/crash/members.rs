@@ -1,4 +1,4 @@
-//! Members in processes of their own: plain API servers, so that nothing but what is propagated happens in them.
+//! Members as separate processes: plain API servers, in which only propagated objects change.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -29,13 +29,13 @@ impl Members {
         Ok(Members { _running: running, kubeconfig })
     }
 
-    /// With a context for each, named like it.
+    /// With a context for each member, of the same name.
     pub fn kubeconfig(&self) -> &Path {
         &self.kubeconfig
     }
 }
 
-/// Its only context under another name.
+/// The only context of a kubeconfig, renamed.
 fn named(mut config: Kubeconfig, name: &str) -> Kubeconfig {
     config.clusters.iter_mut().for_each(|cluster| cluster.name = name.to_owned());
     config.auth_infos.iter_mut().for_each(|user| user.name = name.to_owned());

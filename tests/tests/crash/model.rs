@@ -1,4 +1,4 @@
-//! What is asked for: templates, policies and overrides that change by chance; and what must come of it.
+//! Desired state: templates, policies and overrides that change at random, and the expected result.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,25 +12,25 @@ use crate::crash::look::{APPLIED, binding_facts};
 use crate::crash::write::Write;
 
 pub const MEMBERS: [&str; 3] = ["m1", "m2", "m3"];
-/// Of the templates, their policies and overrides.
+/// Namespace of the templates, their policies and overrides.
 pub const NAMESPACE: &str = "crash";
-/// Before the number in a template's name.
+/// Prefix of the number in a template's name.
 pub const PREFIX: &str = "crash-";
 
-/// The member in which overrides change something.
+/// The member whose copies overrides change.
 const OVERRIDDEN: &str = "m2";
-/// Writes beside each other; those of one object are in one lane.
+/// Concurrent writes; those of one object are in one lane.
 const LANES: usize = 8;
-/// Divided evenly among any of the members.
+/// Replicas of Deployments, divided evenly among any of the members.
 const REPLICAS: usize = 6;
-/// Policies or overrides that change in a turn, about.
+/// Approximate number of policies or overrides that change per round.
 const POLICIES: usize = 4;
 
 /// Templates that one policy selects by a label.
 type Flock = usize;
 
-/// That many flocks of ConfigMaps, each with an override at times; then one of Deployments, which depend on a ConfigMap each that no
-/// policy selects, and one of ClusterRoles.
+/// Number of flocks of ConfigMaps, each with an override at times; then one of Deployments, each with a ConfigMap as
+/// dependency that no policy selects, and one of ClusterRoles.
 const CONFIG_MAPS: usize = 4;
 const DEPLOYMENTS: Flock = CONFIG_MAPS;
 const CLUSTER_ROLES: Flock = CONFIG_MAPS + 1;
@@ -57,7 +57,7 @@ fn name_of(number: usize) -> String {
     format!("{PREFIX}{number}")
 }
 
-/// What a Deployment depends on.
+/// The dependency of a Deployment.
 fn dependency_of(number: usize) -> String {
     format!("{PREFIX}{number}-conf")
 }
@@ -69,16 +69,16 @@ fn number_in(name: &str) -> Option<usize> {
 
 pub struct Model {
     objects: usize,
-    /// What the templates say that are there.
+    /// The current contents of the templates.
     templates: BTreeMap<usize, usize>,
-    /// Where policies send their flocks.
+    /// Clusters of each flock's policy.
     placements: Vec<BTreeSet<&'static str>>,
     overrides: [Option<usize>; CONFIG_MAPS],
-    /// Every value is a new one.
+    /// The next value; values are never reused.
     values: usize,
 }
 
-/// The writes of one turn.
+/// The writes of one round.
 pub struct Changes {
     lanes: Vec<Vec<Write>>,
     deleted: BTreeSet<usize>,
@@ -98,7 +98,7 @@ impl Changes {
         self.lanes.clone()
     }
 
-    /// Whether an object of this name may have gone and come again.
+    /// True if an object of this name may have been recreated.
     pub fn may_replace(&self, name: &str) -> bool {
         number_in(name).is_none_or(|number| self.deleted.contains(&number) || self.moved.contains(&flock_of(number)))
     }
@@ -118,7 +118,7 @@ impl Model {
         Model { objects, templates, placements, overrides: [None; CONFIG_MAPS], values: 0 }
     }
 
-    /// The first turn makes everything, each later one changes as much by chance.
+    /// The first round creates all objects, each later one changes some at random.
     pub fn turn(&mut self, rng: &mut StdRng) -> Changes {
         let mut changes = Changes { lanes: vec![Vec::new(); LANES], deleted: BTreeSet::new(), moved: BTreeSet::new() };
         if self.values == 0 {
@@ -189,7 +189,7 @@ impl Model {
         self.templates.remove(&number);
     }
 
-    /// Sends a flock somewhere.
+    /// Changes the placement of a flock.
     fn place(&mut self, flock: Flock, rng: &mut StdRng, changes: &mut Changes) {
         let mut members = MEMBERS;
         members.shuffle(rng);
@@ -230,7 +230,7 @@ impl Model {
         self.overrides[flock] = value;
     }
 
-    /// Everything that must be there, as [`crate::crash::look`] tells it.
+    /// The desired state, in the format of [`crate::crash::look`].
     pub fn desired(&self) -> BTreeMap<String, String> {
         let mut desired = BTreeMap::new();
         for (number, value) in &self.templates {
@@ -254,7 +254,7 @@ impl Model {
     }
 }
 
-/// A template's binding, Works and copies.
+/// Adds a template's binding, Works and copies.
 fn expect(
     desired: &mut BTreeMap<String, String>,
     (kind, name): (&str, &str),

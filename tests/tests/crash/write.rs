@@ -1,4 +1,4 @@
-//! Users' writes, each repeated until it is acknowledged: whoever writes to a server that dies does not know whether it was heard.
+//! Writes of users, each repeated until it is acknowledged, because a client does not know whether a crashed server received it.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -11,27 +11,27 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::Value;
 use tokio::sync::watch;
 
-/// Between two tries.
+/// Delay between attempts.
 const PAUSE: Duration = Duration::from_millis(50);
-/// A server that was killed does not answer any more, and its socket is closed; one that starts may be slow.
+/// A killed server closes its socket; a starting one may be slow.
 const ANSWER: Duration = Duration::from_secs(20);
 
-/// One request; made twice it comes to the same.
+/// An idempotent request.
 #[derive(Debug, Clone)]
 pub struct Write {
     pub path: String,
-    /// What is applied; the object is deleted without.
+    /// The object to apply; `None` deletes the object.
     pub body: Option<Value>,
 }
 
-/// A client of one context of a kubeconfig, or of its current one.
+/// A client for one context of a kubeconfig, or for the current one.
 pub async fn client(file: &Path, context: Option<&str>) -> Result<kube::Client> {
     let options = KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };
     let config = kube::Config::from_custom_kubeconfig(Kubeconfig::read_from(file)?, &options).await?;
     Ok(kube::Client::try_from(config)?)
 }
 
-/// Writes all lanes beside each other, each in its order, and counts what is acknowledged.
+/// Sends all lanes concurrently, each in order, and counts acknowledged writes.
 pub async fn write_all(kubeconfig: &Path, lanes: Vec<Vec<Write>>, done: watch::Sender<usize>) -> Result<()> {
     let done = &done;
     let lanes = lanes.into_iter().map(|lane| async move {
@@ -56,7 +56,7 @@ async fn insist(kubeconfig: &Path, current: &mut Option<kube::Client>, write: &W
         if is_final(&error) || began.elapsed() > PATIENCE {
             return Err(error);
         }
-        // Another process listens somewhere else.
+        // Another process listens at another port.
         *current = None;
         tokio::time::sleep(PAUSE).await;
     }
@@ -79,7 +79,7 @@ async fn attempt(kubeconfig: &Path, current: &mut Option<kube::Client>, write: &
     }
 }
 
-/// The server understood, and refuses.
+/// True if the server refused the request.
 fn is_final(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(kube::Error::Api(status)) if [400, 405, 422].contains(&status.code))
 }

@@ -1,4 +1,4 @@
-//! The agent of a member that nobody dials: a process of its own, whose connection to the control plane goes through a wire of ours.
+//! The agent of an unreachable member: a separate process, whose connection to the control plane can be cut.
 
 use std::fs::{self, File};
 use std::net::SocketAddr;
@@ -20,7 +20,7 @@ use tokio::task::JoinSet;
 pub struct Agent {
     child: Child,
     wiring: Arc<Wiring>,
-    /// Where the control plane listens by now.
+    /// The control plane's current address.
     control_plane: watch::Sender<SocketAddr>,
     kubeconfig: PathBuf,
     door: SocketAddr,
@@ -52,13 +52,13 @@ impl Agent {
         Ok(Self { child: child.context("starting an agent")?, wiring, control_plane, kubeconfig, door, carrying })
     }
 
-    /// The control plane listens somewhere else.
+    /// Follows the control plane to another address.
     pub fn follow(&self, up: &Fleet) -> Result<()> {
         self.control_plane.send_replace(address(up)?);
         write(&self.kubeconfig, up, self.door)
     }
 
-    /// Each side hears nothing of the other, and no connection ends; or what was sent arrives.
+    /// Stops or resumes forwarding. Connections stay open, and data is delivered on resumption.
     pub fn cut(&self, cut: bool) {
         self.wiring.set(if cut { Wire::Holds } else { Wire::Carries });
     }
@@ -67,7 +67,7 @@ impl Agent {
 impl Drop for Agent {
     fn drop(&mut self) {
         self.carrying.abort_all();
-        // Nothing can be done about a child that is gone already.
+        // The child may have exited already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -78,7 +78,7 @@ async fn carry(listener: TcpListener, wiring: Arc<Wiring>, target: watch::Receiv
     while let Ok((stream, _)) = listener.accept().await {
         let (mut near, target) = (wiring.around(stream), *target.borrow());
         connections.spawn(async move {
-            // A connection that breaks is its client's affair.
+            // Errors of a connection are reported by its client.
             if let Ok(mut far) = TcpStream::connect(target).await {
                 drop(copy_bidirectional(&mut near, &mut far).await);
             }
@@ -92,7 +92,7 @@ fn address(up: &Fleet) -> Result<SocketAddr> {
     server.trim_start_matches("https://").parse().with_context(|| format!("{server} is no address"))
 }
 
-/// The control plane's own kubeconfig, with another door.
+/// The control plane's kubeconfig with another address.
 fn write(path: &Path, up: &Fleet, door: SocketAddr) -> Result<()> {
     let mut kubeconfig = Kubeconfig::read_from(up.kubeconfig("cp"))?;
     let cluster = kubeconfig.clusters.first_mut().and_then(|named| named.cluster.as_mut()).context("a cluster")?;

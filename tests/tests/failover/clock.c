@@ -1,4 +1,4 @@
-// The wall's clock of a process, as far ahead of the machine's as a file says: seconds, in eight bytes as the machine writes them.
+// Shifts the wall clock of a process by an offset in seconds, which is read from a file as an eight-byte native integer.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stddef.h>

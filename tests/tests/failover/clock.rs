@@ -1,4 +1,4 @@
-//! A wall's clock that jumps for the whole of a process: a library that is loaded before all others tells it the time.
+//! A wall clock with an adjustable offset for a whole process, by a preloaded library.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -17,7 +17,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Built by the compiler that links everything else here.
+    /// Compiled by the linker's C compiler.
     pub fn make(folder: &Path) -> Result<Self> {
         let (source, library, path) = (folder.join("clock.c"), folder.join("clock.so"), folder.join("ahead"));
         fs::write(&source, SOURCE)?;
@@ -30,12 +30,12 @@ impl Clock {
         Ok(clock)
     }
 
-    /// For a process that is to live by it.
+    /// Environment of a process that uses this clock.
     pub fn environment(&self) -> [(&'static str, OsString); 2] {
         [("LD_PRELOAD", self.library.clone().into()), ("CLOCK_AHEAD", self.path.clone().into())]
     }
 
-    /// So many seconds ahead of the machine's from now on, in all processes that live by it.
+    /// Sets the offset in seconds for all processes that use this clock.
     pub fn set(&self, seconds: i64) -> Result<()> {
         Ok(self.ahead.write_all_at(&seconds.to_ne_bytes(), 0)?)
     }

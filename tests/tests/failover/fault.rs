@@ -1,4 +1,4 @@
-//! What goes wrong with a member, as outsiders see it. Its own loops go on: whatever it runs keeps running.
+//! Faults of a member, as seen from outside. Its own controllers and workloads keep running.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,26 +7,26 @@ use anyhow::Result;
 use crowsnest_sim::member::{Member, Outage};
 use http::StatusCode;
 
-/// The first delay of a member that dies slowly, and the last: nobody waits that long for an answer.
+/// The first and the last delay of a member that becomes slow; the last one exceeds all timeouts.
 const SLOW: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(30));
-/// Between two growths of it.
+/// Interval between increases of the delay.
 const GROWTH: Duration = Duration::from_millis(500);
-/// About as long as the control plane looks away.
+/// About the interval of the control plane's probes.
 const FLAP: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// Nobody listens any more.
+    /// Connections are refused.
     Death,
-    /// Each answer takes twice as long as a moment before.
+    /// The delay of responses doubles in steps.
     SlowDeath,
-    /// Each side hears nothing of the other, and no connection ends.
+    /// Partition: no data in either direction, and connections stay open.
     Partition,
-    /// Requests are taken and never answered.
+    /// Requests are accepted and never answered.
     Silence,
-    /// There and not there, in turn.
+    /// Alternates between available and unavailable.
     Flapping,
-    /// It says that it is not well, and does everything.
+    /// readyz fails, everything else works.
     Unwell,
 }
 
@@ -43,7 +43,7 @@ impl Fault {
         Ok(())
     }
 
-    /// What goes on by itself once it has begun, if anything does.
+    /// Progress of the fault over time, if any.
     pub fn worsen(self, member: &Arc<Member>) -> Option<impl Future<Output = ()> + Send + use<>> {
         let faults = (self == Fault::SlowDeath).then(|| member.faults().clone())?;
         Some(async move {
@@ -56,10 +56,10 @@ impl Fault {
         })
     }
 
-    /// Ends whatever it is, once nothing makes it worse any more.
+    /// Ends the fault, after its progress has been stopped.
     pub async fn mend(member: &Arc<Member>) -> Result<()> {
         if !member.faults().delay().is_zero() {
-            // Whoever is so slow is started again: what it had begun is not waited for.
+            // A slow member is restarted: requests in progress are not awaited.
             member.pause().await;
         }
         member.faults().set_delay(Duration::ZERO);

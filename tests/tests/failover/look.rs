@@ -1,4 +1,4 @@
-//! What is there: copies as the members' own stores have them, all of one moment; and what is wrong with them.
+//! Consistent snapshots of the copies in the members' own stores, and their violations of the invariants.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,12 +18,12 @@ pub type Members = BTreeMap<&'static str, Arc<Member>>;
 /// A workload in one member.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Copy {
-    /// Empty where only pods are left.
+    /// Empty if only pods are left.
     pub uid: String,
     pub replicas: i64,
     pub ready: i64,
     pub leaving: bool,
-    /// That have not ended, those on their way out among them.
+    /// Running pods, including terminating ones.
     pub pods: i64,
 }
 
@@ -54,7 +54,7 @@ fn is_true(object: &Value, kind: &str) -> bool {
     condition(object, kind).is_some_and(|one| one["status"] == "True")
 }
 
-/// When Deployments and pods changed last, in each member.
+/// Latest versions of Deployments and pods in each member.
 fn versions(members: &Members) -> Vec<u64> {
     let tables = [ResourceKey::new("apps", "deployments"), ResourceKey::new("", "pods")];
     let of = |member: &Arc<Member>| tables.each_ref().map(|table| member.server().registry().store.last_change(table));
@@ -70,7 +70,7 @@ async fn all(member: &Member, group: &str, plural: &str) -> Result<Vec<Value>> {
     Ok(objects)
 }
 
-/// All copies as they were at one moment: looked at again when anything moved meanwhile.
+/// All copies at one time: repeated if anything changed meanwhile.
 pub async fn copies(members: &Members) -> Result<Copies> {
     loop {
         let before = versions(members);
@@ -95,13 +95,13 @@ pub async fn copies(members: &Members) -> Result<Copies> {
     }
 }
 
-/// Whether all of a workload's replicas are ready in a member.
+/// True if all replicas of a workload are ready in a member.
 pub fn is_well_in(copies: &Copies, workload: &Workload, member: &'static str) -> bool {
     let copy = copies.get(&(workload.name.clone(), member));
     copy.is_some_and(|copy| !copy.leaving && copy.ready >= workload.replicas)
 }
 
-/// What no moment may show.
+/// Violated invariants.
 pub fn violations(copies: &Copies, workloads: &[Workload]) -> Vec<String> {
     let mut found = Vec::new();
     for workload in workloads {
@@ -120,12 +120,12 @@ pub fn violations(copies: &Copies, workloads: &[Workload]) -> Vec<String> {
     found
 }
 
-/// Which object each workload is in which member.
+/// Uid of each workload in each member.
 pub fn identities(copies: &Copies) -> BTreeMap<(String, &'static str), String> {
     copies.iter().filter(|(_, copy)| !copy.uid.is_empty()).map(|(key, copy)| (key.clone(), copy.uid.clone())).collect()
 }
 
-/// The control plane at one moment.
+/// State of the control plane at one time.
 pub struct Plans {
     pub clusters: Vec<Value>,
     pub bindings: Vec<Value>,
@@ -148,18 +148,18 @@ impl Plans {
         })
     }
 
-    /// Whether any workload is being evicted.
+    /// True if any workload is being evicted.
     pub fn evict(&self) -> bool {
         self.bindings.iter().any(|binding| list(binding, "/spec/gracefulEvictionTasks").next().is_some())
     }
 
-    /// The reason in a condition of each cluster.
+    /// The reason of a condition of each cluster.
     pub fn reasons(&self, kind: &str) -> BTreeMap<&str, &str> {
         let reason = |cluster| condition(cluster, kind).map(|one| text(one, "/reason")).unwrap_or_default();
         self.clusters.iter().map(|cluster| (text(cluster, "/metadata/name"), reason(cluster))).collect()
     }
 
-    /// Why each cluster is where it is, for who waited in vain.
+    /// Explanations of all clusters, for timeouts.
     pub fn judged(&self) -> Vec<String> {
         let told =
             |cluster: &Value, kind| condition(cluster, kind).map(|one| format!("{} {}", one["reason"], one["message"]));
@@ -171,7 +171,7 @@ impl Plans {
         self.clusters.iter().map(one).collect()
     }
 
-    /// What is not yet as it should be at rest: everything ready, nothing under way, and exactly what is planned in members.
+    /// Differences from the idle state: all ready, nothing pending, and members equal to the plan.
     pub fn differences(&self, copies: &Copies, workloads: &[Workload]) -> Vec<String> {
         let mut found = Vec::new();
         for cluster in &self.clusters {

@@ -1,5 +1,5 @@
-//! Simulated members in this process, a control plane that steers them from another, and somebody who looks at the members'
-//! stores all the time.
+//! Simulated members in this process, a control plane in another one, and a task that continuously checks the members'
+//! stores.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -26,12 +26,12 @@ use crate::failover::fault::Fault;
 use crate::failover::look::{self, Copies, Members, Plans};
 use crate::failover::workload::Workload;
 
-/// Half a fleet that fails at once is judged and moved one after another; few cores take their time.
+/// Half a fleet that fails at once is evicted one workload after another, which takes time on few cores.
 const LONG_PATIENCE: Duration = Duration::from_secs(300);
 
 const FLEET: &str = include_str!("fleet.yaml");
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// Everything that evicts, and short periods.
+/// Enables all evictions, with short periods.
 const STEERING: [&str; 7] = [
     "--feature-gates=Failover=true",
     "--enable-no-execute-taint-eviction",
@@ -42,7 +42,7 @@ const STEERING: [&str; 7] = [
     "--no-members",
 ];
 
-/// What all looks so far have come to.
+/// Result of all checks so far.
 #[derive(Debug, Clone, Default)]
 struct Seen {
     looks: usize,
@@ -50,7 +50,7 @@ struct Seen {
     violations: Vec<String>,
 }
 
-/// What a look compares with: what runs, and where it has to stay.
+/// Expectations: running workloads, and those that must not move.
 #[derive(Debug, Clone, Default)]
 struct Rules {
     workloads: Vec<Workload>,
@@ -64,21 +64,22 @@ pub struct Site {
     rules: Arc<watch::Sender<Rules>>,
     seen: watch::Receiver<Seen>,
     looking: JoinHandle<()>,
-    /// What members suffer from step by step.
+    /// Tasks that increase faults over time.
     worsening: JoinSet<()>,
-    /// Of members that are reached through them alone.
+    /// Agents of members that are reached only through them.
     agents: BTreeMap<&'static str, Agent>,
     clock: Clock,
     up: Option<Fleet>,
     data: PathBuf,
     args: Vec<String>,
-    // Goes last, with what all of them keep.
+    // Dropped last, with its contents.
     dir: tempfile::TempDir,
 }
 
 impl Site {
-    /// Members by name, some of which nobody dials, with everything running where it is wanted.
+    /// Starts members by name, some behind agents, with all workloads running.
     pub fn start(names: &[&'static str], undialled: &[&'static str], workloads: Vec<Workload>) -> Result<Self> {
+        // Several libraries select a crypto provider; the first one wins.
         crate::use_ring();
         let dir = tempfile::tempdir()?;
         let runtime = Runtime::new()?;
@@ -140,19 +141,19 @@ impl Site {
         self.up.take().context("it does not run")?.kill()
     }
 
-    /// SIGSTOP, and SIGCONT once the members were looked at so often.
+    /// Sends SIGSTOP, and SIGCONT after a number of checks.
     pub fn freeze_control_plane(&mut self, looks: usize) -> Result<()> {
         self.up()?.signal("STOP")?;
         self.looks(looks)?;
         self.up()?.signal("CONT")
     }
 
-    /// Lets the control plane's wall clock jump: it is so many seconds ahead from now on.
+    /// Sets the offset of the control plane's wall clock in seconds.
     pub fn set_clock(&self, ahead: i64) -> Result<()> {
         self.clock.set(ahead)?;
         let told = self.runtime.block_on(time_of(&self.kubeconfig()))?;
         let found = told.as_second() - Timestamp::now().as_second();
-        // A library that nobody loaded would prove nothing.
+        // Without the preloaded library the test would prove nothing.
         ensure!((found - ahead).abs() < 60, "the control plane is {found} s ahead, not {ahead}");
         Ok(())
     }
@@ -161,7 +162,7 @@ impl Site {
         self.up.as_ref().context("it does not run")
     }
 
-    /// Writes what runs, waits until it does, and has it watched from then on.
+    /// Creates the workloads, waits until they run, and starts checking them.
     fn fill(&mut self) -> Result<()> {
         let mut writes = Vec::new();
         for object in serde_saphyr::from_multiple::<Value>(FLEET)? {
@@ -173,7 +174,7 @@ impl Site {
             writes.push(Write { path, body: Some(object) });
         }
         writes.extend(self.workloads.iter().flat_map(Workload::writes));
-        // What comes before its home has to go elsewhere.
+        // Policies must wait for their cluster; otherwise workloads would be placed elsewhere.
         self.until("all members to be registered", |plans, _| {
             let reasons = plans.reasons("Ready");
             let is_away = |name: &&&str| reasons.get(**name) != Some(&"ClusterReady");
@@ -196,7 +197,7 @@ impl Site {
         self.begin_at_once(fault, &[member])
     }
 
-    /// Who cuts off a member that nobody dials cuts off its agent.
+    /// Partitions a member behind an agent by cutting off the agent.
     pub fn begin_at_once(&mut self, fault: Fault, names: &[&str]) -> Result<()> {
         let mut struck = Vec::new();
         for name in names {
@@ -226,7 +227,7 @@ impl Site {
         Ok(())
     }
 
-    /// The control plane, and the members' stores, now.
+    /// Current state of the control plane and of the members' stores.
     pub fn look(&self) -> Result<(Plans, Copies)> {
         self.runtime.block_on(async {
             let client = client(&self.kubeconfig(), None).await?;
@@ -234,8 +235,8 @@ impl Site {
         })
     }
 
-    /// Waits until both are as wanted; what is missing is told when the time is over. Ends as soon as a look finds what no moment
-    /// may show.
+    /// Waits for a state of both; reports the differences on timeout. Fails as soon as a check finds a violated
+    /// invariant.
     pub fn until(&self, what: &str, missing: impl Fn(&Plans, &Copies) -> Vec<String>) -> Result<()> {
         let began = Instant::now();
         loop {
@@ -254,12 +255,12 @@ impl Site {
         }
     }
 
-    /// Until everything is at rest: ready, planned and exactly where it is planned.
+    /// Waits for the idle state: ready, and exactly as planned.
     pub fn settled(&self) -> Result<()> {
         self.until("everything to be as planned", |plans, copies| plans.differences(copies, &self.workloads))
     }
 
-    /// Lets the members be looked at so many times more.
+    /// Waits for a number of further checks.
     pub fn looks(&mut self, count: usize) -> Result<()> {
         let until = self.seen.borrow().looks + count;
         let enough = |seen: &Seen| seen.looks >= until || !seen.violations.is_empty();
@@ -267,11 +268,11 @@ impl Site {
         let looked = self.runtime.block_on(async move {
             tokio::time::timeout(PATIENCE, seen.wait_for(enough)).await.map(|seen| seen.is_ok())
         });
-        ensure!(looked.context("nobody looks at the members in time")?, "nobody looks at the members any more");
+        ensure!(looked.context("the members were not checked in time")?, "the members are no longer checked");
         self.unviolated()
     }
 
-    /// From now on everything has to stay the object it is, where it is; or may move again.
+    /// From now on all objects must stay unchanged and in place, or may move again.
     pub fn hold_still(&self, still: bool) -> Result<()> {
         let unmoved = match still {
             true => Some(look::identities(&self.runtime.block_on(look::copies(&self.members))?)),
@@ -300,7 +301,7 @@ impl Site {
     }
 }
 
-/// The time by the control plane's wall clock, as it stamps what is created.
+/// The control plane's wall clock, from the creation time of an object.
 async fn time_of(kubeconfig: &Path) -> Result<Timestamp> {
     let created = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "time"}});
     let request = Request::post("/api/v1/namespaces/default/configmaps?dryRun=All")
@@ -311,10 +312,10 @@ async fn time_of(kubeconfig: &Path) -> Result<Timestamp> {
     stamp.parse().with_context(|| format!("{stamp} is no time"))
 }
 
-/// Looks again and again, until something is found that may not be; that is kept.
+/// Checks repeatedly until an invariant is violated, which is recorded.
 async fn keep_looking(members: Members, rules: Arc<watch::Sender<Rules>>, tell: watch::Sender<Seen>) {
     loop {
-        // Rules first: what is looked at is not older than they are.
+        // Read the rules first: the state must not be older than they are.
         let rules = rules.borrow().clone();
         let copies = match look::copies(&members).await {
             Ok(copies) => copies,

@@ -1,4 +1,4 @@
-//! What runs in the fleet: Deployments with a policy each, and what must hold of them at any moment.
+//! Workloads of the fleet: Deployments with a policy each, and their invariants.
 
 use std::collections::BTreeSet;
 
@@ -8,18 +8,18 @@ use crate::crash::write::Write;
 
 pub const NAMESPACE: &str = "failover";
 
-/// How a workload may be treated when its home is gone.
+/// Behaviour of a workload when its cluster fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Goes to its spare; the copy at home stays until the one there is well.
+    /// Moves to its spare; the original copy stays until the replacement is healthy.
     Gentle,
-    /// Goes to its spare, but never runs in both: its policy purges directly.
+    /// Moves to its spare, but never runs in both: its policy purges directly.
     Single,
-    /// The same by annotation, with the usual purge mode.
+    /// The same by annotation, with the default purge mode.
     Exclusive,
-    /// Has nowhere else to go, so its copy is never touched.
+    /// Has no other cluster, so its copy is never evicted.
     Pinned,
-    /// A copy in every member that takes one.
+    /// A copy in every member that accepts one.
     Wide,
 }
 
@@ -28,12 +28,12 @@ pub struct Workload {
     pub name: String,
     pub kind: Kind,
     pub replicas: i64,
-    /// In this order, where there is a choice.
+    /// In order of preference.
     pub clusters: Vec<&'static str>,
 }
 
 impl Workload {
-    /// Of a member, named after it.
+    /// The workload of a member, named after it.
     pub fn of(kind: Kind, home: &'static str, spare: &'static str) -> Self {
         let name = format!("{kind:?}-{home}").to_lowercase();
         let replicas = if kind == Kind::Gentle { 2 } else { 1 };
@@ -45,12 +45,12 @@ impl Workload {
         Workload { name: "wide".to_owned(), kind: Kind::Wide, replicas: 1, clusters: members }
     }
 
-    /// Whether no two copies may run at once; all others always have a good one.
+    /// True if two copies must not run at once; all others must always have a healthy one.
     pub fn is_exclusive(&self) -> bool {
         matches!(self.kind, Kind::Single | Kind::Exclusive)
     }
 
-    /// Where it may be once everything is well.
+    /// True if the clusters are valid in the idle state.
     pub fn may_be_in(&self, clusters: &BTreeSet<&str>) -> bool {
         match self.kind {
             Kind::Wide | Kind::Pinned => *clusters == self.clusters.iter().copied().collect(),
@@ -58,7 +58,7 @@ impl Workload {
         }
     }
 
-    /// The requests that make it.
+    /// The requests that create it.
     pub fn writes(&self) -> Vec<Write> {
         let (deployments, policies) = (
             format!("/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{}", self.name),

@@ -147,7 +147,7 @@ fn log() -> String {
 #[case::at_times("[{verbs: [get, list, patch, '*'], targets: [resources], sometimes: true, why: x}]", &[])]
 #[case::too_much("[{verbs: [list, get], targets: [deployments.apps], why: x}, {names: [m2], why: x}, {verbs: ['*'], why: x}]",
     &["\"x\" explains get deployments.apps to agent at cp (it)"])]
-#[case::what_is_not_granted("[{verbs: [list], why: x}, {names: [m2], why: x}, {verbs: ['*'], why: x}, {verbs: [watch], why: x}]",
+#[case::not_granted("[{verbs: [list], why: x}, {names: [m2], why: x}, {verbs: ['*'], why: x}, {verbs: [watch], why: x}]",
     &["\"x\" explains watch to"])]
 fn grants_are_used_or_explained(#[case] unused: &str, #[case] expected: &[&str]) -> Result<()> {
     let account: Account = serde_saphyr::from_str(&format!("{{at: cp, user: agent, what: it, unused: {unused}}}"))?;

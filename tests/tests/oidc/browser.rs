@@ -1,4 +1,4 @@
-//! A browser as far as signing in needs one: it follows redirects, keeps cookies for each origin, and remembers where it was.
+//! A minimal browser for sign-in: follows redirects, and keeps cookies per origin and its history.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 use http::{Method, StatusCode, header};
 use serde_json::Value;
 
-/// What it shows.
+/// The current page.
 #[derive(Debug)]
 pub struct Page {
     pub status: StatusCode,
@@ -19,13 +19,13 @@ pub struct Browser {
     http: reqwest::Client,
     ui: String,
     cookies: BTreeMap<String, BTreeMap<String, String>>,
-    /// Every address, and every cookie as it was set.
+    /// All visited addresses, and all cookies as they were set.
     pub been: Vec<String>,
     pub set: Vec<String>,
 }
 
 impl Browser {
-    /// `ui` is where relative addresses are, `ca` vouches for the rest.
+    /// `ui` is the base of relative addresses, `ca` the authority for other servers.
     pub fn new(ui: &str, ca: &str) -> Result<Self> {
         let http = reqwest::Client::builder()
             .tls_certs_only([reqwest::Certificate::from_pem(ca.as_bytes())?])
@@ -56,7 +56,7 @@ impl Browser {
         Ok(())
     }
 
-    /// Opens a page and goes where it is sent.
+    /// Opens a page and follows redirects.
     pub async fn open(&mut self, address: &str) -> Result<Page> {
         let mut url = url::Url::parse(&self.ui)?.join(address)?;
         for _ in 0..10 {
@@ -70,10 +70,10 @@ impl Browser {
             };
             url = url.join(there.to_str()?)?;
         }
-        bail!("sent around in circles: {:?}", self.been)
+        bail!("redirected in a loop: {:?}", self.been)
     }
 
-    /// A request of the UI's own.
+    /// Sends a request as a page of the UI does.
     pub async fn ask(&mut self, method: Method, path: &str) -> Result<(u16, Value)> {
         let url = url::Url::parse(&self.ui)?.join(path)?;
         let request = self.http.request(method, url.clone()).header(header::COOKIE, self.cookie(&url));
@@ -84,7 +84,7 @@ impl Browser {
         Ok((status, serde_json::from_str(&text).with_context(|| text.clone())?))
     }
 
-    /// Without the cookies of the UI.
+    /// Drops the cookies of the UI.
     pub fn forget(&mut self) {
         self.cookies.remove(&self.ui);
     }

@@ -1,5 +1,5 @@
-//! A small OpenID provider: discovery, authorization with PKCE, codes and refresh tokens that work once, keys that change. It checks
-//! what is asked of it as a real one does, and can be told to answer wrongly.
+//! A small OpenID provider: discovery, authorization with PKCE, single-use codes and refresh tokens, key rotation. It validates
+//! requests as real ones do, and can be made to return invalid responses.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -30,7 +30,7 @@ pub const CLIENT: &str = "crowsnest";
 pub const SECRET: &str = "s3cret of+crowsnest";
 const SUBJECT: &str = "u-1";
 
-/// What is wrong with the next answer.
+/// The error of the next response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Twist {
     #[default]
@@ -45,9 +45,9 @@ pub enum Twist {
     IssuerClaim,
     Expired,
     NotYet,
-    /// Signed with a key that is not published.
+    /// Signed with an unpublished key.
     UnknownKey,
-    /// Signed with another key than it names.
+    /// Signed with another key than its `kid`.
     Signature,
     Unsigned,
     Groups,
@@ -81,7 +81,7 @@ impl Key {
     }
 }
 
-/// What a sign-in has to bring for its code.
+/// Parameters that must match when a code is redeemed.
 struct Pending {
     nonce: String,
     challenge: String,
@@ -96,9 +96,9 @@ struct Inner {
     lifetime: i64,
     twist: Twist,
     codes: BTreeMap<String, Pending>,
-    /// Refresh tokens that work.
+    /// Valid refresh tokens.
     refresh: Vec<String>,
-    /// Every token that was given out.
+    /// All issued tokens.
     given: Vec<String>,
     revoked: Vec<String>,
     renewals: usize,
@@ -120,7 +120,7 @@ fn certificate() -> Result<(String, Vec<u8>, Vec<u8>)> {
     Ok((ca, certificate.der().to_vec(), own.serialize_der()))
 }
 
-/// Connections whose handshake is done; one that is slow keeps no other waiting.
+/// Connections after the TLS handshake; a slow handshake delays no other.
 struct Tls {
     address: SocketAddr,
     shaken: mpsc::Receiver<(TlsStream<TcpStream>, SocketAddr)>,
@@ -135,7 +135,7 @@ impl Tls {
                 let (acceptor, sender) = (acceptor.clone(), sender.clone());
                 tokio::spawn(async move {
                     if let Ok(stream) = acceptor.accept(socket).await {
-                        // Nobody serves any more when the test is over.
+                        // The task ends with the test.
                         let _ = sender.send((stream, address)).await;
                     }
                 });
@@ -162,7 +162,7 @@ impl axum::serve::Listener for Tls {
 }
 
 impl Provider {
-    /// Serves until the runtime ends; the authority of its certificate comes along.
+    /// Serves until the runtime ends; returns the authority of its certificate as well.
     pub async fn start() -> Result<(Self, String)> {
         let (ca, certificate, key) = certificate()?;
         let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key));
@@ -203,17 +203,17 @@ impl Provider {
         self.0.lock().issuer.clone()
     }
 
-    /// Where our client's people are sent back to.
+    /// Registers the redirect URI of the client.
     pub fn register(&self, redirect_uri: &str) {
         self.0.lock().redirect_uri = redirect_uri.to_owned();
     }
 
-    /// From now on.
+    /// Sets the error of all further responses.
     pub fn twist(&self, twist: Twist) {
         self.0.lock().twist = twist;
     }
 
-    /// Seconds that ID tokens are good.
+    /// Sets the lifetime of ID tokens in seconds.
     pub fn lifetime(&self, seconds: i64) {
         self.0.lock().lifetime = seconds;
     }
@@ -233,7 +233,7 @@ impl Provider {
         self.0.lock().renewals
     }
 
-    /// Forgets every refresh token.
+    /// Invalidates all refresh tokens.
     pub fn forget(&self) {
         self.0.lock().refresh.clear();
     }
@@ -246,7 +246,7 @@ impl Provider {
         self.0.lock().revoked.clone()
     }
 
-    /// An ID token as a login plugin of kubectl gets one.
+    /// An ID token as a login plugin of kubectl obtains it.
     pub fn id_token(&self, twist: Twist) -> String {
         let mut inner = self.0.lock();
         inner.twist = twist;
@@ -326,7 +326,7 @@ fn bad_request(error: &anyhow::Error) -> Response {
     (StatusCode::BAD_REQUEST, format!("{error:#}")).into_response()
 }
 
-/// Alice is signed in here already.
+/// Alice is already signed in here.
 async fn authorize(State(provider): State<Provider>, Query(asked): Query<Parameters>) -> Response {
     match authorized(&mut provider.0.lock(), &asked) {
         Ok(there) => Redirect::to(&there).into_response(),

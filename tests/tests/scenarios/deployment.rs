@@ -1,4 +1,4 @@
-//! The standard deployment: everything that runs.
+//! All processes of the standard deployment.
 
 use std::fs;
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ use crate::serve::relay::Balancer;
 use crate::serve::site::{Replica, Site, client, crowsnest, free_port};
 
 const MEMBERS: [&str; 3] = ["m1", "m2", "m3"];
-/// As the recorded control plane is set up.
+/// Settings of the recorded control plane.
 const FLAGS: [&str; 8] = [
     "--feature-gates=AllAlpha=true,AllBeta=true",
     "--controllers=*,hpaScaleTargetMarker,deploymentReplicasSyncer",
@@ -29,9 +29,9 @@ const FLAGS: [&str; 8] = [
     "--cluster-failure-threshold=4s",
 ];
 
-/// Ends with what it runs.
+/// Stops its processes when dropped.
 pub struct Deployment {
-    /// `cp.kubeconfig` and one of each member.
+    /// `cp.kubeconfig` and one for each member.
     pub kubeconfigs: PathBuf,
     pub replicas: Vec<Replica>,
     _balancer: Balancer,
@@ -39,12 +39,12 @@ pub struct Deployment {
     _members: Vec<Member>,
     _database: Database,
     runtime: Runtime,
-    // Goes last, with what all of them keep.
+    // Dropped last, with its contents.
     _dir: TempDir,
 }
 
 impl Deployment {
-    /// None where no Postgres can be had.
+    /// `None` if Postgres is not available.
     pub fn start() -> Result<Option<Self>> {
         crate::use_ring();
         let runtime = Runtime::new()?;
@@ -125,7 +125,7 @@ impl Deployment {
     }
 }
 
-/// The recorded fleet's administrator may use the proxies.
+/// Grants the recorded fleet's administrator access to the proxies.
 async fn proxies(control_plane: &Client) -> Result<()> {
     let resource =
         ApiResource::from_gvk(&GroupVersionKind::gvk("rbac.authorization.k8s.io", "v1", "ClusterRoleBinding"));

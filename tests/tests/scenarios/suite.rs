@@ -1,4 +1,4 @@
-//! The recorded scenarios, as their own runner judges them.
+//! The recorded scenarios, evaluated by their own runner.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::env;
@@ -9,9 +9,9 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 use crowsnest_tests::in_ci;
 
-/// Scenarios whose verdict counts only while no replica is killed.
+/// Scenarios that are evaluated only while no replica is killed.
 const UNDISTURBED: &str = include_str!("../../../.ci/fleet-serve-undisturbed");
-/// Scenarios at once: what all of it runs on is busy with the replicas, too.
+/// Concurrent scenarios: the machine also runs the replicas.
 const JOBS: &str = "4";
 
 pub struct Suite {
@@ -21,7 +21,7 @@ pub struct Suite {
     tier: u64,
 }
 
-/// Whether each scenario passed, by its name.
+/// Whether each scenario passed, by name.
 #[derive(Debug, Default)]
 pub struct Verdicts(BTreeMap<String, bool>);
 
@@ -34,21 +34,22 @@ impl Verdicts {
         self.0.iter().filter(|(_, passed)| !**passed).map(|(name, _)| name.as_str()).collect()
     }
 
-    /// Those of the scenarios that need all replicas.
+    /// Scenarios of the results that need all replicas.
     pub fn undisturbed(&self) -> Vec<String> {
         let names: BTreeSet<&str> =
             UNDISTURBED.lines().filter_map(|line| line.split('#').next()).map(str::trim).collect();
         self.0.keys().filter(|name| names.contains(name.as_str())).cloned().collect()
     }
 
-    /// Adds verdicts, which replace earlier ones of the same scenarios.
+    /// Adds results, which replace earlier ones of the same scenarios.
     pub fn extend(&mut self, later: Self) {
         self.0.extend(later.0);
     }
 }
 
 impl Suite {
-    /// The suite beside the clone or in the folder `CROWSNEST_CONFORMANCE`. `None` if that is `none`, and outside CI if it is missing.
+    /// The suite beside the clone or in the folder `CROWSNEST_CONFORMANCE`. `None` if that is `none`, and outside CI if
+    /// it is missing.
     pub fn find(only: &str, tier: u64) -> Result<Option<Self>> {
         if env::var_os("CROWSNEST_CONFORMANCE").is_some_and(|folder| folder == "none") {
             eprintln!("skipped: CROWSNEST_CONFORMANCE=none");
@@ -85,14 +86,14 @@ impl Suite {
             }
         }
         match runner.wait()?.code() {
-            // Something failed, or nothing.
+            // A scenario failed, or none ran.
             Some(0 | 1) => Ok(verdicts),
-            _ => bail!("the runner of the scenarios could not go on"),
+            _ => bail!("the runner of the scenarios failed"),
         }
     }
 }
 
-/// `PASS name (1.2s)`, or FAIL and why.
+/// Parses `PASS name (1.2s)`, or FAIL with the reason.
 fn verdict(line: &str) -> Option<(&str, bool)> {
     let passed = match line.get(..4)? {
         "PASS" => true,

@@ -1,5 +1,5 @@
-//! What the search API really answers, held against the OpenAPI document that is served of it: every path that is documented is
-//! asked, every answer has the shape its code and media type promise, and no field is told that is not described.
+//! Compares responses of the search API with its OpenAPI document: every documented path is
+//! requested, every response matches its status code and media type, and contains no undocumented fields.
 
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
@@ -18,7 +18,7 @@ const OWN: &str = "io.crowsnest.search.v1alpha1.";
 const DEPLOYMENT: &str = "cluster=member1&apiVersion=apps/v1&resource=deployments&namespace=shop&name=checkout";
 const EVENTS: &str = "text/event-stream";
 
-/// The document, and who asks.
+/// The document, and the client.
 struct Served {
     client: kube::Client,
     document: Value,
@@ -26,7 +26,7 @@ struct Served {
 }
 
 pub fn agree(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
-    // So that it was something else before.
+    // Creates an earlier revision.
     let member = kubectl.on(&fleet.kubeconfig("member1"));
     member.ok(&["annotate", "deployment", "checkout", "-n", "shop", "seen=yes"], "")?;
     until("a version to be kept", || {
@@ -39,7 +39,7 @@ pub fn agree(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
         served.questions().await?;
         served.objects().await?;
         served.saved_searches().await?;
-        served.all_was_asked()
+        served.all_paths_were_requested()
     })
 }
 
@@ -90,7 +90,7 @@ impl Served {
         ] {
             self.get(&path(resource, "kind:pod", more), "", code).await?;
         }
-        // Nobody in particular.
+        // Anonymous.
         let request = http::Request::get(path("count", "", "")).header("Impersonate-User", "system:anonymous");
         let request = request.header("Impersonate-Group", "system:unauthenticated").body(Vec::new())?;
         self.sent("count", request, 403).await.map(drop)
@@ -113,7 +113,7 @@ impl Served {
             self.get(&format!("{ROOT}/{resource}?{DEPLOYMENT}{more}"), "", code).await?;
         }
         for (asked, code) in [
-            // Clusters have become ready.
+            // Changes of Clusters: they have become ready.
             ("about=member1", 200),
             ("about=deployment/shop/checkout&at=now&within=1h", 200),
             ("about=deployment/shop/checkout&at=x", 400),
@@ -146,14 +146,14 @@ impl Served {
         self.get(&format!("{ROOT}/{one}"), "", 404).await.map(drop)
     }
 
-    fn all_was_asked(&self) -> Result<()> {
+    fn all_paths_were_requested(&self) -> Result<()> {
         let paths = self.document["paths"].as_object().context("paths")?;
         let documented = paths.iter().flat_map(|(path, item)| {
             let methods = item.as_object().into_iter().flatten().filter(|(_, operation)| operation.is_object());
             methods.map(|(method, _)| (path.clone(), method.clone()))
         });
         let left: Vec<_> = documented.filter(|one| !self.asked.contains(one)).collect();
-        ensure!(left.is_empty(), "documented and not asked: {left:?}");
+        ensure!(left.is_empty(), "documented and not requested: {left:?}");
         Ok(())
     }
 
@@ -177,7 +177,7 @@ impl Served {
         self.sent(resource, request.body(body.to_string().into_bytes())?, code).await
     }
 
-    /// The answer, once it is what the document says of it.
+    /// Sends a request and validates the response.
     async fn sent(&mut self, resource: &str, request: http::Request<Vec<u8>>, code: u16) -> Result<Value> {
         let template = match resource.split_once('/') {
             Some((resource, _)) => format!("{ROOT}/{resource}/{{name}}"),
@@ -232,7 +232,7 @@ impl Served {
         target.unwrap_or(schema)
     }
 
-    /// Of several schemas the one of the value's kind, where one is.
+    /// Validates against the schema of the value's kind, if there are several.
     fn fits(&self, schema: &Value, value: &Value) -> Result<()> {
         let of_kind = |schema: &&Value| self.resolved(schema)["properties"]["kind"]["enum"][0] == value["kind"];
         let schema = schema["anyOf"].as_array().and_then(|several| several.iter().find(of_kind)).unwrap_or(schema);
@@ -247,7 +247,7 @@ impl Served {
     }
 }
 
-/// Fields that are not described are mistakes.
+/// Rejects undocumented fields.
 fn close(schema: &mut Value) {
     match schema {
         Value::Object(fields) => {
@@ -263,7 +263,7 @@ fn close(schema: &mut Value) {
 }
 
 #[test]
-fn closed_schemas_refuse_what_is_not_described() {
+fn closed_schemas_refuse_undocumented_fields() {
     let mut schema = json!({"type": "object", "properties": {"a": {"type": "object", "properties": {"b": {}}}}});
     close(&mut schema);
     let fits = |value: Value| jsonschema::is_valid(&schema, &value);

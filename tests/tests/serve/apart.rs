@@ -1,6 +1,6 @@
-//! Roles in processes of their own: one answers, one steers, one is asked before anything is stored. Together they do what one process
-//! does - the web UI by itself as well -, each does what it was told to and nothing else, and what one of them says of itself is true when another is gone. Their logs
-//! are JSON, line by line.
+//! Roles in separate processes: aggregated APIs, controllers, webhooks, and the UI. Together they do the work of a
+//! single process, each has only its own role, and the state that one reports is correct when another is unavailable.
+//! Their logs are lines of JSON.
 
 use std::collections::BTreeMap;
 use std::net::TcpStream;
@@ -32,7 +32,7 @@ fn listens(replica: &Replica) -> bool {
 }
 
 #[test]
-fn roles_in_processes_of_their_own_are_one_whole() -> Result<()> {
+fn roles_in_separate_processes_work_together() -> Result<()> {
     let Some(world) = World::start()? else { return Ok(()) };
     let (port, webhooks) = (world.port.to_string(), free_port()?);
     let place = ["--host", "127.0.0.1", "--port", &port, "--webhook-host", "127.0.0.1", "--webhook-port"];
@@ -45,7 +45,7 @@ fn roles_in_processes_of_their_own_are_one_whole() -> Result<()> {
     let _answered = Balancer::start(world.port, [answers.backend()])?;
     ready(&answers)?;
     let told = || format!("{}{}", steers.log(), answers.log());
-    // Nobody is asked, so nothing is stored.
+    // The webhook is not available, so nothing is stored.
     let unasked = world.propagate("early").expect_err("a policy was stored that nobody has looked at");
     ensure!(format!("{unasked:#}").contains("failed calling webhook"), "{unasked:#}");
     ensure!(steers.is_ready()? && answers.is_ready()?, "{}", told());
@@ -66,11 +66,11 @@ fn roles_in_processes_of_their_own_are_one_whole() -> Result<()> {
         .with_context(|| format!("{last}\n{}", told()))?;
     }
     ensure!(steers.leads()? && !answers.leads()? && !admits.leads()?, "{}{}", told(), admits.log());
-    ensure!(listens(&answers) && listens(&admits) && !listens(&steers), "who listens is not who was told to");
+    ensure!(listens(&answers) && listens(&admits) && !listens(&steers), "other processes listen than expected");
     let doctor = world.crowsnest(&["doctor"])?;
     ensure!(doctor.ok, "{doctor:?}");
 
-    // Whoever is gone takes nothing along but its own work.
+    // A stopped process interrupts only its own role.
     answers.kill()?;
     ensure!(!answers.is_ready()? && steers.is_ready()? && admits.is_ready()?, "{}{}", steers.log(), admits.log());
     world.propagate("second")?;
@@ -78,9 +78,9 @@ fn roles_in_processes_of_their_own_are_one_whole() -> Result<()> {
     answers.start_again()?;
     ready(&answers)?;
     let searched = || Ok(world.runtime.block_on(ask(&world.to_cp, SEARCH)).is_ok());
-    until("somebody to search again", searched).with_context(|| answers.log())?;
+    until("searches to work again", searched).with_context(|| answers.log())?;
     steers.cable.cut();
-    until("the one that is cut off to say so", || Ok(!steers.is_ready()?)).with_context(|| steers.log())?;
+    until("the disconnected replica to be not ready", || Ok(!steers.is_ready()?)).with_context(|| steers.log())?;
     ensure!(answers.is_ready()? && admits.is_ready()?, "{}{}", answers.log(), admits.log());
     steers.cable.mend();
     ready(&steers)?;
@@ -94,7 +94,7 @@ fn roles_in_processes_of_their_own_are_one_whole() -> Result<()> {
     world.logs_tell_no_secret()
 }
 
-/// The web UI by itself: pages, and what they ask for as whoever signed in, of which this process has nothing of its own.
+/// The UI alone: pages, and their requests with the user's credentials; this process has none of its own.
 fn shows_pages(world: &World) -> Result<()> {
     let port = free_port()?;
     let mut site = world.site();
@@ -131,7 +131,7 @@ fn shows_pages(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// Each line an object with its time, its level and what it says.
+/// Each line is an object with time, level and message.
 fn logs_are_json(world: &World) -> Result<()> {
     let mut levels: BTreeMap<String, usize> = BTreeMap::new();
     for (path, log) in world.all_logs()? {
@@ -139,7 +139,7 @@ fn logs_are_json(world: &World) -> Result<()> {
         if !["steers", "answers", "admits"].iter().any(|station| name.starts_with(station)) {
             continue;
         }
-        // One that is killed may leave half a line behind.
+        // A killed process may leave an incomplete line.
         let whole = log.rsplit_once('\n').map_or("", |(whole, _)| whole);
         ensure!(!whole.is_empty(), "{name} has logged nothing");
         for line in whole.lines() {
@@ -159,7 +159,7 @@ fn logs_are_json(world: &World) -> Result<()> {
 }
 
 #[test]
-fn why_it_ends_is_json_too() -> Result<()> {
+fn the_exit_reason_is_json() -> Result<()> {
     let said = crate::serve::site::run(&["serve", "--log-format=json", "--kubeconfig", "/nowhere/kubeconfig"])?;
     let last: Value = serde_json::from_str(said.err.lines().last().unwrap_or_default()).context(said.err.clone())?;
     let error = last["error"].as_str().unwrap_or_default();

@@ -1,4 +1,5 @@
-//! Karmada's metrics, by a table of their names: each is told with its labels and a sensible value, or it is said why not.
+//! Karmada's metrics, by a table of their names: each is served with its labels and a plausible value, or the table
+//! gives a reason.
 
 use std::fmt::Write;
 
@@ -18,7 +19,7 @@ struct Row {
     missing: Option<String>,
 }
 
-/// One line of what is told.
+/// One sample.
 struct Sample<'a> {
     name: &'a str,
     labels: &'a str,
@@ -32,7 +33,7 @@ impl<'a> Sample<'a> {
         Some(Sample { name, labels: labels.strip_suffix('}')?, value: value.parse().ok()? })
     }
 
-    /// A histogram tells its count under a name of its own.
+    /// The count of a histogram has its own name.
     fn is_of(&self, metric: &str) -> bool {
         self.name == metric || self.name.strip_suffix("_count") == Some(metric)
     }
@@ -43,7 +44,7 @@ impl<'a> Sample<'a> {
     }
 }
 
-/// What is wrong with the metrics of some processes, a line each.
+/// Errors in the metrics of several processes, one per line.
 pub fn wrong(told: &[String]) -> Result<String> {
     let rows: Vec<Row> = serde_saphyr::from_str(include_str!("karmada.yaml"))?;
     let lines = told.iter().flat_map(|told| told.lines()).filter(|line| !line.starts_with('#'));
@@ -53,9 +54,9 @@ pub fn wrong(told: &[String]) -> Result<String> {
         let series: Vec<&Sample<'_>> = samples.iter().filter(|sample| sample.is_of(&row.name)).collect();
         let reason = row.missing.as_ref().or(row.elsewhere.as_ref());
         match reason {
-            Some(reason) if !series.is_empty() => writeln!(wrong, "{} is told, in spite of: {reason}", row.name)?,
+            Some(reason) if !series.is_empty() => writeln!(wrong, "{} is served, in spite of: {reason}", row.name)?,
             Some(_) => continue,
-            None if series.is_empty() && row.idle.is_none() => writeln!(wrong, "{} is not told", row.name)?,
+            None if series.is_empty() && row.idle.is_none() => writeln!(wrong, "{} is not served", row.name)?,
             None => {}
         }
         if let Some(other) = series.iter().find(|sample| sample.names() != row.labels) {

@@ -1,4 +1,4 @@
-//! From Karmada in place, and back: a control plane and a member as Karmada leaves them, by what was recorded of it.
+//! In-place migration from Karmada and back, with a recorded control plane and member.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use crate::serve::written::writes;
 
 const CONTROL_PLANE: &str = include_str!("karmada/control-plane.yaml");
 const MEMBER: &str = include_str!("karmada/member.yaml");
-/// What Karmada's API server keeps by itself, as a control plane shows it: a kind of the group, and who serves it.
+/// A resource that Karmada's API server stores itself, as a control plane shows it: the kind and its APIService.
 async fn karmada(client: &Client) -> Result<()> {
     let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     let schema = json!({"type": "object", "properties": {"spec": open, "status": open}});
@@ -34,7 +34,7 @@ async fn karmada(client: &Client) -> Result<()> {
         "metadata": {"name": "v1alpha1.cluster.karmada.io"},
         "spec": {"group": "cluster.karmada.io", "version": "v1alpha1", "groupPriorityMinimum": 2000, "versionPriority": 10},
     });
-    // Registered first, so that the control plane does not register by itself what it defines.
+    // Registered first, so that the control plane does not serve the definition itself.
     let services = objects(client, "apiregistration.k8s.io", "v1", "APIService", None);
     services.create(&PostParams::default(), &object(service)?).await.context("registering clusters")?;
     let definitions = objects(client, "apiextensions.k8s.io", "v1", "CustomResourceDefinition", None);
@@ -43,7 +43,7 @@ async fn karmada(client: &Client) -> Result<()> {
 }
 
 #[test]
-fn karmadas_clusters_come_and_go_back() -> Result<()> {
+fn karmadas_clusters_are_migrated_and_back() -> Result<()> {
     let runtime = Runtime::new()?;
     let dir = tempfile::tempdir()?;
     let control_plane = Apiserver::start(&dir.path().join("cp"))?;
@@ -83,7 +83,7 @@ fn karmadas_clusters_come_and_go_back() -> Result<()> {
     let back = crowsnest(cp, &["migrate", "--back"])?;
     ensure!(back.ok && back.out.contains("1 clusters, 0 of them written"), "{back:?}");
     ensure!(service()?.data["spec"].get("service").is_none_or(Value::is_null), "{:?}", service()?);
-    // A cluster that left while we were there is gone for Karmada, too.
+    // A cluster that left under Crowsnest is removed for Karmada, too.
     let free = kube::api::Patch::Merge(json!({"metadata": {"finalizers": null}}));
     runtime.block_on(ours.patch("m1", &kube::api::PatchParams::default(), &free))?;
     runtime.block_on(ours.delete("m1", &kube::api::DeleteParams::default()))?;
@@ -93,7 +93,7 @@ fn karmadas_clusters_come_and_go_back() -> Result<()> {
     Ok(())
 }
 
-/// What Karmada's own definitions are here: those of ours, as nobody converts yet, and without what only we have.
+/// Karmada's definitions: Crowsnest's, without conversion webhooks and its additional fields.
 async fn define(control_plane: &Client) -> Result<()> {
     let definitions = objects(control_plane, "apiextensions.k8s.io", "v1", "CustomResourceDefinition", None);
     for definition in crowsnest_api::crd::crds(None) {
@@ -104,7 +104,7 @@ async fn define(control_plane: &Client) -> Result<()> {
     Ok(())
 }
 
-/// A control plane and a member that Karmada has steered, and now nobody does.
+/// A control plane and a member that Karmada managed, with no controllers running.
 struct Left {
     runtime: Runtime,
     cp: Client,
@@ -127,7 +127,7 @@ impl Left {
         let left = Self { runtime, cp, m1, control_plane, member, dir };
         let kubeconfig = left.member.kubeconfig.display().to_string();
         let mut last = String::new();
-        until("the member to be joined to what stands for Karmada", || {
+        until("the member to be joined to the simulated Karmada", || {
             let said = crowsnest(&left.control_plane.kubeconfig, &["join", "m1", "--cluster-kubeconfig", &kubeconfig])?;
             last = format!("{said:?}");
             Ok(said.ok)
@@ -163,7 +163,7 @@ impl Left {
         writes(&self.runtime, &self.member, &self.m1)
     }
 
-    /// The versions of everything in the member, of all kinds.
+    /// Versions of all objects in the member, of all kinds.
     fn member_versions(&self) -> Result<BTreeMap<String, String>> {
         self.runtime.block_on(async {
             let discovery = Discovery::new(self.m1.clone()).run().await?;
@@ -189,8 +189,8 @@ impl Left {
         })
     }
 
-    /// The versions of Works and bindings, and of what they were made for; without statuses of the Deployment, which the
-    /// recording leaves out.
+    /// Versions of Works, bindings, and their templates; without statuses of the Deployment, which the
+    /// recording omits.
     fn kept(&self) -> Result<BTreeMap<String, Value>> {
         let kinds = [
             ("work.karmada.io", "v1alpha1", "Work"),
@@ -223,7 +223,7 @@ impl Left {
         Ok(conditions.iter().any(|shown| shown["type"] == "Ready" && shown["status"] == "True"))
     }
 
-    /// Sends something new to the member; it has arrived when all that was there before has been looked at.
+    /// Propagates a new object; after its arrival all existing objects have been reconciled.
     fn propagate(&self) -> Result<()> {
         let policy = object(json!({
             "apiVersion": "policy.karmada.io/v1alpha1", "kind": "PropagationPolicy", "metadata": {"name": "new"},
@@ -240,7 +240,7 @@ impl Left {
     }
 }
 
-/// Creates the objects of a file as their users and Karmada made them: first as they are, then with what Karmada notes on them.
+/// Creates the objects of a file as users and Karmada created them: first the objects, then Karmada's annotations.
 async fn load(client: &Client, file: &str, uids: &mut BTreeMap<String, String>) -> Result<()> {
     let discovery = Discovery::new(client.clone()).run().await?;
     for text in file.split("\n---\n") {
@@ -252,7 +252,7 @@ async fn load(client: &Client, file: &str, uids: &mut BTreeMap<String, String>) 
         ensure!(!text.contains("${"), "something is owned by what is not there: {text}");
         let types = wanted.types.as_ref().context("an object of no kind")?;
         let kind = GroupVersionKind::try_from(types)?;
-        let Some((resource, capabilities)) = discovery.resolve_gvk(&kind) else { bail!("nobody serves {kind:?}") };
+        let Some((resource, capabilities)) = discovery.resolve_gvk(&kind) else { bail!("{kind:?} is not served") };
         let all: Api<DynamicObject> = match (capabilities.scope, wanted.namespace()) {
             (Scope::Namespaced, Some(namespace)) => Api::namespaced_with(client.clone(), &namespace, &resource),
             _ => Api::all_with(client.clone(), &resource),
@@ -284,7 +284,7 @@ async fn load(client: &Client, file: &str, uids: &mut BTreeMap<String, String>) 
 }
 
 #[test]
-fn nothing_in_a_member_changes_from_karmada_to_us_and_back() -> Result<()> {
+fn migration_writes_nothing_to_members() -> Result<()> {
     let left = Left::start()?;
     let (written, there, kept) = (left.writes()?, left.member_versions()?, left.kept()?);
     ensure!(there.contains_key("deployments/fl-deploy-duplicated/web"), "{there:?}");
@@ -293,7 +293,7 @@ fn nothing_in_a_member_changes_from_karmada_to_us_and_back() -> Result<()> {
     let port = free_port()?;
     let take_over = ["install", "--take-over", "--host", "127.0.0.1", "--port", &port.to_string()];
     let said = left.crowsnest(&take_over)?;
-    // Where Karmada's definitions were, too, the same once more writes nothing.
+    // With Karmada's definitions, a second installation writes nothing as well.
     let versions_of =
         || versions(&left.runtime, &left.cp, &left.control_plane.kubeconfig, &["--take-over"], Vec::new());
     let installed = versions_of()?;

@@ -1,4 +1,4 @@
-//! `crowsnest uninstall`: members are left as they are, to the last write, unless they are to be left without anything of ours.
+//! `crowsnest uninstall`: members are unchanged, unless all of Crowsnest's objects are to be removed from them.
 
 use anyhow::{Context, Result, ensure};
 use crowsnest_tests::{Apiserver, until};
@@ -52,7 +52,7 @@ impl Left {
         .context(last)
     }
 
-    /// ConfigMaps that go to the member, of which one is to stay there.
+    /// ConfigMaps that are propagated to the member, one of which is to be kept there.
     fn propagate(&self) -> Result<()> {
         let maps = objects(&self.cp, "", "v1", "ConfigMap", Some("default"));
         let policies = objects(&self.cp, "policy.karmada.io", "v1alpha1", "PropagationPolicy", Some("default"));
@@ -66,7 +66,7 @@ impl Left {
             self.runtime.block_on(maps.create(&PostParams::default(), &object(map)?))?;
             until("an object to arrive", || self.there("", "ConfigMap", Some("default"), name))?;
         }
-        // What members say of themselves comes once all is written.
+        // The member's status is reported after all writes.
         let works = objects(&self.cp, "work.karmada.io", "v1alpha1", "Work", Some("karmada-es-m1"));
         until("all of it to be applied", || {
             let works = self.runtime.block_on(works.list(&kube::api::ListParams::default()))?;
@@ -75,7 +75,7 @@ impl Left {
         })
     }
 
-    /// One that does not say that `join` made it stays, and the cluster with it.
+    /// A namespace that `join` did not create is kept, and the cluster with it.
     fn keeps_a_namespace_of_others(&self) -> Result<()> {
         let namespaces = objects(&self.m1, "", "v1", "Namespace", None);
         let labelled = |value: Value| {
@@ -118,14 +118,14 @@ impl Left {
 }
 
 #[test]
-fn members_are_left_as_they_are_unless_they_are_to_be_cleared() -> Result<()> {
+fn members_are_unchanged_unless_cleared() -> Result<()> {
     let left = Left::start()?;
     left.install()?;
     let (mut replica, balancer) = left.serve("first")?;
     left.join()?;
     left.propagate().with_context(|| replica.log())?;
 
-    // Saying what would be done, and doing it without the members, writes nothing there.
+    // Neither a dry run nor an uninstallation without members writes to them.
     let written = left.writes()?;
     let would = left.crowsnest(&["uninstall", "--members", "--dry-run"])?;
     let expected = [
@@ -149,13 +149,13 @@ fn members_are_left_as_they_are_unless_they_are_to_be_cleared() -> Result<()> {
 
     left.install()?;
     let (replica, _balancer) = left.serve("second")?;
-    // One of another project's in a namespace that is not ours is none of our business.
+    // An object of another project in another namespace is not affected.
     let maps = objects(&left.m1, "", "v1", "ConfigMap", Some("default"));
     let theirs = Patch::Apply(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "theirs"}}));
     left.runtime.block_on(maps.patch("theirs", &PatchParams::apply("them"), &theirs))?;
     left.keeps_a_namespace_of_others().with_context(|| replica.log())?;
     let mut gone = left.crowsnest(&["uninstall", "--members"])?;
-    // The control plane finds the one that answers a moment after it is ready.
+    // The control plane connects to the responding replica shortly after it is ready.
     until("clusters to be served", || {
         if !gone.ok && gone.err.contains("`crowsnest serve` has to run") {
             gone = left.crowsnest(&["uninstall", "--members"])?;

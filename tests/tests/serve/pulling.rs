@@ -1,5 +1,5 @@
-//! A member that nobody can dial, and three replicas: its agent, which knows their one address, has a tunnel to each, so that each
-//! of them reads, watches, follows logs and runs commands there, whichever of the others is gone.
+//! An unreachable member with three replicas: its agent, which knows their common address, opens a tunnel to each, so that each
+//! of them reads, watches, follows logs and runs commands there independently of the others.
 
 use std::fs::File;
 use std::path::Path;
@@ -18,7 +18,7 @@ fn agent(world: &World, member: &Path, log: &Path) -> Result<Process> {
     let mut command = Command::new(binary()?);
     command
         .args(["-v", "agent", "--cluster-name", "m1"])
-        // Nothing outside of a pod resolves it.
+        // The name resolves only in pods.
         .args(["--cluster-api-endpoint", "https://kubernetes.default.svc"])
         .arg("--karmada-kubeconfig")
         .arg(&world.control_plane.kubeconfig)
@@ -29,7 +29,7 @@ fn agent(world: &World, member: &Path, log: &Path) -> Result<Process> {
     Ok(Process::spawn(&mut command)?)
 }
 
-/// The member as one replica reaches it.
+/// The member through one replica.
 fn at(kubectl: &Kubectl, replica: &Replica) -> Kubectl {
     let there = "/apis/cluster.karmada.io/v1alpha1/clusters/m1/proxy";
     let server = format!("https://127.0.0.1:{}{there}", replica.backend().port);
@@ -54,7 +54,7 @@ fn all_works(member: &Kubectl, east: &Kubectl, name: &str) -> Result<()> {
 }
 
 #[test]
-fn each_replica_reaches_a_member_that_nobody_can_dial() -> Result<()> {
+fn each_replica_reaches_an_unreachable_member() -> Result<()> {
     let Some(world) = World::start()? else { return Ok(()) };
     let there = world.scratch("theirs")?;
     let Some(program) = kubectl("")? else { return Ok(()) };
@@ -83,20 +83,20 @@ fn each_replica_reaches_a_member_that_nobody_can_dial() -> Result<()> {
     })
     .with_context(|| logs(&replicas))?;
 
-    // Nobody waits for the tunnel of one that is gone, and whoever comes in its place has one soon.
+    // No client waits for the tunnel of a stopped replica, and its successor has a tunnel soon.
     replicas[0].kill()?;
     for replica in &replicas[1..] {
         at(&kubectl, replica).ok(&["get", "pod", "web"], "").with_context(|| logs(&replicas))?;
     }
     replicas[0].start_again()?;
     until("the next one to be ready", || replicas[0].is_ready()).with_context(|| replicas[0].log())?;
-    // No tunnel leads to it yet; whoever asks waits for it.
+    // It has no tunnel yet; requests wait for it.
     at(&kubectl, &replicas[0]).ok(&["get", "pod", "web"], "").with_context(|| logs(&replicas))?;
     for replica in &replicas {
         all_works(&at(&kubectl, replica), &east, &format!("{}-again", replica.name))
             .with_context(|| logs(&replicas))?;
     }
-    // What was propagated goes with the installation where that is wanted; the agent is its members' own.
+    // Uninstalling removes the propagated objects if requested; the agent belongs to the member.
     let gone = world.crowsnest(&["uninstall", "--members"])?;
     ensure!(gone.ok && gone.out.contains("cluster(m1) taken out, "), "{gone:?}{}", logs(&replicas));
     east.says(&["get", "configmap", "first"], "", 1, "not found")?;

@@ -1,4 +1,4 @@
-//! Whoever reads through the one address all the time, and asks a second time where the first was in vain.
+//! Clients that read continuously through the common address and retry once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,10 +12,10 @@ use tokio::task::JoinHandle;
 
 use crate::serve::world::{MAPS_EVERYWHERE, World};
 
-/// Between two reads of the same.
+/// Interval between reads.
 const READ_EVERY: Duration = Duration::from_millis(100);
 
-/// An object of the control plane's, a list of the members', a search, and an object of a member as it is there.
+/// An object of the control plane, a list of members' objects, a search, and an object read from a member.
 const READS: [&str; 4] = [
     "/apis/cluster.karmada.io/v1alpha1/clusters/m1",
     MAPS_EVERYWHERE,
@@ -23,11 +23,11 @@ const READS: [&str; 4] = [
     "/apis/cluster.karmada.io/v1alpha1/clusters/m1/proxy/api/v1/namespaces/default",
 ];
 
-/// What became of reads of one kind.
+/// Results of the reads of one kind.
 struct Read {
     path: &'static str,
     answered: usize,
-    /// Asked a second time.
+    /// Number of retries.
     again: usize,
     failures: Vec<String>,
 }
@@ -38,7 +38,7 @@ pub struct Readers {
 }
 
 impl Readers {
-    /// Once all of it can be read.
+    /// Starts after all reads have succeeded once.
     pub fn start(world: &World) -> Result<Self> {
         for path in READS {
             let read = || Ok(world.runtime.block_on(ask(&world.to_cp, path)).is_ok());
@@ -49,7 +49,7 @@ impl Readers {
         Ok(Self { reading: READS.map(read).into_iter().collect(), ends })
     }
 
-    /// Fails where a read failed twice.
+    /// Fails if a read failed twice in a row.
     pub fn stop(self, world: &World) -> Result<()> {
         self.ends.store(true, Ordering::Relaxed);
         for reading in self.reading {

@@ -1,4 +1,4 @@
-//! What is between processes: a cable that can be cut, and the one address in front of all replicas.
+//! Network between processes: a link that can be cut, and the load balancer in front of all replicas.
 
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -10,11 +10,11 @@ use anyhow::Result;
 
 use crate::serve::site::get;
 
-/// Between two looks at whether a replica is ready, and how long it may take to say so.
+/// Interval and timeout of the readiness probes.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 const SAYS_SO_WITHIN: Duration = Duration::from_secs(2);
 
-/// Whether bytes come through. Those that do not wait, and nobody is told, as where a cable is cut.
+/// Whether data passes. Blocked data waits without an error, as with a cut cable.
 #[derive(Default)]
 struct Gate {
     shut: Mutex<bool>,
@@ -35,7 +35,7 @@ impl Gate {
     }
 }
 
-/// Takes connections until it is dropped, each in a way of its own.
+/// Accepts connections until it is dropped, and passes each to a handler.
 struct Entrance {
     port: u16,
     ends: Arc<AtomicBool>,
@@ -65,7 +65,7 @@ impl Entrance {
 impl Drop for Entrance {
     fn drop(&mut self) {
         self.ends.store(true, Ordering::Relaxed);
-        // Wakes it.
+        // Wakes the accept loop.
         drop(TcpStream::connect(("127.0.0.1", self.port)));
         if let Some(accepting) = self.accepting.take() {
             drop(accepting.join());
@@ -73,7 +73,7 @@ impl Drop for Entrance {
     }
 }
 
-/// A cable to a port.
+/// A link to a port.
 pub struct Relay {
     entrance: Entrance,
     gate: Arc<Gate>,
@@ -110,15 +110,15 @@ impl Drop for Relay {
     }
 }
 
-/// Where a replica serves, and where it says whether it should be sent anything.
+/// Ports of a replica for requests and for probes.
 #[derive(Debug, Clone, Copy)]
 pub struct Backend {
     pub port: u16,
     pub health: u16,
 }
 
-/// One address: each connection goes to the next of those behind it that are ready. Connections to one that says that it is not
-/// go on; those to one that says nothing any more are closed.
+/// A load balancer: each connection goes to the next ready replica. Connections to a replica that reports not ready
+/// continue; those to one that does not respond are closed.
 pub struct Balancer {
     _entrance: Entrance,
     ends: Arc<AtomicBool>,
@@ -192,14 +192,14 @@ impl Drop for Balancer {
     }
 }
 
-/// Carries bytes both ways until one side is done.
+/// Copies bytes in both directions until one side closes.
 fn join(one: TcpStream, other: TcpStream, gate: &Arc<Gate>) {
     for (from, to) in [(one.try_clone(), other.try_clone()), (Ok(other), Ok(one))] {
         let (Ok(mut from), Ok(mut to)) = (from, to) else { return };
         let gate = Arc::clone(gate);
         thread::spawn(move || {
             let mut bytes = vec![0; 1 << 16];
-            // A side that is gone ends the other.
+            // A closed side closes the other.
             while let Ok(read @ 1..) = std::io::Read::read(&mut from, &mut bytes) {
                 gate.pass();
                 if std::io::Write::write_all(&mut to, &bytes[..read]).is_err() {

@@ -1,5 +1,5 @@
-//! What is renewed while `crowsnest serve` runs: the certificate it shows, in files or in the control plane's Secret, and the one it is
-//! known by. Whoever connects from then on meets the next one; nobody who asks meanwhile is left without an answer.
+//! Renewal of certificates while `crowsnest serve` runs: the serving certificate, in files or in the control plane's
+//! Secret, and the client certificate. New connections use the new one, and no request fails meanwhile.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -27,10 +27,10 @@ use crate::serve::site::{Replica, Site, client, crowsnest, free_port};
 use crate::serve::world::{object, objects};
 
 const CLUSTERS: &str = "/apis/cluster.karmada.io/v1alpha1/clusters";
-/// The name by which the control plane calls us.
+/// The DNS name that the control plane uses.
 const NAMES: [&str; 3] = ["crowsnest.karmada-system.svc", "127.0.0.1", "localhost"];
 
-/// A certificate and its key as PEM, and the authority that nobody else signed with.
+/// A certificate and its key as PEM, and its own authority.
 struct Shown {
     authority: String,
     certificate: String,
@@ -51,7 +51,7 @@ impl Shown {
         Ok(Self { authority, certificate: certificate.pem(), key: own.serialize_pem() })
     }
 
-    /// Whether this one is met at a port.
+    /// True if this certificate is served at a port.
     async fn is_at(&self, port: u16) -> Result<bool> {
         let mut config = kube::Config::new(format!("https://127.0.0.1:{port}").parse()?);
         config.root_cert = Some(vec![CertificateDer::from_pem_slice(self.authority.as_bytes())?.to_vec()]);
@@ -60,7 +60,7 @@ impl Shown {
     }
 }
 
-/// Asks all the while through the control plane.
+/// Sends requests through the control plane continuously.
 struct Asking {
     ends: Arc<AtomicBool>,
     answers: Arc<AtomicUsize>,
@@ -89,10 +89,10 @@ impl Asking {
     }
 
     fn stop(self, runtime: &Runtime) -> Result<()> {
-        // Also after what has changed.
+        // Including requests after the change.
         let before = self.answers.load(Ordering::Relaxed);
         let more = || Ok(self.asking.is_finished() || self.answers.load(Ordering::Relaxed) >= before + 10);
-        until("more to be asked", more)?;
+        until("more requests", more)?;
         self.ends.store(true, Ordering::Relaxed);
         let failures = runtime.block_on(self.asking)?;
         ensure!(failures.is_empty(), "{before} answers before, and {failures:#?}");
@@ -100,7 +100,7 @@ impl Asking {
     }
 }
 
-/// A control plane that believes both certificates.
+/// A control plane that trusts both certificates.
 struct Place {
     runtime: Runtime,
     dir: tempfile::TempDir,
@@ -133,7 +133,7 @@ impl Place {
         Ok(place)
     }
 
-    /// Whole or not at all, as a kubelet does it.
+    /// Atomic, as by a kubelet.
     fn write(&self, name: &str, text: &str) -> Result<PathBuf> {
         let (file, next) = (self.dir.path().join(name), self.dir.path().join(format!("{name}.next")));
         fs::write(&next, text)?;
@@ -155,7 +155,7 @@ impl Place {
         Ok((replica, balancer))
     }
 
-    /// The first is met, then the second, and whoever asks all the while is answered.
+    /// The first certificate is served, then the second, without failed requests.
     fn changes(&self, replica: &Replica, change: impl FnOnce() -> Result<()>) -> Result<()> {
         let port = replica.backend().port;
         let [first, second] = &self.shown;
@@ -172,7 +172,7 @@ impl Place {
 }
 
 #[test]
-fn certificates_in_files_are_shown_as_they_change() -> Result<()> {
+fn serving_certificates_in_files_are_reloaded() -> Result<()> {
     let place = Place::start()?;
     let [first, second] = &place.shown;
     let certificate = place.write("tls.crt", &first.certificate)?.display().to_string();
@@ -181,7 +181,7 @@ fn certificates_in_files_are_shown_as_they_change() -> Result<()> {
     let (replica, _balancer) = place.serve(&flags)?;
     place.changes(&replica, || {
         place.write("tls.crt", &second.certificate)?;
-        // What does not fit yet is not shown, and changes nothing.
+        // A certificate without its key is not used, and changes nothing.
         let told = || Ok(replica.metrics()?.contains("crowsnest_reload_stale{files=\"tls-cert-file\"} 1\n"));
         until("half a pair to be refused", told)?;
         place.write("tls.key", &second.key).map(drop)
@@ -189,7 +189,7 @@ fn certificates_in_files_are_shown_as_they_change() -> Result<()> {
 }
 
 #[test]
-fn the_certificate_in_the_control_plane_is_shown_as_it_changes() -> Result<()> {
+fn the_serving_certificate_in_a_secret_is_reloaded() -> Result<()> {
     let place = Place::start()?;
     let secrets = objects(&place.cp, "", "v1", "Secret", Some("karmada-system"));
     let data =
@@ -206,7 +206,7 @@ fn the_certificate_in_the_control_plane_is_shown_as_it_changes() -> Result<()> {
     })
 }
 
-/// A certificate of another name that the control plane signed, and its rights.
+/// A certificate for another user, signed by the control plane, and its permissions.
 async fn signed(cp: &Client, name: &str) -> Result<(String, String)> {
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();
@@ -237,7 +237,7 @@ async fn signed(cp: &Client, name: &str) -> Result<(String, String)> {
     }
 }
 
-/// The kubeconfig with another user's certificate, whole or not at all.
+/// Replaces the client certificate in the kubeconfig, atomically.
 fn identify(file: &Path, certificate: &str, key: &str) -> Result<()> {
     let mut kubeconfig = Kubeconfig::read_from(file)?;
     for user in kubeconfig.auth_infos.iter_mut().filter_map(|named| named.auth_info.as_mut()) {
@@ -250,7 +250,7 @@ fn identify(file: &Path, certificate: &str, key: &str) -> Result<()> {
 }
 
 #[test]
-fn the_certificate_it_is_known_by_is_the_kubeconfigs() -> Result<()> {
+fn the_client_certificate_is_reloaded() -> Result<()> {
     let place = Place::start()?;
     let [first, _] = &place.shown;
     let certificate = place.write("tls.crt", &first.certificate)?.display().to_string();
@@ -260,7 +260,7 @@ fn the_certificate_it_is_known_by_is_the_kubeconfigs() -> Result<()> {
     let (certificate, key) = place.runtime.block_on(signed(&place.cp, "renewed"))?;
     let asking = Asking::start(&place.runtime, place.cp.clone())?;
     identify(&place.dir.path().join("shows.kubeconfig"), &certificate, &key)?;
-    until("it to ask as who it is now", || {
+    until("requests with the new certificate", || {
         let log = fs::read_to_string(place.control_plane.audit_log())?;
         let events = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
         let mut whose = events.filter(|event| event["user"]["username"] == "renewed");

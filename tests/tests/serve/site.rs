@@ -1,4 +1,4 @@
-//! Replicas of `crowsnest serve`, each with ports of its own and a way of its own to the control plane.
+//! Replicas of `crowsnest serve`, each with its own ports and its own link to the control plane.
 
 use std::io::Write as _;
 use std::net::TcpStream;
@@ -14,10 +14,10 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 
 use crate::serve::relay::{Backend, Relay};
 
-/// Whoever takes longer is said to have not answered, so that the test says who that was.
+/// Request timeout; the failure names the replica that did not respond.
 pub const ANSWERS_WITHIN: Duration = Duration::from_secs(30);
 
-/// What a call of the CLI said.
+/// Exit code and output of a CLI call.
 #[derive(Debug)]
 pub struct Said {
     pub ok: bool,
@@ -29,7 +29,7 @@ pub fn run(args: &[&str]) -> Result<Said> {
     run_with(args, &[])
 }
 
-/// The same with something in its environment.
+/// The same with environment variables.
 pub fn run_with(args: &[&str], environment: &[(&str, &str)]) -> Result<Said> {
     let mut command = Command::new(binary()?);
     command.args(args).env_remove("KUBECONFIG").envs(environment.iter().copied());
@@ -41,34 +41,35 @@ pub fn run_with(args: &[&str], environment: &[(&str, &str)]) -> Result<Said> {
     })
 }
 
-/// The CLI against a control plane.
+/// Runs the CLI against a control plane.
 pub fn crowsnest(kubeconfig: &Path, args: &[&str]) -> Result<Said> {
     run(&[args, &["--kubeconfig", &kubeconfig.display().to_string()]].concat())
 }
 
 pub async fn client(kubeconfig: &Path) -> Result<kube::Client> {
+    // A second provider is ignored.
     crate::use_ring();
     let config = Kubeconfig::read_from(kubeconfig)?;
     let mut config = kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await?;
-    // Tests count how often is asked.
+    // Tests count requests.
     config.default_retry = false;
     config.read_timeout = Some(ANSWERS_WITHIN);
     Ok(kube::Client::try_from(config)?)
 }
 
-/// Where replicas run, and how.
+/// Configuration of replicas.
 #[derive(Debug, Clone)]
 pub struct Site {
     pub control_plane: PathBuf,
-    /// With its password.
+    /// Including its password.
     pub database: String,
-    /// Of logs and data.
+    /// Folder of logs and data.
     pub folder: PathBuf,
-    /// Flags beside those that all replicas have.
+    /// Flags in addition to those of all replicas.
     pub flags: Vec<String>,
 }
 
-/// A replica of `crowsnest serve`. One that is started again has another name, as another pod would.
+/// A replica of `crowsnest serve`. A restarted one has another name, as another pod would.
 pub struct Replica {
     process: Process,
     pub name: String,
@@ -79,7 +80,7 @@ pub struct Replica {
     health: u16,
     metrics: u16,
     kubeconfig: PathBuf,
-    /// Its way to the control plane.
+    /// Its link to the control plane.
     pub cable: Relay,
 }
 
@@ -93,7 +94,7 @@ impl Replica {
         Ok(Self { process, name, station, starts: 1, site, port, health, metrics, kubeconfig, cable })
     }
 
-    /// Another process at the same addresses, in place of one that has ended.
+    /// Starts another process at the same addresses, in place of one that has ended.
     pub fn start_again(&mut self) -> Result<()> {
         self.starts += 1;
         self.name = format!("{}-{}", self.station, self.starts);
@@ -102,7 +103,7 @@ impl Replica {
         Ok(())
     }
 
-    /// Where a balancer finds it.
+    /// The ports for a load balancer.
     pub fn backend(&self) -> Backend {
         Backend { port: self.port, health: self.health }
     }
@@ -111,7 +112,7 @@ impl Replica {
         Ok(get(self.health, "/readyz", ANSWERS_WITHIN)?.is_some_and(|answer| answer.starts_with("HTTP/1.1 200")))
     }
 
-    /// An answer with its head.
+    /// A response with its head.
     pub fn metrics(&self) -> Result<String> {
         Ok(get(self.metrics, "/metrics", ANSWERS_WITHIN)?.unwrap_or_default())
     }
@@ -122,14 +123,14 @@ impl Replica {
         Ok(metrics.lines().any(|line| line == wanted))
     }
 
-    /// The last lines it logged.
+    /// The end of its log.
     pub fn log(&self) -> String {
         let text = fs::read_to_string(log(&self.site, &self.name)).unwrap_or_default();
         let lines: Vec<&str> = text.lines().collect();
         format!("log of {}:\n{}\n", self.name, lines[lines.len().saturating_sub(30)..].join("\n"))
     }
 
-    /// As a power cut would.
+    /// Kills the process, as a power cut would.
     pub fn kill(&mut self) -> Result<()> {
         self.process.kill()
     }
@@ -169,7 +170,7 @@ fn serve(site: &Site, name: &str, ports: [u16; 3], kubeconfig: &Path) -> Result<
     Ok(Process::spawn(&mut command)?)
 }
 
-/// A way of its own to a control plane, and the kubeconfig that takes it.
+/// A separate link to a control plane, and a kubeconfig that uses it.
 fn cable(control_plane: &Path, file: &Path) -> Result<Relay> {
     let text = fs::read_to_string(control_plane)?;
     let clusters = Kubeconfig::from_yaml(&text)?.clusters;
@@ -180,12 +181,12 @@ fn cable(control_plane: &Path, file: &Path) -> Result<Relay> {
     Ok(relay)
 }
 
-/// An answer with its head; none where nobody listens, or nobody answers.
+/// A response with its head; `None` if nothing listens or responds.
 pub fn get(port: u16, path: &str, within: Duration) -> Result<Option<String>> {
     ask(port, &format!("GET {path}"), "", "", within)
 }
 
-/// The same of any method, with more lines in the head and a body.
+/// The same for any method, with additional headers and a body.
 pub fn ask(port: u16, what: &str, head: &str, body: &str, within: Duration) -> Result<Option<String>> {
     let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else { return Ok(None) };
     stream.set_read_timeout(Some(within))?;
@@ -195,6 +196,6 @@ pub fn ask(port: u16, what: &str, head: &str, body: &str, within: Duration) -> R
     );
     let asked = stream.write_all(request.as_bytes());
     let mut answer = String::new();
-    // One that dies meanwhile has not answered.
+    // A replica that dies meanwhile has not responded.
     Ok(asked.and_then(|()| io::Read::read_to_string(&mut stream, &mut answer)).ok().map(|_| answer))
 }

@@ -1,6 +1,6 @@
-//! Versions after one another. While replicas are replaced, watches go on from where they were; what a version a minor later has put into
-//! the control plane and into the database is no hindrance to ours, which is installed over it again and writes nothing in members; and
-//! what is of no use to it is said with the mend.
+//! Upgrades and downgrades. Watches resume while replicas are replaced; changes that the next minor version made to
+//! the control plane and the database do not affect this version, which is installed over it again without writes to members; and
+//! an incompatible database is reported with the remedy.
 
 use anyhow::{Context, Result, ensure};
 use crowsnest_tests::until;
@@ -13,17 +13,17 @@ use crate::serve::world::{MAPS_EVERYWHERE, World, object, objects};
 
 const OURS: &str = env!("CARGO_PKG_VERSION");
 
-/// The version so many minors later.
+/// The version number a number of minors later.
 fn later(minors: u64) -> Result<String> {
     let mut parts = OURS.split('.');
     let (major, minor) = (parts.next().context("no major")?, parts.next().context("no minor")?);
     Ok(format!("{major}.{}.3", minor.parse::<u64>()? + minors))
 }
 
-/// Where what a later version knows of policies is in their definition.
+/// Path of a later version's field in the definition of policies.
 const MOOD: &str = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties";
 
-/// As `install` of a version so many minors later would leave it: it names itself, and its policies have a field more.
+/// Simulates `install` of a later version: its version, and an additional field of policies.
 fn install_later(world: &World, minors: u64) -> Result<()> {
     let rendered = world.crowsnest(&["install", "--dry-run", "-o", "json"])?;
     let mut rendered: Value = serde_json::from_str(&rendered.out).with_context(|| format!("{rendered:?}"))?;
@@ -50,27 +50,27 @@ fn install_later(world: &World, minors: u64) -> Result<()> {
     Ok(())
 }
 
-/// Whether policies have the later version's field.
-fn knows_moods(world: &World) -> Result<bool> {
+/// True if policies have the later version's field.
+fn has_later_field(world: &World) -> Result<bool> {
     let definitions = objects(&world.to_cp, "apiextensions.k8s.io", "v1", "CustomResourceDefinition", None);
     let found = world.runtime.block_on(definitions.get("propagationpolicies.policy.karmada.io"))?;
     Ok(found.data.pointer(&format!("{MOOD}/mood")).is_some())
 }
 
-/// A policy as the later version's users write them.
-fn in_a_mood(world: &World, name: &str) -> Result<()> {
+/// A policy with the later version's field.
+fn create_policy_with_later_field(world: &World, name: &str) -> Result<()> {
     world.propagate(name)?;
     let policies = objects(&world.to_cp, "policy.karmada.io", "v1alpha1", "PropagationPolicy", Some("default"));
     let mood = Patch::Merge(json!({"spec": {"mood": "calm"}}));
-    // The definition is stored a moment before it is obeyed.
-    until("the mood to be kept", || {
+    // A changed definition takes effect shortly after it is stored.
+    until("the field to be stored", || {
         let kept = world.runtime.block_on(policies.patch(name, &PatchParams::default(), &mood))?;
         Ok(kept.data.pointer("/spec/mood") == Some(&json!("calm")))
     })
 }
 
 #[test]
-fn watches_go_on_while_all_replicas_are_replaced_after_a_later_version_was_there() -> Result<()> {
+fn watches_resume_while_replicas_are_replaced_after_a_downgrade() -> Result<()> {
     let Some(world) = World::start()? else { return Ok(()) };
     ensure!(world.install()?.ok, "not installed");
     let (mut replicas, _balancer) = world.serve()?;
@@ -81,15 +81,16 @@ fn watches_go_on_while_all_replicas_are_replaced_after_a_later_version_was_there
     let before = world.in_member("before")?;
     let writer = Writer::start(&world)?;
     let watches = Watching::all(&world)?;
-    // These are away while all replicas are replaced.
+    // Clients that are disconnected while all replicas are replaced.
     let away = Watching::all(&world)?.into_iter().map(|watch| watch.leave(&world)).collect::<Result<Vec<_>>>()?;
 
-    // A later version has been installed and its first replica has had the database; then its replicas go again, one by one.
+    // A later version has been installed, and its first replica has migrated the database; then its replicas are
+    // removed one by one.
     install_later(&world, 1)?;
     world.make_cache_newer(None)?;
-    until("policies of later versions to be taken", || knows_moods(&world))?;
-    in_a_mood(&world, "moody")?;
-    until("what a later policy says to arrive", || world.has_arrived("moody"))?;
+    until("policies of later versions to be taken", || has_later_field(&world))?;
+    create_policy_with_later_field(&world, "moody")?;
+    until("the object of a later policy to arrive", || world.has_arrived("moody"))?;
     let moody = world.in_member("moody")?;
     for replica in &mut replicas {
         let (stopped, log) = replica.stop()?;
@@ -101,13 +102,13 @@ fn watches_go_on_while_all_replicas_are_replaced_after_a_later_version_was_there
     let sick = world.crowsnest(&["doctor"])?;
     ensure!(sick.out.contains(&later(1)?) && sick.out.contains("crowsnest install"), "{sick:?}");
 
-    // Ours over it again.
+    // This version is installed again.
     let back = world.crowsnest(&["install"])?;
     ensure!(back.ok, "{back:?}");
-    ensure!(!knows_moods(&world)?, "a field of the later version is left");
+    ensure!(!has_later_field(&world)?, "a field of the later version is left");
     world.propagate("after")?;
     until("the last object to arrive", || world.has_arrived("after")).with_context(logs)?;
-    until("all to be well", || Ok(world.crowsnest(&["doctor"])?.ok))
+    until("doctor to find no errors", || Ok(world.crowsnest(&["doctor"])?.ok))
         .with_context(|| format!("{:?}", world.crowsnest(&["doctor"])))?;
     let back = away.into_iter().map(|version| version.back(&world)).collect::<Result<Vec<_>>>()?;
     let written = writer.stop(&world)?;
@@ -118,24 +119,24 @@ fn watches_go_on_while_all_replicas_are_replaced_after_a_later_version_was_there
         let found = world.in_member(name)?;
         ensure!(found.is_some() && found == first, "{first:?} has been written again: {found:?}");
     }
-    too_far_apart(&world)
+    unsupported_versions_are_refused(&world)
 }
 
-/// What can't be gone over is told, and nothing is changed.
-fn too_far_apart(world: &World) -> Result<()> {
+/// Unsupported version differences are reported, and nothing is changed.
+fn unsupported_versions_are_refused(world: &World) -> Result<()> {
     install_later(world, 2)?;
     let refused = world.crowsnest(&["install"])?;
     let between = later(1)?;
     let between = between.trim_end_matches(".3");
     ensure!(!refused.ok && refused.err.contains(&format!("install {between} in between")), "{refused:?}");
-    ensure!(knows_moods(world)?, "it was refused, and the definitions were written");
+    ensure!(has_later_field(world)?, "it was refused, and the definitions were written");
     let (said, newest) = (world.crowsnest_cache(&["migrate"])?, "stop all replicas first");
     ensure!(!said.ok && said.err.contains(newest) && !said.err.contains("open-sesame"), "{said:?}");
     Ok(())
 }
 
 #[test]
-fn a_database_that_a_later_version_changed_is_filled_anew() -> Result<()> {
+fn a_database_of_a_later_version_is_rebuilt() -> Result<()> {
     let Some(world) = World::start()? else { return Ok(()) };
     ensure!(world.install()?.ok, "not installed");
     let (mut replicas, _balancer) = world.serve()?;
@@ -151,7 +152,7 @@ fn a_database_that_a_later_version_changed_is_filled_anew() -> Result<()> {
     world.make_cache_newer(Some(999))?;
     let mut replica = replicas.swap_remove(0);
     replica.start_again()?;
-    until("it to say why it can't start", || {
+    until("it to report why it cannot start", || {
         let log = replica.log();
         Ok(log.contains("written by a newer version (format 999") && log.contains("crowsnest cache rebuild --db"))
     })

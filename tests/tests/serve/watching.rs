@@ -1,5 +1,5 @@
-//! Somebody who writes into the member all the time, and clients that watch it through the one address. A watch that ends, or whose
-//! connection breaks, goes on from the last version it was told, as every informer does it.
+//! A client that continuously writes in the member, and clients that watch through the common address. A watch that ends or
+//! breaks resumes from the last resourceVersion, as informers do.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -20,14 +20,14 @@ use tokio::task::JoinHandle;
 use crate::serve::reading::ask;
 use crate::serve::world::{MAPS_EVERYWHERE, World, object, objects};
 
-/// Fleet-wide from the cache, and of one cluster as it is there.
+/// Fleet-wide from the cache, and of one cluster directly.
 const WATCHED: [&str; 2] =
     [MAPS_EVERYWHERE, "/apis/cluster.karmada.io/v1alpha1/clusters/m1/proxy/api/v1/namespaces/default/configmaps"];
 const WRITE_EVERY: Duration = Duration::from_millis(100);
-/// Objects that are written in turn, each a version more.
+/// Number of objects that are written in turn.
 const OBJECTS: usize = 7;
 
-/// What each object was last, and how often it was written.
+/// The last version of each object, and the number of its writes.
 type Written = BTreeMap<String, u64>;
 
 fn name(number: usize) -> String {
@@ -77,19 +77,19 @@ async fn write(member: Client, ends: Arc<AtomicBool>) -> Result<Written> {
     Ok(written)
 }
 
-/// What a watch was told so far.
+/// State of a watch.
 #[derive(Debug, Clone, Default)]
 struct Told {
     version: String,
-    /// The turns of each object, in the order they were told.
+    /// Versions of each object, in the order of their events.
     turns: BTreeMap<String, Vec<u64>>,
-    /// How often it went on.
+    /// Number of resumptions.
     resumed: usize,
     broken: Option<String>,
 }
 
 impl Told {
-    /// By a list, from which a watch goes on.
+    /// The state after a list, from which a watch starts.
     fn of(list: &Value) -> Result<Self> {
         let version = list.pointer("/metadata/resourceVersion").and_then(Value::as_str);
         let mut told = Self { version: version.context("a list of no version")?.to_owned(), ..Self::default() };
@@ -112,33 +112,33 @@ impl Told {
                 self.version = object.metadata.resource_version.context("an object of no version")?;
             }
             WatchEvent::Bookmark(bookmark) => self.version = bookmark.metadata.resource_version,
-            WatchEvent::Deleted(object) => bail!("{:?} is told as deleted", object.metadata),
+            WatchEvent::Deleted(object) => bail!("{:?} is reported as deleted", object.metadata),
             WatchEvent::Error(status) => bail!("the watch ends with {status:?}"),
         }
         Ok(())
     }
 }
 
-/// A client that watches.
+/// A watching client.
 pub struct Watching {
     path: &'static str,
     told: watch::Receiver<Told>,
     task: JoinHandle<()>,
 }
 
-/// A client that has gone away with what it knew.
+/// A disconnected client with its state.
 pub struct Away {
     path: &'static str,
     told: Told,
 }
 
 impl Watching {
-    /// One of each kind, once each was told something.
+    /// One client of each kind, after the first event.
     pub fn all(world: &World) -> Result<Vec<Self>> {
         let mut watching = Vec::new();
         for path in WATCHED {
             let mut known = None;
-            // Whoever may read there has to be known in the member first, and what is registered to whoever answers.
+            // Impersonation in the member and the registered resources must be effective first.
             until(&format!("{path} to show what is written"), || {
                 let listed = world.runtime.block_on(ask(&world.to_cp, path)).ok();
                 known = listed.map(|list| Told::of(&serde_json::from_str(&list)?)).transpose()?;
@@ -161,7 +161,7 @@ impl Watching {
         Self { path, told, task }
     }
 
-    /// Hangs up.
+    /// Disconnects.
     pub fn leave(self, world: &World) -> Result<Away> {
         self.task.abort();
         let ended = world.runtime.block_on(self.task);
@@ -170,7 +170,7 @@ impl Watching {
         Ok(Away { path: self.path, told })
     }
 
-    /// Waits for the last of what was written, and sees that nothing is missing nor there twice.
+    /// Waits for the last write, and checks that no event is missing or duplicated.
     pub fn has_told(self, world: &World, written: &Written) -> Result<()> {
         let mut told = self.told.clone();
         let all = |told: &Told| {
@@ -185,9 +185,9 @@ impl Watching {
         ensure!(told.broken.is_none() && matches!(in_time, Ok(Ok(()))), "{path}, of {written:?}: {told:?}");
         for (name, turns) in &told.turns {
             let each_once = turns.windows(2).all(|pair| pair[1] == pair[0] + 1);
-            ensure!(each_once, "{path} tells {name} as {turns:?}, after going on {} times", told.resumed);
+            ensure!(each_once, "{path} tells {name} as {turns:?}, after {} resumptions", told.resumed);
         }
-        ensure!(told.resumed > 0, "the watch of {path} never had to go on elsewhere");
+        ensure!(told.resumed > 0, "the watch of {path} never resumed at another replica");
         eprintln!(
             "{path}: {} events, gone on {} times",
             told.turns.values().map(Vec::len).sum::<usize>(),
@@ -204,7 +204,7 @@ impl Away {
     }
 }
 
-/// Until somebody hangs up, or an event comes that no client could go on after.
+/// Runs until the client is dropped, or an event arrives from which no client could resume.
 async fn follow(client: Client, path: &'static str, tell: watch::Sender<Told>) {
     loop {
         let version = tell.borrow().version.clone();
@@ -216,20 +216,20 @@ async fn follow(client: Client, path: &'static str, tell: watch::Sender<Told>) {
     }
 }
 
-/// Once, to its end.
+/// One watch, until it ends.
 async fn watch(client: &Client, path: &str, version: &str, tell: &watch::Sender<Told>) -> Result<()> {
     let path = format!("{path}?watch=true&allowWatchBookmarks=true&resourceVersion={version}");
     let request = Request::get(&path).body(Vec::new())?;
     let events = match client.request_events::<DynamicObject>(request).await {
         Ok(events) => events,
-        // Nobody is there for a moment.
+        // No replica responds for a moment.
         Err(kube::Error::Api(status)) if status.code == 503 => return Ok(()),
         Err(kube::Error::Api(status)) => bail!("{path}: {status:?}"),
         Err(_) => return Ok(()),
     };
     let mut events = pin!(events);
     while let Some(event) = events.next().await {
-        // One that broke off is asked for again.
+        // An interrupted watch is requested again.
         let Ok(event) = event else { return Ok(()) };
         let mut heard = Ok(());
         tell.send_modify(|told| heard = told.hear(event));

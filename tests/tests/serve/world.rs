@@ -1,4 +1,4 @@
-//! A control plane and a member, each a process, and where replicas find each other.
+//! A control plane and a member, each a process, and the configuration of replicas.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ use crate::serve::written::writes;
 /// ConfigMaps of all members, from the cache.
 pub const MAPS_EVERYWHERE: &str =
     "/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy/api/v1/namespaces/default/configmaps";
-/// Of the database.
+/// Password of the database.
 const PASSWORD: &str = "open-sesame-7e1f";
 const LEASES: [&str; 3] = ["karmada-controller-manager", "karmada-scheduler", "karmada-descheduler"];
 /// Short periods.
@@ -40,7 +40,7 @@ pub fn object(value: Value) -> Result<DynamicObject> {
     Ok(serde_json::from_value(value)?)
 }
 
-/// Of all that `install` applies with these flags, and of `more`.
+/// Versions of all objects that `install` applies with these flags, and of `more`.
 pub fn versions(
     runtime: &Runtime,
     control_plane: &Client,
@@ -73,14 +73,14 @@ pub struct World {
     dir: TempDir,
     pub to_cp: Client,
     pub to_m1: Client,
-    /// The one address of all replicas.
+    /// The common address of all replicas.
     pub port: u16,
     pub runtime: Runtime,
 }
 
 impl World {
-    /// The cache as a version would leave it that comes after ours, shared with formats from `shared_with` on; what stands for an
-    /// own format is one that nobody shares.
+    /// Sets the cache's format to that of a later version, shared with formats from `shared_with` on; without it the format is
+    /// not shared.
     pub fn make_cache_newer(&self, shared_with: Option<i32>) -> Result<()> {
         let sql = "SET search_path = crowsnest_cache; ALTER TABLE records ADD COLUMN IF NOT EXISTS mood TEXT NOT NULL DEFAULT 'calm'; \
             ALTER TABLE versions ADD COLUMN IF NOT EXISTS mood TEXT; CREATE TABLE IF NOT EXISTS moods (name TEXT)";
@@ -93,12 +93,12 @@ impl World {
         })
     }
 
-    /// The CLI against the database of the cache.
+    /// Runs the CLI against the database of the cache.
     pub fn crowsnest_cache(&self, args: &[&str]) -> Result<Said> {
         run_with(&[&["cache"], args].concat(), &[("CROWSNEST_DB", &self.site().database)])
     }
 
-    /// None where no Postgres can be had.
+    /// `None` if Postgres is not available.
     pub fn start() -> Result<Option<Self>> {
         let runtime = Runtime::new()?;
         let Some(database) = runtime.block_on(Database::fresh()) else { return Ok(None) };
@@ -117,14 +117,14 @@ impl World {
     pub fn site(&self) -> Site {
         Site {
             control_plane: self.control_plane.kubeconfig.clone(),
-            // The server trusts whoever comes.
+            // The server trusts all clients.
             database: self.database.url().replacen('@', &format!(":{PASSWORD}@"), 1),
             folder: self.dir.path().to_owned(),
             flags: QUICKLY.map(str::to_owned).to_vec(),
         }
     }
 
-    /// Three replicas that are ready, behind the one address.
+    /// Three ready replicas behind the common address.
     pub fn serve(&self) -> Result<(Vec<Replica>, Balancer)> {
         let site = self.site();
         let replicas = ["a", "b", "c"].map(|station| Replica::start(station, &site));
@@ -141,7 +141,7 @@ impl World {
         self.crowsnest(&["install", "--host", "127.0.0.1", "--port", &self.port.to_string()])
     }
 
-    /// Lets ConfigMaps of the member be asked for fleet-wide.
+    /// Registers the member's ConfigMaps for the fleet-wide proxy.
     pub fn register(&self) -> Result<()> {
         let registries = objects(&self.to_cp, "search.karmada.io", "v1alpha1", "ResourceRegistry", None);
         let registry = object(json!({
@@ -164,7 +164,7 @@ impl World {
         .context(last)
     }
 
-    /// Creates a ConfigMap and a policy that sends it to the member.
+    /// Creates a ConfigMap and a policy that propagates it to the member.
     pub fn propagate(&self, name: &str) -> Result<()> {
         let policies = objects(&self.to_cp, "policy.karmada.io", "v1alpha1", "PropagationPolicy", Some("default"));
         let policy = json!({
@@ -193,7 +193,7 @@ impl World {
         Ok(self.in_member(name)?.is_some())
     }
 
-    /// Of all processes, the control plane and the member among them.
+    /// Logs of all processes, including the control plane and the member.
     pub fn logs_tell_no_secret(&self) -> Result<()> {
         let (secrets, logs) = (self.secrets()?, self.all_logs()?);
         ensure!(secrets.len() > 3 && logs.len() >= 5, "{} secrets, {} logs", secrets.len(), logs.len());
@@ -204,7 +204,7 @@ impl World {
         Ok(())
     }
 
-    /// What no log may show: the database's password, and lines of all Secrets' values but certificates.
+    /// Values that must not be logged: the database's password, and lines of all Secrets' values except certificates.
     fn secrets(&self) -> Result<Vec<String>> {
         let secrets = objects(&self.to_cp, "", "v1", "Secret", None);
         let mut lines = vec![PASSWORD.to_owned()];
@@ -221,14 +221,14 @@ impl World {
         Ok(lines)
     }
 
-    /// A folder for what a client keeps.
+    /// A folder for a client's files.
     pub fn scratch(&self, name: &str) -> Result<PathBuf> {
         let folder = self.dir.path().join(name);
         std::fs::create_dir_all(&folder)?;
         Ok(folder)
     }
 
-    /// All logs of all processes, those that died included.
+    /// All logs of all processes, including stopped ones.
     pub fn all_logs(&self) -> Result<Vec<(PathBuf, String)>> {
         let mut logs = Vec::new();
         for entry in std::fs::read_dir(self.dir.path())? {
@@ -241,14 +241,14 @@ impl World {
         Ok(logs)
     }
 
-    /// Of all that is installed.
+    /// Versions of all installed objects.
     pub fn versions(&self) -> Result<BTreeMap<String, Option<String>>> {
         let kept = json!({"apiVersion": "v1", "kind": "Secret",
             "metadata": {"name": "crowsnest-serving", "namespace": "karmada-system"}});
         versions(&self.runtime, &self.to_cp, &self.control_plane.kubeconfig, &[], vec![kept])
     }
 
-    /// Those that hold the leases, by the control plane.
+    /// The holders of the leases, by the control plane.
     pub fn holders(&self) -> Result<BTreeSet<Option<String>>> {
         let leases = objects(&self.to_cp, "coordination.k8s.io", "v1", "Lease", Some("karmada-system"));
         let mut holders = BTreeSet::new();

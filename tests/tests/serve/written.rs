@@ -1,4 +1,4 @@
-//! What was written in a member so far, by its audit log.
+//! Writes to a member so far, from its audit log.
 
 use std::fs;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,14 +11,14 @@ use tokio::runtime::Runtime;
 
 use crate::serve::world::objects;
 
-/// What is asked by writing, and changes nothing.
+/// POST requests that change nothing.
 const QUESTIONS: [&str; 4] =
     ["subjectaccessreviews", "selfsubjectaccessreviews", "tokenreviews", "selfsubjectrulesreviews"];
 
 static MARKS: AtomicUsize = AtomicUsize::new(0);
 
 pub fn writes(runtime: &Runtime, member: &Apiserver, to_member: &Client) -> Result<Vec<String>> {
-    // What is in the log after this is of no matter, and all before it has been written.
+    // All earlier requests are in the log when this one is.
     let mark = format!("mark-{}", MARKS.fetch_add(1, Ordering::Relaxed));
     let maps = objects(to_member, "", "v1", "ConfigMap", Some("default"));
     runtime.block_on(maps.get_opt(&mark))?;
@@ -28,7 +28,7 @@ pub fn writes(runtime: &Runtime, member: &Apiserver, to_member: &Client) -> Resu
         Ok(log.contains(&mark))
     })?;
     let mut writes = Vec::new();
-    // The last line may be written at this moment.
+    // The last line may be incomplete.
     for event in log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
         let verb = event["verb"].as_str().unwrap_or_default();
         let resource = event["objectRef"]["resource"].as_str().unwrap_or_default();

@@ -6,7 +6,7 @@ test.each(['"no gear oil left"', '80', '1e3', 'true', 'null', '[1]', '{}', 'a+b 
   expect(readAddress(`?q=${encodeURIComponent(q)}`)).toEqual({ q })
 })
 
-test('what is not given is not written', () => {
+test('absent parameters are omitted', () => {
   expect(writeAddress({ namespace: undefined, name: 'a' })).toBe('?name=a')
   expect(writeAddress({ namespace: undefined })).toBe('')
 })
@@ -19,7 +19,7 @@ test.each([
   expect(readSearch(address.slice(address.indexOf('?')))).toEqual(view)
 })
 
-test('an object is its address', () => {
+test('an object round-trips through its address', () => {
   const object = { cluster: 'member1', apiVersion: 'apps/v1', resource: 'deployments', namespace: 'shop', name: 'web' }
   expect(readObject(objectAddress(object, 'events').slice('/object'.length))).toEqual({ ...object, tab: 'events' })
   expect(readObject('?name=a&tab=nothing').tab).toBe('overview')

@@ -1,4 +1,4 @@
-// Every view is an address. Parameters are plain text: a query in quotes, or one that is a number, is no JSON.
+// Every view has an address. Parameters are plain text: a quoted query, or one that is a number, is not parsed as JSON.
 import type { ObjectRef } from './client'
 
 export function readAddress(search: string): Record<string, string> {
@@ -11,10 +11,10 @@ export function writeAddress(search: Record<string, unknown>): string {
   return text === '' ? '' : `?${text}`
 }
 
-/** What the search page shows. */
+/** Parameters of the search page. */
 export interface SearchView {
   q: string
-  /** Columns by name; absent: the reader's own. */
+  /** Columns by name; absent: the user's preference. */
   columns?: string[] | undefined
   live?: boolean | undefined
 }
@@ -28,7 +28,7 @@ export function searchAddress({ q, columns, live }: SearchView): string {
   return `/search${writeAddress({ q, columns: columns?.join(','), live: live || undefined })}`
 }
 
-/** Views of one object. */
+/** Tabs of an object. */
 export const TABS = ['overview', 'yaml', 'events', 'related', 'history', 'journal', 'logs', 'terminal'] as const
 export type Tab = (typeof TABS)[number]
 
@@ -41,7 +41,7 @@ export function readObject(search: string): ObjectView {
   return { cluster, apiVersion, resource, namespace: namespace || undefined, name, tab: TABS.find((known) => known === tab) ?? 'overview' }
 }
 
-/** `view` is what the view itself keeps in the address. */
+/** `view` contains the parameters of the tab itself. */
 export function objectAddress({ cluster, apiVersion, resource, namespace, name }: ObjectRef, tab?: Tab, view?: Record<string, unknown>): string {
   return `/object${writeAddress({ cluster, apiVersion, resource, namespace, name, tab, ...view })}`
 }

@@ -1,7 +1,7 @@
-// Every request of the UI goes through here: same origin, the session's cookie, and Kubernetes Status errors as exceptions.
+// Sends all requests of the UI: same origin, the session's cookie, and Kubernetes Status errors as exceptions.
 import { parseJson, readJson } from './json'
 
-/** What is wrong with one field. */
+/** An error of one field. */
 export interface Cause {
   reason?: string
   message?: string
@@ -21,12 +21,12 @@ export class ApiError extends Error {
   }
 }
 
-/** Sent with each request; a cross-site form can't set it, so the server refuses requests without it. */
+/** Sent with each request. Cross-site forms cannot set it, so the server refuses requests without it. */
 const HEADERS = { 'X-Crowsnest-Client': 'web' }
 
-/** Told to the page when an answer says that nobody is signed in any more. */
+/** Dispatched when a response reports that the session has ended. */
 export const SIGNED_OUT = 'crowsnest-signed-out'
-/** The server's own about sessions: who is signed in, and whom a token would sign in. */
+/** The server's session endpoint: the current user, and the identity of an offered token. */
 export const SESSION = '/ui/session'
 export const SIGN_IN = '/ui/sign-in'
 
@@ -51,7 +51,7 @@ export async function getText(path: string, accept: string, signal?: AbortSignal
 async function toError(response: Response): Promise<ApiError> {
   const text = await response.text()
   try {
-    // Failures come in the encoding that was asked for, as answers do.
+    // Errors have the encoding that was requested, as other responses do.
     const inYaml = response.headers.get('Content-Type')?.includes('yaml') ?? false
     const read: (text: string) => unknown = inYaml ? (await import('yaml')).parse : parseJson
     const status = (read(text) ?? {}) as { message?: string; reason?: string; details?: { causes?: Cause[] } }
@@ -61,7 +61,7 @@ async function toError(response: Response): Promise<ApiError> {
   }
 }
 
-/** The name under which the control plane itself is searched. */
+/** The cluster name of the control plane in searches. */
 export const CONTROL_PLANE = '@control-plane'
 
 /** The API root of a cluster: the control plane's own, or a member's through the cluster proxy. */
@@ -74,7 +74,7 @@ export function clusterRoot(cluster: string): string {
 /** The API group of an apiVersion; empty for the core group. */
 export const groupOf = (apiVersion: string) => (apiVersion.includes('/') ? (apiVersion.split('/')[0] ?? '') : '')
 
-/** A kind is named by its group and kind: another group may have a kind of the same name. */
+/** Compares group and kind, since another group may have a kind of the same name. */
 export const isKind = (of: { apiVersion?: string | undefined; kind?: string | undefined }, group: string, kind: string) => of.kind === kind && of.apiVersion !== undefined && groupOf(of.apiVersion) === group
 
 export interface ObjectRef {

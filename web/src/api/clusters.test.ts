@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { factsOf } from './clusters'
 
-test('room and taints of a cluster, as far as it says', () => {
+test('capacity and taints of a cluster, if reported', () => {
   const columns = {
     '.status.resourceSummary.allocatable.cpu': '12',
     '.status.resourceSummary.allocated.cpu': '500m',

@@ -1,16 +1,16 @@
-// What the index knows of the fleet's clusters. Their objects are large and there may be hundreds: a page that shows all of them asks for
-// the few fields that it shows, and reads whole objects where something is to be told of them.
+// Clusters of the fleet, from the index. Cluster objects are large and there may be hundreds: pages that show all of them request
+// only the fields they show, and read whole objects for details.
 import { quantity } from './quantity'
 import type { Taint } from './karmada'
 import { getJson } from './client'
 import type { Hit } from './types'
 import { API } from './useSearch'
 
-/** Finds the objects of all clusters. */
+/** Query for the objects of all clusters. */
 export const CLUSTERS = 'kind:cluster group:cluster.karmada.io cluster:"@control-plane"'
-/** The server's own bound on a page. */
+/** The server's limit for a page. */
 const PAGE = 500
-/** Taints that are shown of a cluster. */
+/** Number of taints that are shown per cluster. */
 const TAINTS = 5
 
 const SUMMARY = '.status.resourceSummary'
@@ -22,14 +22,14 @@ const NAMES = [
   ...Array.from({ length: TAINTS }, (_, nth) => ['key', 'value', 'effect'].map((of) => `.spec.taints[${nth}].${of}`)).flat(),
 ]
 
-/** What a cluster has of a resource, and what is asked for. */
+/** Allocatable and requested amount of a resource. */
 export interface Room {
   used: number
   whole: number
 }
 
 export interface ClusterFacts {
-  /** Absent where the cluster does not say. */
+  /** Absent if the Cluster does not report it. */
   room: Partial<Record<Resource, Room>>
   taints: Taint[]
   leaving: boolean
@@ -48,7 +48,7 @@ export function factsOf({ columns = {} }: Pick<Hit, 'columns'>): ClusterFacts {
   return { room: Object.fromEntries(room) as ClusterFacts['room'], taints, leaving: columns['.metadata.deletionTimestamp'] !== undefined }
 }
 
-/** Of all clusters that the reader may list, by their names. */
+/** All clusters that the user may list, by name. */
 export async function clusterFacts(signal: AbortSignal): Promise<Map<string, ClusterFacts>> {
   const facts = new Map<string, ClusterFacts>()
   let cursor: string | undefined

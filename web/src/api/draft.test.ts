@@ -3,7 +3,7 @@ import { parse } from 'yaml'
 import { KINDS } from './karmada'
 import { fromFragment, SKELETONS, toFragment, withRemovals } from './draft'
 
-test('a draft comes back from its fragment', async () => {
+test('a draft is restored from its fragment', async () => {
   const text = 'kind: ConfigMap\n# größer ✓\n'
   const fragment = await toFragment(text)
   expect(fragment).toMatch(/^draft=[\w-]+$/)
@@ -12,18 +12,18 @@ test('a draft comes back from its fragment', async () => {
   expect(await fromFragment('#draft=!!')).toBeUndefined()
 })
 
-test('what does not fit an address is not cut', async () => {
+test('a draft that is too long is not truncated', async () => {
   const noise = Array.from({ length: 20_000 }, (_, n) => ((n * 7919) % 10_007).toString(36)).join('')
   expect(await toFragment(noise)).toBeUndefined()
 })
 
-test('what is taken out of an object is meant to go, what servers add is not', () => {
+test('removed fields are deleted, absent server fields are not', () => {
   const stored = { metadata: { name: 'a', uid: 'u', annotations: { x: '1', y: '2' } }, spec: { a: 1, list: [1, 2] }, status: {} }
   const edited = { metadata: { name: 'a', annotations: { x: '1' } }, spec: { list: [1] } }
   expect(withRemovals(stored, edited)).toEqual({ metadata: { name: 'a', annotations: { x: '1', y: null } }, spec: { list: [1], a: null } })
 })
 
-test('each kind begins with one of its own', () => {
+test('each kind has a skeleton', () => {
   for (const { kind, apiVersion, namespaced } of KINDS) {
     const begun = parse(SKELETONS[kind] ?? '') as { kind: string; apiVersion: string; metadata: { namespace?: string } }
     expect(begun).toMatchObject({ kind, apiVersion })

@@ -1,12 +1,12 @@
-// A draft: where it begins, and how it is told to somebody else. It goes behind the address's #, which no server is sent.
+// Drafts: initial content, and encoding in an address. A draft is part of the fragment, which is not sent to a server.
 import type { KubeObject } from './types'
 
-/** Longer addresses are not passed on by everything that passes addresses on. */
+/** Limit of the address length that mail and chat programs preserve. */
 const LONGEST = 8_000
 
 const POLICY = 'policy.karmada.io/v1alpha1'
 
-/** What a new object of a kind looks like. */
+/** Skeleton of a new object of a kind. */
 export const SKELETONS: Record<string, string> = {
   PropagationPolicy: `apiVersion: ${POLICY}
 kind: PropagationPolicy
@@ -137,14 +137,14 @@ async function through(bytes: Uint8Array<ArrayBuffer>, stream: CompressionStream
   return new Uint8Array(await new Response(new Blob([bytes]).stream().pipeThrough(stream)).arrayBuffer())
 }
 
-/** A draft as a fragment; undefined when it is too long for an address. */
+/** A draft as a fragment; undefined if it is too long for an address. */
 export async function toFragment(text: string): Promise<string | undefined> {
   const packed = await through(new TextEncoder().encode(text), new CompressionStream('deflate-raw'))
   const fragment = btoa(String.fromCharCode(...packed.subarray(0, LONGEST))).replaceAll('+', '-').replaceAll('/', '_').replace(/=+$/, '')
   return fragment.length > LONGEST || packed.length > LONGEST ? undefined : `draft=${fragment}`
 }
 
-/** The draft of a fragment; undefined when there is none, or it cannot be read. */
+/** The draft of a fragment; undefined if there is none, or it cannot be decoded. */
 export async function fromFragment(fragment: string): Promise<string | undefined> {
   const packed = /(?:^#?|&)draft=([\w-]+)/.exec(fragment)?.[1]
   if (packed === undefined) return undefined
@@ -156,10 +156,10 @@ export async function fromFragment(fragment: string): Promise<string | undefined
   }
 }
 
-/** Servers' own fields, which a draft leaves out without meaning that they go. */
+/** Fields set by servers. Their absence in a draft does not mean removal. */
 const KEPT = new Set(['status', 'managedFields', 'uid', 'creationTimestamp', 'generation', 'resourceVersion', 'selfLink', 'deletionTimestamp', 'ownerReferences', 'finalizers'])
 
-/** What is proposed when an object that was read is edited: what is not in it any more is meant to go. */
+/** The proposed object for an edit of an object that was read: fields missing in the draft are removed. */
 export function withRemovals(stored: unknown, edited: unknown): unknown {
   if (!isMap(stored) || !isMap(edited)) return edited
   const all = Object.entries(edited).map(([key, value]): [string, unknown] => [key, key in stored ? withRemovals(stored[key], value) : value])

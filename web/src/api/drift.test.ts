@@ -16,7 +16,7 @@ const managed = [
 ]
 const containers = (image: string, more: object = {}) => ({ template: { spec: { containers: [{ name: 'web', image, ...more }] } } })
 
-test('what differs names its path, both values and who holds it', () => {
+test('differences have path, values and manager', () => {
   const wanted = { spec: { replicas: 2, ...containers('nginx:1.25') } }
   const live = { metadata: { uid: 'x', labels: { 'team/x': 'a' }, managedFields: managed }, spec: { replicas: 2, ...containers('nginx:1.27', { imagePullPolicy: 'Always' }) }, status: { replicas: 2 } }
   const { differing, added } = driftOf(wanted, live)
@@ -29,14 +29,14 @@ test('what differs names its path, both values and who holds it', () => {
   ])
 })
 
-test('items of a list are compared by their key, wherever they stand', () => {
+test('list items are compared by key, in any order', () => {
   const item = (name: string, value: string) => ({ name, value })
   const { differing, added } = driftOf({ env: [item('a', '1'), item('b', '2')] }, { env: [item('side', 'car'), item('b', '3'), item('a', '1')] })
   expect(differing.map(({ path, wanted, live }) => [path, wanted, live])).toEqual([['env[1].value', '2', '3']])
   expect(added.map(({ path }) => path)).toEqual(['env[0]'])
 })
 
-test('what is gone differs, what is empty does not', () => {
+test('removed values differ, empty ones do not', () => {
   const { differing, added } = driftOf({ data: { a: '1' }, labels: {} }, { data: {} })
   expect(differing).toEqual([{ path: 'data.a', wanted: '1', owners: [] }])
   expect(added).toEqual([])

@@ -1,5 +1,5 @@
-// What is wanted in a cluster beside what is there: fields that differ, and who holds them there. What a member alone has (defaults,
-// status, its own annotations) is told apart: nobody asked for it to be otherwise.
+// Compares the desired state of an object in a cluster with the live object: fields that differ, with their field managers. Fields that
+// only the member has (defaults, status, its own annotations) are listed separately, since nothing else is desired for them.
 
 export interface Owner {
   manager: string
@@ -8,7 +8,7 @@ export interface Owner {
 }
 
 export interface Differing {
-  /** As kubectl writes it: spec.template.spec.containers[0].image */
+  /** In kubectl's notation: spec.template.spec.containers[0].image */
   path: string
   wanted?: unknown
   live?: unknown
@@ -16,7 +16,7 @@ export interface Differing {
 }
 
 export interface Drift {
-  /** Fields that are wanted otherwise than they are. */
+  /** Fields whose live value differs from the desired one. */
   differing: Differing[]
   /** Fields that only the member has. */
   added: Differing[]
@@ -36,15 +36,15 @@ interface Fields {
 
 type Step = string | number | Record<string, unknown>
 
-/** What a member keeps for itself, and nobody wants to be told. */
+/** Fields maintained by the member that are not shown. */
 const OWN = ['status', 'metadata.managedFields', 'metadata.uid', 'metadata.resourceVersion', 'metadata.generation', 'metadata.creationTimestamp', 'metadata.selfLink']
 
-/** By which field items of a list are the same item, in the order in which it is tried. */
+/** Fields that identify list items, in the order in which they are tried. */
 const KEYS = ['name', 'key', 'containerPort', 'port', 'mountPath', 'type', 'ip']
 
 const isMap = (value: unknown): value is Record<string, unknown> => typeof value === 'object' && value !== null && !Array.isArray(value)
 
-/** Compares what is wanted with what is there. */
+/** Compares the desired with the live object. */
 export function driftOf(wanted: unknown, live: unknown): Drift {
   const drift: Drift = { differing: [], added: [] }
   const managed = managedBy(live)
@@ -77,7 +77,7 @@ function compare(wanted: unknown, live: unknown, path: string, steps: Step[], dr
   }
   if (same(wanted, live)) return
   const one = { path, ...(wanted !== undefined && { wanted }), ...(live !== undefined && { live }), owners: live === undefined ? [] : owners(steps) }
-  // What is empty and what is absent are the same to an API server.
+  // API servers treat empty and absent values as equal.
   if (empty(wanted) && empty(live)) return
   if (wanted === undefined) drift.added.push(one)
   else drift.differing.push(one)
@@ -107,7 +107,7 @@ function managedBy(live: unknown): ManagedFields[] {
   return Array.isArray(managed) ? (managed as ManagedFields[]) : []
 }
 
-/** Who holds a field: those whose field sets reach it, or end above it. */
+/** Managers of a field: those whose field sets contain it or end above it. */
 export function ownersOf(managed: ManagedFields[], steps: Step[]): Owner[] {
   return managed
     .filter(({ fieldsV1 }) => fieldsV1 !== undefined && holds(fieldsV1, steps))
@@ -118,7 +118,7 @@ function holds(fields: Fields, steps: Step[]): boolean {
   const [step, ...rest] = steps
   if (step === undefined) return true
   const below = Object.entries(fields).filter(([key]) => key !== '.')
-  // Somebody holds the whole of it.
+  // A manager owns the whole subtree.
   if (below.length === 0) return true
   const found = below.find(([key]) => leadsTo(key, step))
   return found !== undefined && holds(found[1], rest)

@@ -1,7 +1,7 @@
-// The words of the query language that the page has to know: to colour them, and to find what a facet edits. The language itself is
-// the server's (index/query/src/fields.rs); a test holds the two together.
+// Fields of the query language that the page needs for syntax highlighting and facets. The language itself is
+// implemented by the server (index/query/src/fields.rs); a test compares both.
 
-/** Each field with its other names. */
+/** Each field with its aliases. */
 const FIELDS = `kind,k group apiVersion name namespace,ns uid owner node ip label,labels,l ann,annotation,annotations status reason phase
 condition exit restarts replicas ready age created changed deleted cpu.req cpu.limit mem.req mem.limit image image.tag digest cluster,c
 cluster.label region zone provider policy override binding work on health quota evicting is type about cause count last related uses
@@ -14,12 +14,12 @@ const CANONICAL = new Map(
   }),
 )
 
-/** The field of that name, whatever its case; a path into the manifest is its own. */
+/** The field of that name, ignoring case; a path into the manifest is its own field. */
 export function fieldNamed(name: string): string | undefined {
   return /^\.[^.]/.test(name) ? name : CANONICAL.get(name.toLowerCase())
 }
 
 export const fieldNames = (): string[] => [...CANONICAL.keys()]
 
-/** Fields that say how an answer is given: they stand beside what is looked for, never in one branch of an OR. */
+/** Fields that control the result: they apply to the whole query, never to one branch of an OR. */
 export const OUTPUT = new Set(['select', 'depth', 'scope', 'at', 'during', 'sort', 'group-by', 'limit', 'timeout'])

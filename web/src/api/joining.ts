@@ -1,11 +1,11 @@
-// What an agent needs to join: an account of its own at the control plane, with the rights of docs/TUNNEL.md and no others.
+// Objects that an agent needs to join: an account in the control plane with the permissions of docs/TUNNEL.md and no others.
 import { stringify } from 'yaml'
 import { ApiError, CONTROL_PLANE, getJson, objectPath } from './client'
 import { create, send } from './kube'
 
 const NAMESPACE = 'karmada-cluster'
 const RBAC = 'rbac.authorization.k8s.io'
-/** How long a token is asked to be good for; the control plane may give less. */
+/** Requested lifetime of the token; the control plane may grant less. */
 const YEAR = 365 * 86_400
 
 interface Made {
@@ -55,7 +55,7 @@ export function account(cluster: string): Made[] {
   ]
 }
 
-/** Makes what of it is not there yet, and a token; the answer is the token. */
+/** Creates missing objects and a token; returns the token. */
 export async function makeAccount(cluster: string): Promise<string> {
   if (!(await hasNamespace())) await made('v1', 'namespaces', undefined, { apiVersion: 'v1', kind: 'Namespace', metadata: { name: NAMESPACE } })
   for (const { apiVersion, resource, namespace, body } of account(cluster)) await made(apiVersion, resource, namespace, body)
@@ -65,7 +65,7 @@ export async function makeAccount(cluster: string): Promise<string> {
   return ((await response.json()) as { status: { token: string } }).status.token
 }
 
-/** It is there as a rule; whoever may not see it tries to make it. */
+/** The namespace usually exists; users who may not read it try to create it. */
 async function hasNamespace(): Promise<boolean> {
   try {
     await getJson(`/api/v1/namespaces/${NAMESPACE}`)
@@ -84,7 +84,7 @@ async function made(apiVersion: string, resource: string, namespace: string | un
   }
 }
 
-/** Where the control plane says it is; undefined when it does not. */
+/** The control plane's published address; undefined if there is none. */
 export async function clusterInfo(signal?: AbortSignal): Promise<string | undefined> {
   try {
     const map = await getJson<{ data?: { kubeconfig?: string } }>('/api/v1/namespaces/kube-public/configmaps/cluster-info', signal)
@@ -95,7 +95,7 @@ export async function clusterInfo(signal?: AbortSignal): Promise<string | undefi
   }
 }
 
-/** The kubeconfig of an agent: where the control plane is, and the token. */
+/** The kubeconfig of an agent: the control plane's address and the token. */
 export function kubeconfig(cluster: string, info: Record<string, unknown> | undefined, token: string): string {
   const user = `agent-${cluster}`
   const given = (info?.clusters as { cluster: unknown }[] | undefined)?.[0]?.cluster

@@ -21,7 +21,7 @@ const event = (name: string, at: string, action: string, before?: string): KubeE
   involvedObject: { kind: 'Deployment', namespace: 'shop', name: 'web' },
 })
 
-it('entries are in their order, each with the way to its root', () => {
+it('entries are ordered, each with its causes', () => {
   const other = { ...event('other', '2026-01-01T10:00:00Z', 'x'), metadata: { name: 'other', namespace: 'shop' } }
   const found = entriesIn([
     event('moved', '2026-01-01T10:05:02.1Z', 'Rescheduled', 'evicted'),
@@ -36,7 +36,7 @@ it('entries are in their order, each with the way to its root', () => {
   ])
 })
 
-it('a cause that was told after its effect stands before it', () => {
+it('a cause written after its effect is sorted before it', () => {
   const found = entriesIn([
     event('gone', '2026-01-01T10:05:21.4Z', 'ClusterFlipped'),
     event('evicted', '2026-01-01T10:05:21.7Z', 'Evicted', 'tainted'),
@@ -46,18 +46,18 @@ it('a cause that was told after its effect stands before it', () => {
   expect(found.map(({ action }) => action)).toEqual(['ClusterFlipped', 'ClusterTainted', 'Evicted', 'Rescheduled'])
 })
 
-it('a circle ends', () => {
+it('cyclic causes end', () => {
   const found = entriesIn([event('a', '2026-01-01T10:05:02Z', 'A', 'b'), event('b', '2026-01-01T10:05:02Z', 'B', 'a')])
   expect(found.map(({ causes }) => causes)).toEqual([['shop/b'], ['shop/a']])
 })
 
-it('what is not JSON is no entry', () => {
+it('an annotation that is not JSON is skipped', () => {
   const broken = event('a', '2026-01-01T10:05:02Z', 'A')
   broken.metadata.annotations = { 'journal.crowsnest.io/cause': '{', 'journal.crowsnest.io/entry': '{}' }
   expect(entriesIn([broken])).toEqual([])
 })
 
-it('an object is what the journal calls it', () => {
+it('objects have their name in the journal', () => {
   const web = { cluster: CONTROL_PLANE, apiVersion: 'apps/v1', resource: 'deployments', namespace: 'shop', name: 'web' }
   const binding = { cluster: CONTROL_PLANE, apiVersion: 'work.karmada.io/v1alpha2', resource: 'resourcebindings', namespace: 'shop', name: 'web-deployment' }
   const bound = { apiVersion: '', kind: 'ResourceBinding', metadata: { name: '' }, spec: { resource: { apiVersion: 'apps/v1', kind: 'Deployment', namespace: 'shop', name: 'web' } } }
@@ -65,7 +65,7 @@ it('an object is what the journal calls it', () => {
   expect(aboutOf({ cluster: CONTROL_PLANE, apiVersion: 'cluster.karmada.io/v1alpha1', resource: 'clusters', name: 'm1' }, undefined)).toBe('clusters//m1')
 })
 
-it('a copy is told of as its template', () => {
+it('a copy has the journal of its template', () => {
   const copy = { apiVersion: 'v1', kind: 'ConfigMap', metadata: { name: 'a', labels: { 'karmada.io/managed': 'true' } } }
   const own = { apiVersion: 'v1', kind: 'ConfigMap', metadata: { name: 'a' } }
   const there = { cluster: 'm1', apiVersion: 'v1', resource: 'configmaps', name: 'a' }

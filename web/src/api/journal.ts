@@ -1,4 +1,4 @@
-// The journal: what moved in the fleet, and because of what (docs/JOURNAL.md). Entries come from the API that follows causes, or are read
+// The journal: moves in the fleet and their causes (docs/JOURNAL.md). Entries are read from the journal API, which follows causes, or
 // from Events that a query found.
 import { CONTROL_PLANE, getJson, type ObjectRef } from './client'
 import type { Binding, Named } from './karmada'
@@ -8,7 +8,7 @@ import { API } from './useSearch'
 const CAUSE = 'journal.crowsnest.io/cause'
 const ENTRY = 'journal.crowsnest.io/entry'
 
-/** Who an entry is about, or because of whom it is. */
+/** The object or the cause of an entry. */
 export interface Subject {
   apiVersion?: string
   kind?: string
@@ -19,7 +19,7 @@ export interface Subject {
 export interface Cause {
   text?: string
   ref?: Subject
-  /** Namespace and name of the Event of the entry before it. */
+  /** Namespace and name of the Event of the preceding entry. */
   event?: string
 }
 
@@ -32,9 +32,9 @@ export interface Entry {
   subject: Subject
   message: string
   cause: Cause
-  /** The entries before it, up to the root, as far as they are known. */
+  /** Known preceding entries, up to the root cause. */
   causes: string[]
-  /** It is there because it is a cause: it happened to another object. */
+  /** Included only as a cause: it concerns another object. */
   isCause?: boolean
 }
 
@@ -46,7 +46,7 @@ export interface Journal {
   notices: { message: string }[]
 }
 
-/** When it is asked about; absent: all that is kept. */
+/** The requested time; absent: all retained entries. */
 export interface Around {
   at?: string | undefined
   within?: string | undefined
@@ -59,7 +59,7 @@ export function readJournal(about: string, { at, within }: Around, signal?: Abor
   return getJson<Journal>(`${API}/journal?${parameters}`, signal)
 }
 
-/** What the journal calls an object of the control plane; a binding is its template. Undefined: nothing is told of it. */
+/** The journal's name of an object of the control plane; of a binding, its template's. Undefined: it has no journal. */
 export function aboutOf(ref: ObjectRef, object: KubeObject | undefined): string | undefined {
   if (ref.resource.endsWith('resourcebindings')) {
     const bound = (object as Partial<Binding> | undefined)?.spec?.resource
@@ -70,12 +70,12 @@ export function aboutOf(ref: ObjectRef, object: KubeObject | undefined): string 
 
 const nameOf = ({ kind, namespace, name }: Named) => [kind.toLowerCase(), namespace ?? '', name].join('/')
 
-/** Whether the journal can tell of an object: one of the control plane, or a copy that the fleet keeps of one. */
+/** True if the journal can contain an object: one of the control plane, or a propagated copy. */
 export function isTold({ cluster }: ObjectRef, object: KubeObject | undefined): boolean {
   return cluster === CONTROL_PLANE || object?.metadata.labels?.['karmada.io/managed'] === 'true'
 }
 
-/** The query that finds all entries of the last while, also those that the API server keeps no longer. */
+/** Query for all recent entries, including those that the API server has deleted. */
 export const entriesOf = (last: string) => `kind:event cluster:"${CONTROL_PLANE}" ann:${ENTRY} last:<${last} (is:deleted OR -is:deleted)`
 
 function annotation<T>(event: KubeObject, key: string): T | undefined {
@@ -86,7 +86,7 @@ function annotation<T>(event: KubeObject, key: string): T | undefined {
   }
 }
 
-/** Entries of Events, oldest first, each with the way to its root as far as it is among them; other Events are left out. */
+/** Entries of Events, oldest first, each with its causes as far as they are in the list; other Events are skipped. */
 export function entriesIn(events: KubeEvent[]): Entry[] {
   const entries = new Map<string, Entry>()
   for (const event of events) {
@@ -106,8 +106,8 @@ export function entriesIn(events: KubeEvent[]): Entry[] {
     })
   }
   for (const entry of entries.values()) entry.causes = way(entry, entries)
-  // Times of conditions are whole seconds, and what is told of a cause may be written after its effects: it stands in the second of the
-  // first of them, and within one a cause comes first.
+  // Transition times of conditions are whole seconds, and a cause may be written after its effects. Sort a cause by the second of its
+  // first effect, and before its effects within that second.
   const seconds = new Map<string, string>()
   for (const { id, at, causes } of entries.values()) {
     const second = at.slice(0, 19)

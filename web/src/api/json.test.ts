@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { parseJson, printJson } from './json'
 
-describe('JSON stays as it is', () => {
+describe('JSON round-trips', () => {
   it.each([
     '9007199254740993',
     '-9223372036854775808',
@@ -14,15 +14,15 @@ describe('JSON stays as it is', () => {
     expect(printJson(parseJson(text))).toBe(text)
   })
 
-  it('a number that holds its digits is one', () => {
+  it('an exact number stays a number', () => {
     expect(parseJson('[9007199254740991,9007199254740993]')).toEqual([9007199254740991, 9007199254740993n])
   })
 
-  it('with indentation, too', () => {
+  it('with indentation', () => {
     expect(printJson({ seed: 9007199254740993n }, 2)).toBe('{\n  "seed": 9007199254740993\n}')
   })
 
-  it('what is no JSON is refused', () => {
+  it('invalid JSON is refused', () => {
     expect(() => parseJson('{"a":9007199254740993')).toThrow(SyntaxError)
   })
 })

@@ -1,12 +1,12 @@
-// JSON as API servers read it: an integer that a number can't hold (an int64 beyond 2^53) stays exact, as a bigint.
+// JSON as API servers parse it: an integer that a number cannot represent (an int64 beyond 2^53) becomes a bigint.
 
-/** A string, or a number; strings are matched so that their digits are not. */
+/** A string, or a number; strings are matched so that digits in them are skipped. */
 const TOKEN = /"(?:[^"\\]|\\.)*"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g
-/** Digits that a number may not hold. */
+/** Number of digits from which on a number may be inexact. */
 const MANY_DIGITS = /\d{16}/
 const INTEGER = /^-?\d+$/
 
-/** Reads JSON. Throws a SyntaxError as `JSON.parse` does. */
+/** Parses JSON. Throws a SyntaxError as `JSON.parse` does. */
 export function parseJson(text: string): unknown {
   if (!MANY_DIGITS.test(text)) return JSON.parse(text)
   const mark = newMark()
@@ -14,7 +14,7 @@ export function parseJson(text: string): unknown {
   return JSON.parse(marked, (_, value: unknown) => (typeof value === 'string' && value.startsWith(mark) ? BigInt(value.slice(mark.length)) : value))
 }
 
-/** Writes JSON; bigints as integers. */
+/** Serializes JSON; bigints as integers. */
 export function printJson(value: unknown, indent?: number): string {
   const mark = newMark()
   let isMarked = false
@@ -30,10 +30,10 @@ export function printJson(value: unknown, indent?: number): string {
   return isMarked ? text.replace(new RegExp(`"${mark}(-?\\d+)"`, 'g'), '$1') : text
 }
 
-/** The body of an answer. */
+/** The JSON body of a response. */
 export async function readJson<T>(response: Response): Promise<T> {
   return parseJson(await response.text()) as T
 }
 
-/** What no string of a document begins with. */
+/** A prefix that no string of a document has. */
 const newMark = () => `bigint-${crypto.getRandomValues(new Uint32Array(4)).join('-')}:`

@@ -1,4 +1,4 @@
-// The bits of Karmada's kinds that the fleet and steering views read.
+// Parts of Karmada's kinds that the fleet and propagation views use.
 import type { KubeObject } from './types'
 
 export interface Condition {
@@ -120,7 +120,7 @@ export interface Node extends KubeObject {
   status?: { capacity?: Quantities; allocatable?: Quantities; conditions?: Condition[]; nodeInfo?: { kubeletVersion?: string } }
 }
 
-/** What steers, in the order of its list. */
+/** Kinds of policies, in the order of the list. */
 export const KINDS = [
   { kind: 'PropagationPolicy', apiVersion: 'policy.karmada.io/v1alpha1', resource: 'propagationpolicies', namespaced: true },
   { kind: 'ClusterPropagationPolicy', apiVersion: 'policy.karmada.io/v1alpha1', resource: 'clusterpropagationpolicies', namespaced: false },
@@ -137,7 +137,7 @@ export type Kind = (typeof KINDS)[number]
 export const kindNamed = (kind: string): Kind | undefined => KINDS.find((one) => one.kind === kind)
 
 export const UNSCHEDULABLE: Taint = { key: 'cluster.karmada.io/unschedulable', effect: 'NoSchedule' }
-/** Those that a Cluster may have; PreferNoSchedule is refused. */
+/** Effects that a Cluster accepts; PreferNoSchedule is refused. */
 export const EFFECTS = ['NoSchedule', 'NoExecute']
 
 export const isCordoned = (taints: Taint[] = []) => taints.some(({ key, effect }) => key === UNSCHEDULABLE.key && effect === UNSCHEDULABLE.effect)

@@ -1,16 +1,16 @@
-// Kubernetes' API as the fleet and steering views use it: objects found by queries, objects written, what a kind is called.
+// Kubernetes API of the fleet and propagation views: searching, writing objects, and discovery of kinds.
 import { ApiError, CONTROL_PLANE, getJson, objectPath, request, type ObjectRef } from './client'
 import { parseJson, printJson, readJson } from './json'
 import type { Facets, KubeObject, Skipped } from './types'
 import { API } from './useSearch'
 
-/** Who writes, in managedFields. */
+/** Field manager of writes. */
 const MANAGER = 'crowsnest-ui'
-/** Longer than this nobody waits for a member. */
+/** Timeout of requests to a member, in milliseconds. */
 const PATIENCE = 10_000
 const CACHED_FROM = 'resource.karmada.io/cached-from-cluster'
 
-/** Whole objects that a query finds, as many as are wanted: those that the reader may read, of all clusters at once. */
+/** Whole objects that match a query, up to a limit: those that the user may read, in all clusters. */
 export async function objectsOf<T extends KubeObject>(q: string, most: number, signal?: AbortSignal): Promise<T[]> {
   const response = await request(`${API}/export?format=jsonl&limit=${most}&q=${encodeURIComponent(q)}`, { signal: signal ?? null })
   const lines = (await response.text()).split('\n')
@@ -32,10 +32,10 @@ export function counted(q: string, facets: string[], signal?: AbortSignal): Prom
   return getJson<Counted>(`${API}/query?limit=0&facets=${facets.join()}&q=${encodeURIComponent(q)}`, signal)
 }
 
-/** No answer within the reader's patience is an answer, too. */
+/** A timeout is reported as an error. */
 export class Silent extends Error {}
 
-/** For what only a member can say: it may hang, and the page must not. */
+/** For requests that only a member can answer: it may hang, and the page must not. */
 export async function patiently<T>(ask: (signal: AbortSignal) => Promise<T>, signal?: AbortSignal): Promise<T> {
   const late = AbortSignal.timeout(PATIENCE)
   try {
@@ -58,14 +58,14 @@ interface ApiResource {
 
 const discovered = new Map<string, Promise<ApiResource[]>>()
 
-/** What the control plane calls a kind; undefined when it does not serve it. */
+/** The resource of a kind in the control plane; undefined if it is not served. */
 export async function resourceOf(apiVersion: string, kind: string): Promise<ApiResource | undefined> {
   const path = apiVersion.includes('/') ? `/apis/${apiVersion}` : `/api/${apiVersion}`
   let asked = discovered.get(path)
   if (!asked) {
     asked = getJson<{ resources: ApiResource[] }>(path).then(({ resources }) => resources)
     discovered.set(path, asked)
-    // What was not answered is asked for again.
+    // A failed request is sent again the next time.
     asked.catch(() => discovered.delete(path))
   }
   try {
@@ -76,7 +76,7 @@ export async function resourceOf(apiVersion: string, kind: string): Promise<ApiR
   }
 }
 
-/** How an object of the control plane is named in a path; undefined when its kind is not served. */
+/** The path of an object of the control plane; undefined if its kind is not served. */
 export async function refOf(object: { apiVersion: string; kind: string; metadata: { name: string; namespace?: string | undefined } }): Promise<ObjectRef | undefined> {
   const resource = await resourceOf(object.apiVersion, object.kind)
   if (!resource) return undefined
@@ -94,13 +94,13 @@ export function send(method: string, path: string, body?: unknown, type = 'appli
 
 export interface Writing {
   dryRun: boolean
-  /** Take over fields that another manager holds. */
+  /** Take over fields that another manager owns. */
   force?: boolean
 }
 
 /**
- * Stores an object. One that says which version it was read as replaces that version and no other; any other is applied (server-side), so
- * that fields of others stay.
+ * Stores an object. An object with a resourceVersion replaces that version only; any other is applied server-side, so that
+ * other managers' fields are kept.
  */
 export async function write(object: KubeObject, { dryRun, force = false }: Writing): Promise<KubeObject> {
   const ref = await refOf(object)
@@ -114,7 +114,7 @@ export async function write(object: KubeObject, { dryRun, force = false }: Writi
   return readJson<KubeObject>(response)
 }
 
-/** Changes some fields of an object (a JSON merge patch). */
+/** Changes some fields of an object with a JSON merge patch. */
 export async function patch(ref: ObjectRef, change: unknown): Promise<void> {
   await send('PATCH', `${objectPath(ref)}?fieldManager=${MANAGER}`, change, 'application/merge-patch+json')
 }

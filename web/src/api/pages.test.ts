@@ -14,7 +14,7 @@ const hit = (name: string, status = 'Running'): Hit => ({
 })
 const page = (nth: number) => Array.from({ length: PAGE }, (_, i) => hit(`pod-${nth * PAGE + i}`))
 
-/** So many pages, one behind the other. */
+/** Consecutive pages. */
 function filled(pages: number): Pages {
   let all: Pages = { ...append(NONE, page(0)), next: 'c1' }
   for (let nth = 1; nth < pages; nth++) all = follow(all, page(nth), `c${nth + 1}`)
@@ -29,7 +29,7 @@ describe('pages', () => {
     expect(rowAt(all, 2)).toBeUndefined()
   })
 
-  it('are let go far from what is looked at, and come again', () => {
+  it('are dropped far from the visible rows, and loaded again', () => {
     const all = filled(40)
     expect(rows(all)).toBe(40 * PAGE)
     const bottom = letGo(all, 39 * PAGE, 40 * PAGE - 1)
@@ -45,14 +45,14 @@ describe('pages', () => {
     expect(rowAt(again, 3 * PAGE)?.name).toBe(`pod-${3 * PAGE}`)
   })
 
-  it('of a hundred thousand rows are a few', () => {
+  it('of 100,000 rows are few', () => {
     let all = filled(1)
     for (let nth = 1; nth < 200; nth++) all = letGo(follow(all, page(nth), `c${nth + 1}`), nth * PAGE, (nth + 1) * PAGE - 1)
     expect(rows(all)).toBe(100_000)
     expect(all.pages.filter((p) => p.hits).length).toBeLessThan(10)
   })
 
-  it('change where they are, and on top', () => {
+  it('are changed in place, and on top', () => {
     const before = append(NONE, [hit('a'), hit('b'), hit('c')])
     const after = change(
       before,
@@ -66,7 +66,7 @@ describe('pages', () => {
     )
     const shown = Array.from({ length: rows(after) }, (_, row) => rowAt(after, row)!)
     expect(shown.map((h) => `${h.name} ${h.status}`)).toEqual(['e Running', 'd Running', 'b Error', 'c Running'])
-    // What came is no other thing when it changes again.
+    // A pushed hit keeps its identity when it changes again.
     expect(rows(change(after, new Map([[keyOf(hit('d')), hit('d', 'Error')]])))).toBe(4)
   })
 })

@@ -1,35 +1,35 @@
-// The rows of an answer as far as the browser has them. It never has all: pages far from what is looked at are let go, and asked for
-// again by the cursor they began at.
+// The rows of a result that are loaded. Pages far from the visible rows are dropped, and loaded again by their
+// cursor.
 import type { Hit } from './types'
 
-/** Hits that are asked for first, to be there soon. */
+/** Size of the first page, small to be shown soon. */
 export const FIRST = 200
-/** And of each page behind them. */
+/** Size of further pages. */
 export const PAGE = 500
-/** Pages kept on each side of those in view. */
+/** Pages kept on each side of the visible ones. */
 const KEPT = 3
-/** New hits shown above the others; the oldest of them leave. */
+/** New hits shown above the others; the oldest are dropped. */
 const MOST_FRESH = 500
 
 export interface Page {
-  /** Where it begins; the first page has none. */
+  /** Its cursor; the first page has none. */
   cursor: string | undefined
-  /** Absent once it was let go. */
+  /** Absent after it was dropped. */
   hits: Hit[] | undefined
   count: number
 }
 
 export interface Pages {
-  /** What came since, newest first. */
+  /** Hits that appeared since, newest first. */
   fresh: Hit[]
   pages: Page[]
-  /** Where the page behind the last one begins. */
+  /** Cursor of the page after the last one. */
   next: string | undefined
 }
 
 export const NONE: Pages = { fresh: [], pages: [], next: undefined }
 
-/** Who a hit is. */
+/** Identity of a hit. */
 export function keyOf(hit: Pick<Hit, 'cluster' | 'apiVersion' | 'resource' | 'namespace' | 'name'>): string {
   return [hit.cluster, hit.apiVersion, hit.resource, hit.namespace ?? '', hit.name].join('\n')
 }
@@ -38,7 +38,7 @@ export function rows({ fresh, pages }: Pages): number {
   return pages.reduce((sum, page) => sum + page.count, fresh.length)
 }
 
-/** The hit of a row; absent while its page is not there. */
+/** The hit of a row; absent if its page is not loaded. */
 export function rowAt({ fresh, pages }: Pages, row: number): Hit | undefined {
   if (row < fresh.length) return fresh[row]
   let at = row - fresh.length
@@ -49,7 +49,7 @@ export function rowAt({ fresh, pages }: Pages, row: number): Hit | undefined {
   return undefined
 }
 
-/** The pages that hold these rows, first and last. */
+/** Pages of a range of rows, first and last. */
 function span({ fresh, pages }: Pages, first: number, last: number): [number, number] {
   let begin = fresh.length
   let from = 0
@@ -62,31 +62,31 @@ function span({ fresh, pages }: Pages, first: number, last: number): [number, nu
   return [from, to]
 }
 
-/** A page in view that was let go. */
+/** A dropped page within the visible range. */
 export function missing(all: Pages, first: number, last: number): number | undefined {
   const [from, to] = span(all, first, last)
   const nth = all.pages.slice(from, to + 1).findIndex((page) => page.hits === undefined)
   return nth < 0 ? undefined : from + nth
 }
 
-/** Hits of the first page as they stream in. */
+/** Adds streamed hits to the first page. */
 export function append(all: Pages, hits: Hit[]): Pages {
   const [first] = all.pages
   const joined = [...(first?.hits ?? []), ...hits]
   return { ...all, pages: [{ cursor: undefined, hits: joined, count: joined.length }] }
 }
 
-/** A page behind the last one. */
+/** Adds a page after the last one. */
 export function follow(all: Pages, hits: Hit[], next: string | undefined): Pages {
   return { ...all, pages: [...all.pages, { cursor: all.next, hits, count: hits.length }], next }
 }
 
-/** A page that was let go, again. */
+/** Restores a dropped page. */
 export function restore(all: Pages, nth: number, hits: Hit[]): Pages {
   return { ...all, pages: all.pages.map((page, n) => (n === nth ? { ...page, hits, count: hits.length } : page)) }
 }
 
-/** Lets go of what is far from these rows. The first page stays: it is what live changes are about. */
+/** Drops pages far from these rows. The first page is kept, because live changes refer to it. */
 export function letGo(all: Pages, first: number, last: number): Pages {
   const [from, to] = span(all, first, last)
   const far = (nth: number) => nth > 0 && (nth < from - KEPT || nth > to + KEPT)
@@ -94,10 +94,10 @@ export function letGo(all: Pages, first: number, last: number): Pages {
   return { ...all, pages: all.pages.map((page, nth) => (far(nth) ? { ...page, hits: undefined } : page)) }
 }
 
-/** What changed since, by who it is; undefined: it left. */
+/** Changes by identity; undefined: the hit no longer matches. */
 export type Changes = Map<string, Hit | undefined>
 
-/** Changed hits in their places, new ones on top, without those that left. */
+/** Updates changed hits in place, adds new ones on top, and removes those that no longer match. */
 export function change(all: Pages, changes: Changes): Pages {
   const found = new Set<string>()
   const changed = (hits: Hit[]) =>

@@ -1,10 +1,10 @@
-// What kubectl prints of the kind that all hits of a query are of, as names of columns.
+// kubectl's printed columns of the kind of all hits, as names of columns.
 import { getJson } from './client'
 import { objectsOf } from './kube'
 import type { Hit, KubeObject } from './types'
 import { API } from './useSearch'
 
-/** Every hit has columns of these. */
+/** Columns that every hit has already. */
 const ALREADY = new Set(['print:Name', 'print:Age', '.metadata.name', '.metadata.creationTimestamp'])
 
 interface Definition extends KubeObject {
@@ -18,18 +18,18 @@ export async function printedOf(q: string, signal: AbortSignal): Promise<string[
   const names = namesOf(hit)
   const [group, version] = hit.apiVersion.split('/')
   if (names.length > 0 || version === undefined) return names
-  // A kind of the cluster's own: its definition says what is printed, by paths.
+  // A custom resource: its definition has the printed columns, as JSONPaths.
   const [definition] = await objectsOf<Definition>(`kind:customresourcedefinition name:="${hit.resource}.${group}" cluster:"${hit.cluster}"`, 1, signal)
   return pathsOf(definition?.spec.versions.find(({ name }) => name === version)?.additionalPrinterColumns)
 }
 
-/** The names of what kubectl prints of a hit, without what its other columns say in the same words. */
+/** Names of a hit's printed columns, without those that duplicate other columns. */
 export function namesOf({ columns = {}, node, ready, status }: Hit): string[] {
   const said: Record<string, string | undefined> = { 'print:Node': node, 'print:Ready': ready, 'print:Status': status }
   return Object.keys(columns).filter((name) => !ALREADY.has(name) && columns[name] !== said[name])
 }
 
-/** Those that are plain paths: what chooses among items of a list is none of the query language. */
+/** Plain paths only: the query language has no filters for list items. */
 export function pathsOf(columns: { jsonPath: string }[] = []): string[] {
   return columns.map(({ jsonPath }) => jsonPath).filter((path) => /^(\.[\w-]+(\[\d+\])?)+$/.test(path) && !ALREADY.has(path))
 }

@@ -1,4 +1,4 @@
-// propagation.crowsnest.io/v1alpha1: why an object is where it is, and what would become of the fleet. docs/EXPLAIN.md.
+// propagation.crowsnest.io/v1alpha1: explanations and plans. See docs/EXPLAIN.md.
 import { writeAddress } from './address'
 import { getJson } from './client'
 import { readJson } from './json'
@@ -111,7 +111,7 @@ export interface PlanReport {
   notices: string[]
 }
 
-/** A template: what the address of its pages names. */
+/** A template, as in the address of its pages. */
 export interface Template {
   apiVersion: string
   resource: string
@@ -119,7 +119,7 @@ export interface Template {
   name: string
 }
 
-/** `deployments.apps:web`, as the API names it. */
+/** `deployments.apps:web`, as in the API. */
 export function nameOf({ apiVersion, resource, name }: Template): string {
   const group = apiVersion.includes('/') ? `.${apiVersion.replace(/\/.*/, '')}` : ''
   return `${resource}${group}:${name}`
@@ -138,13 +138,13 @@ export interface Question {
   limit?: number
 }
 
-/** What would become of the fleet. */
+/** Previews the effect of changes. */
 export async function plan(spec: Question): Promise<PlanReport> {
   const response = await send('POST', `${ROOT}/plans`, { apiVersion: 'propagation.crowsnest.io/v1alpha1', kind: 'Plan', spec })
   return (await readJson<{ status: PlanReport }>(response)).status
 }
 
-/** Pages about one template. Its kind is enough: what the control plane calls it is asked for. */
+/** Pages of one template. The kind is sufficient: its resource is discovered. */
 export type TemplatePage = 'why' | 'topology' | 'drift'
 
 export function templateAddress(page: TemplatePage, { apiVersion, kind, namespace, name }: Named): string {

@@ -24,6 +24,6 @@ test.each([
   expect(readable(resource, value)).toBe(text)
 })
 
-test('a share is never more than all, and something of nothing is too much', () => {
+test('a fraction is at most 1, also of a total of zero', () => {
   expect([share(1, 4), share(9, 3), share(0, 0), share(1, 0)]).toEqual([0.25, 1, 0, 1])
 })

@@ -27,8 +27,8 @@ describe('toggle', () => {
   })
 })
 
-describe('what a query names', () => {
-  it('is found by any name and case of its field', () => {
+describe('terms of a query', () => {
+  it('is found by any alias and case of its field', () => {
     expect(chosen('NS:Shop', 'namespace', 'shop')).toBe('asked')
     expect(chosen('-ns:kube-system,shop', 'namespace', 'shop')).toBe('excluded')
     expect(chosen('ns:shop-*', 'namespace', 'shop-a')).toBeUndefined()
@@ -36,19 +36,19 @@ describe('what a query names', () => {
     expect(named('cluster:a,"b c" -c:d', 'cluster')).toEqual(['a', 'b c', 'd'])
   })
 
-  it('is limited', () => {
+  it('has a limit', () => {
     expect(limited('kind:pod limit:5')).toBe(true)
     expect(limited('kind:limitrange')).toBe(false)
   })
 
-  it('is of another time', () => {
+  it('refers to another time', () => {
     expect(ofThePast('kind:pod at:now-2h')).toBe(true)
     expect(ofThePast('"at:now" created:>now-2h')).toBe(false)
   })
 })
 
 describe('sortBy', () => {
-  it('goes up, down and away', () => {
+  it('ascending, descending, removed', () => {
     const up = sortBy('kind:pod', 'restarts')
     expect(up).toBe('kind:pod sort:restarts')
     const down = sortBy(up, 'restarts')

@@ -1,22 +1,22 @@
 // The query text is the whole search state: these functions edit it as text.
 import { fieldNamed, OUTPUT } from './fields'
 
-/** A value as the query language takes it: quoted when it holds anything but plain characters. */
+/** A value in the syntax of the query language: quoted if it contains special characters. */
 export function quote(value: string): string {
   return /^[\w.@/-]+$/.test(value) && !/^[-/]/.test(value) ? value : `"${value.replace(/["\\]/g, '\\$&')}"`
 }
 
-/** A top-level term that holds plain values of a field, and nothing else. */
+/** A top-level term with plain values of a field and nothing else. */
 interface Term {
   text: string
   field?: string
-  /** The field as it is written. */
+  /** The field as written. */
   as?: string
   excluded: boolean
   values: string[]
 }
 
-/** Adds `field:value` (or `-field:value`), or takes it away when it is there already. */
+/** Adds `field:value` (or `-field:value`), or removes it if present. */
 export function toggle(query: string, field: string, value: string, exclude = false): string {
   const terms = parts(query)
   const there = terms.some((term) => term.excluded === exclude && holds(term, field, value))
@@ -24,13 +24,13 @@ export function toggle(query: string, field: string, value: string, exclude = fa
   return there ? rest.join(' ') : and(query, rest, `${exclude ? '-' : ''}${written(field, quote(value))}`)
 }
 
-/** Whether the query asks for the value, or leaves it out. */
+/** Whether the query includes or excludes the value. */
 export function chosen(query: string, field: string, value: string): 'asked' | 'excluded' | undefined {
   const term = parts(query).find((term) => holds(term, field, value))
   return term && (term.excluded ? 'excluded' : 'asked')
 }
 
-/** The values of a field that the query names. */
+/** Values of a field in the query. */
 export function named(query: string, field: string): string[] {
   return parts(query)
     .filter((term) => term.field === fieldNamed(field))
@@ -42,14 +42,14 @@ export interface Sorted {
   descending: boolean
 }
 
-/** The first column that `sort:` names. */
+/** The first column of `sort:`. */
 export function sorting(query: string): Sorted | undefined {
   const [first] = named(query, 'sort')
   if (!first) return undefined
   return { by: first.replace(/^-/, ''), descending: first.startsWith('-') }
 }
 
-/** Sorts by a column; again: the other way; once more: as it was. */
+/** Sorts by a column; called again: in reverse; a third time: removes the sort. */
 export function sortBy(query: string, column: string): string {
   const now = sorting(query)
   const rest = parts(query)
@@ -59,12 +59,12 @@ export function sortBy(query: string, column: string): string {
   return (now.descending ? rest : [...rest, `sort:-${column}`]).join(' ')
 }
 
-/** Whether the query is about another time than now. */
+/** True if the query refers to another time than now. */
 export function ofThePast(query: string): boolean {
   return parts(query).some((term) => ['at', 'during'].includes(term.field ?? ''))
 }
 
-/** Whether the query says how many hits it wants. */
+/** True if the query limits the number of hits. */
 export function limited(query: string): boolean {
   return named(query, 'limit').length > 0
 }
@@ -73,7 +73,7 @@ function written(field: string, value: string): string {
   return field.startsWith('label:') ? `${field}=${value}` : `${field}:${value}`
 }
 
-/** Everything before it, and the new term: an OR at the top is put into parentheses first, as AND binds tighter. */
+/** Everything before it and the new term: a top-level OR is put into parentheses first, since AND binds tighter. */
 function and(query: string, terms: string[], added: string): string {
   if (!split(query).includes('OR')) return [...terms, added].join(' ')
   const output = terms.filter((text) => isOutput(read(text)))
@@ -86,8 +86,8 @@ function isOutput({ field }: Term): boolean {
 }
 
 /**
- * The terms that all hold, in their order; an AND between them says nothing more. With an OR among them none of them has to hold by
- * itself: they are text then, but for those that say how the answer is given.
+ * The top-level terms in order; an AND between them is implied. With a top-level OR, terms do not all apply and are
+ * returned as text, except for those that control the result.
  */
 function parts(query: string): Term[] {
   const texts = split(query)
@@ -109,7 +109,7 @@ function read(text: string): Term {
   return { ...plain, field, as: parts[1]!, excluded: signed !== inner, values }
 }
 
-/** Values at commas outside quotes; quoted ones as they stand. */
+/** Splits values at commas outside quotes; quoted values stay as they are. */
 function list(text: string): string[] {
   const values = text.match(/"(?:\\[\s\S]|[^"\\])*"?|[^,"]+/g) ?? []
   return values.map((value) => (value.startsWith('"') ? value.slice(1, value.length > 1 && value.endsWith('"') ? -1 : undefined).replace(/\\([\s\S])/g, '$1') : value))
@@ -122,7 +122,7 @@ function holds(term: Term, field: string, value: string): boolean {
   return term.values.some((other) => other.toLowerCase() === wanted.toLowerCase())
 }
 
-/** The term without one of its values; empty when nothing is left of it. */
+/** The term without one of its values; empty if none is left. */
 function without(term: Term, value: string): string {
   const left = term.values.filter((other) => other.toLowerCase() !== value.toLowerCase())
   if (left.length === 0 || left.length === term.values.length) return ''

@@ -1,4 +1,4 @@
-// Searches that people keep at the control plane: own ones, and those that others share.
+// Saved searches in the control plane: the user's own and shared ones.
 import { useCallback, useEffect, useState } from 'react'
 import { getJson, request } from './client'
 import type { SavedSearch } from './types'
@@ -34,7 +34,7 @@ export interface Kept {
   reload: () => void
 }
 
-/** What the reader may see of them. */
+/** Saved searches that the user may read. */
 export function useSaved(): Kept {
   const [searches, setSearches] = useState<SavedSearch[]>()
   const [error, setError] = useState<string>()

@@ -1,7 +1,7 @@
 import { afterEach, describe, expect, test, vi } from 'vitest'
 import { begin, tokenOf } from './session'
 
-/** Answers requests as somebody with this session, and as the bearer of any token would be. */
+/** Responds as for a user with this session, and for the bearer of any token. */
 function server(session: string | undefined, bearer: string | undefined) {
   const asked: string[] = []
   const answer = (user: string | undefined) =>
@@ -15,7 +15,7 @@ function server(session: string | undefined, bearer: string | undefined) {
 
 afterEach(() => vi.unstubAllGlobals())
 
-test('a token is what the fragment names', () => {
+test('the token is read from the fragment', () => {
   expect(tokenOf('#token=a.b.c')).toBe('a.b.c')
   expect(['', '#', '#token=', '#draft=x', '#Token=x'].map(tokenOf)).toEqual(Array(5).fill(undefined))
 })
@@ -28,17 +28,17 @@ describe('an address with a token', () => {
   ])('%s', async (_, session, bearer, expected) => {
     const asked = server(session, bearer)
     expect(await begin('t')).toEqual(expected)
-    // No session changes before the user has confirmed.
+    // The session does not change before the user has confirmed.
     expect(asked.sort()).toEqual(['GET /ui/session', 'POST /ui/sign-in'])
   })
 
-  test('that is not known says so', async () => {
+  test('that is not accepted reports it', async () => {
     server('alice', undefined)
     await expect(begin('t')).rejects.toThrow('Unauthorized')
   })
 })
 
-test('without a token the session is as it was', async () => {
+test('without a token the session is unchanged', async () => {
   const asked = server('alice', 'mallory')
   expect(await begin(undefined)).toEqual({ user: 'alice', groups: [] })
   expect(asked).toEqual(['GET /ui/session'])

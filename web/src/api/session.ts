@@ -3,13 +3,13 @@
 // observed.
 import { getJson, request, SESSION, SIGN_IN } from './client'
 
-/** Who the control plane says somebody is. */
+/** An identity, as authenticated by the control plane. */
 export interface Who {
   user: string
   groups: string[]
 }
 
-/** A token of the address: whom it would sign in, and whose session that would end. */
+/** A token of the address: the identity it would sign in, and the session that it would replace. */
 export interface Offer {
   token: string
   who: Who
@@ -32,7 +32,7 @@ async function post(path: string, by: object): Promise<Who> {
 
 export const signIn = (by: { token: string } | { kubeconfig: string }): Promise<Who> => post(SESSION, by)
 
-/** Who is signed in, or what a token of the address offers; it changes no session. */
+/** The current user, or the identity that a token in the address offers; does not change the session. */
 export async function begin(token: string | undefined): Promise<Who | Offer> {
   if (!token) return getJson<Who>(SESSION)
   const session = getJson<Who>(SESSION).catch(() => undefined)

@@ -1,7 +1,7 @@
-// What the palette makes of k9s' short commands: `:pod shop app=web @member1 /web-.*` is a query of the one language.
+// The palette's short commands in k9s' syntax: `:pod shop app=web @member1 /web-.*` is translated to a query.
 import { quote } from './query'
 
-/** True of what begins as a command. */
+/** True if the text starts as a command. */
 export function isShorthand(text: string): boolean {
   return text.trimStart().startsWith(':')
 }
@@ -37,7 +37,7 @@ export function fromShorthand(text: string): string {
   return terms.join(' ')
 }
 
-/** `@control-plane` is a name with its sign; globs and commas stay what they are. */
+/** `@control-plane` is a cluster name that includes the sign; globs and commas are kept. */
 function clusters(name: string): string {
   if (name === 'control-plane') return '@control-plane'
   return /[*?,]/.test(name) ? name : quote(name)

@@ -1,4 +1,4 @@
-// Server-sent events over fetch (EventSource can't send our header or be aborted with a reason).
+// Server-sent events over fetch (EventSource cannot send our header and gives no error details).
 import { request } from './client'
 
 export interface ServerEvent {
@@ -6,7 +6,7 @@ export interface ServerEvent {
   data: string
 }
 
-/** Takes chunks of text, gives whole events; a cut last event is kept for the next chunk. */
+/** Takes chunks of text and returns complete events; a partial event is kept for the next chunk. */
 export class EventParser {
   private rest = ''
 
@@ -34,7 +34,7 @@ export async function streamEvents(path: string, signal: AbortSignal, on: (event
   await readText(response, (chunk) => parser.push(chunk).forEach(on))
 }
 
-/** Hands on the body as it arrives. */
+/** Passes the body on as it arrives. */
 export async function readText(response: Response, on: (chunk: string) => void): Promise<void> {
   if (!response.body) return
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader()

@@ -1,5 +1,5 @@
-// The query's text in pieces, to be coloured. Follows the server's reader (index/query/src/lex.rs) as far as colours need it, and
-// takes any text: what it is in the end the server says, in notices.
+// Splits the query's text for syntax highlighting. Follows the server's lexer (index/query/src/lex.rs) as far as highlighting needs it, and
+// accepts any text; the server's notices report errors.
 import { fieldNamed } from './fields'
 
 export type TokenKind = 'field' | 'value' | 'quoted' | 'regex' | 'operator' | 'paren' | 'not' | 'compare' | 'text'
@@ -18,7 +18,7 @@ const COMPARE = /^(?:[<>]=?|!=?|=)/
 
 export function tokens(query: string): Token[] {
   const found: Token[] = []
-  // Of each open parenthesis: whether values stand in it.
+  // For each open parenthesis: whether it contains values.
   const open: boolean[] = []
   let at = 0
   const take = (kind: TokenKind, length: number) => {
@@ -26,7 +26,7 @@ export function tokens(query: string): Token[] {
     at += length
   }
   const matched = (pattern: RegExp) => pattern.exec(query.slice(at))?.[0].length ?? 0
-  /** One value, from where it begins to where it ends. */
+  /** A value, with its start and end. */
   const value = (plain: TokenKind) => {
     const sign = plain === 'value' ? matched(COMPARE) : 0
     if (sign > 0) take('compare', sign)
@@ -77,7 +77,7 @@ export function tokens(query: string): Token[] {
   return found
 }
 
-/** How long a bare word is: to a blank, to a comma between values, to a parenthesis it did not open. */
+/** Length of a bare word: up to a blank, a comma between values, or a parenthesis that it did not open. */
 function word(text: string, commas: boolean): number {
   let depth = 0
   for (let i = 0; i < text.length; i++) {
@@ -91,12 +91,12 @@ function word(text: string, commas: boolean): number {
 
 const bytes = new TextEncoder()
 
-/** Bytes of the first characters of a text: the server counts in bytes. */
+/** UTF-8 bytes of the first characters of a text: the server counts in bytes. */
 export function toBytes(text: string, index: number): number {
   return bytes.encode(text.slice(0, index)).length
 }
 
-/** The character at which so many bytes of a text have passed. */
+/** The character at a byte position of a text. */
 export function fromBytes(text: string, wanted: number): number {
   let passed = 0
   let index = 0

@@ -1,4 +1,4 @@
-// The shapes of search.crowsnest.io/v1alpha1 and of the bits of Kubernetes objects that the UI reads.
+// Types of search.crowsnest.io/v1alpha1 and of the parts of Kubernetes objects that the UI uses.
 
 export interface Hit {
   cluster: string
@@ -17,7 +17,7 @@ export interface Hit {
   deleting?: string
   deleted?: string
   until?: string
-  /** What was asked for beyond these: `label:KEY`, `print:NAME`. */
+  /** Additional columns that were requested: `label:KEY`, `print:NAME`. */
   columns?: Record<string, string>
   matched: Matched[]
 }
@@ -25,7 +25,7 @@ export interface Hit {
 export interface Matched {
   field: string
   text?: string
-  /** Where it matched, in bytes of the text. */
+  /** Position of a match, in bytes of the text. */
   marks?: [number, number][]
 }
 
@@ -36,7 +36,7 @@ export interface FacetValue {
 
 export type Facets = Record<string, FacetValue[]>
 
-/** How many hits each group has, where the query says `group:`. */
+/** Number of hits per group, if the query contains `group:`. */
 export interface Groups {
   field: string
   values: FacetValue[]
@@ -61,10 +61,10 @@ export interface SearchDone {
   tookMs: number
   seq: number
   cursor?: string
-  /** Changes that the cache has and the index not yet. */
+  /** Changes in the cache that are not in the index yet. */
   behind?: number
   didYouMean?: string[]
-  /** What finds something, when this did not. */
+  /** Alternative queries with matches, if this one has none. */
   wider?: { query: string; total: number }[]
 }
 
@@ -99,7 +99,7 @@ export interface ClusterStatus {
   nodes?: { total: number; ready: number }
   objects: number
   pods: number
-  /** Seconds since the cache last heard from the cluster. */
+  /** Seconds since the last event from the cluster. */
   ageSeconds?: number
 }
 
@@ -107,7 +107,7 @@ export interface FleetStatus {
   clusters: ClusterStatus[]
   counts: { label: string; query: string; count: number }[]
   seq: number
-  /** Backend of search, and the number of changes that it cannot find yet. */
+  /** Search backend, and the number of changes that are not searchable yet. */
   search?: { backend: string; behind: number }
 }
 

@@ -3,7 +3,7 @@ import { streamEvents } from './sse'
 import type { FleetStatus } from './types'
 import { API } from './useSearch'
 
-/** Follows the fleet's status; reconnects with a growing pause and says so. */
+/** Follows the fleet's status; reconnects with backoff and reports it. */
 export function useFleet() {
   const [fleet, setFleet] = useState<FleetStatus>()
   const [problem, setProblem] = useState<string>()

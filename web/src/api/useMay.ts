@@ -5,20 +5,20 @@ import { patiently } from './kube'
 export interface Wish {
   cluster: string
   verb: string
-  /** Of the resource; the core group when absent. */
+  /** API group of the resource; the core group if absent. */
   group?: string | undefined
   resource: string
   subresource?: string | undefined
   namespace?: string | undefined
-  /** One object; any of them when absent. */
+  /** A single object; any object if absent. */
   name?: string | undefined
 }
 
-/** Whether the reader may do something in a cluster, as the cluster itself says. Until it has said so, and when it can't, one may try. */
+/** Whether the user may perform an action in a cluster, by the cluster's own access review. True until it has responded, or if it fails. */
 export function useMay({ cluster, ...wish }: Wish): boolean {
   const asked = useQuery({
     queryKey: ['may', cluster, wish],
-    // A member that hangs must not keep the browser's few connections.
+    // Short timeout: a member that hangs must not occupy the browser's few connections.
     queryFn: ({ signal: gone }) =>
       patiently(async (signal) => {
         const response = await request(`${clusterRoot(cluster)}/apis/authorization.k8s.io/v1/selfsubjectaccessreviews`, {

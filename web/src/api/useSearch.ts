@@ -7,14 +7,14 @@ import { streamEvents } from './sse'
 import type { Facets, Groups, Hit, Notice, SearchDone, Skipped } from './types'
 
 export const API = '/apis/search.crowsnest.io/v1alpha1'
-/** What is counted beside the results, in the order in which it is shown. */
+/** Facets next to the results, in display order. */
 export const FACETS = ['kind', 'status', 'cluster', 'namespace', 'region', 'provider', 'label', 'image', 'reason', 'node']
-/** Rows below what is in view that are asked for before they are needed: some of each answer, more once somebody reads on. */
+/** Rows loaded ahead of the visible ones: few at first, more once the user scrolls. */
 const AHEAD = 100
 const FURTHER = PAGE
-/** How often changes are shown at most: rows that move all the time cannot be read. */
+/** Minimum interval between updates: constantly moving rows cannot be read. */
 const SHOW_EVERY = 400
-/** Changes that wait while the reader has paused; with more, the answer is asked for anew. */
+/** Changes queued while paused; with more, the search runs again. */
 const MOST_WAITING = 5_000
 
 export type Live = 'off' | 'on' | 'paused'
@@ -27,18 +27,18 @@ export interface SearchState {
   skipped: Skipped[]
   done: SearchDone | undefined
   error: string | undefined
-  /** Hits that changed last, to be shown as such. */
+  /** Hits that changed last, for highlighting. */
   changed: ReadonlySet<string>
-  /** Changes that wait for the reader to go on. */
+  /** Queued changes. */
   waiting: number
-  /** Live changes come in. */
+  /** The stream delivers live changes. */
   following: boolean
 }
 
 interface State extends SearchState {
-  /** The first event of a new answer replaces the old one: results never blank while typing. */
+  /** The first event of a new response replaces the old one, so results do not flicker while typing. */
   fresh: boolean
-  /** Pages that came: after each it is looked at again what is missing. */
+  /** Number of pages received; each triggers a check for missing pages. */
   arrived: number
 }
 
@@ -75,7 +75,7 @@ function reduce(state: State, action: Action): State {
     case 'error':
       return { ...state, error: action.message, following: false }
     case 'next':
-      // Else it is of an answer that is gone by now, or the same page twice.
+      // Otherwise it belongs to an earlier response, or is a duplicate.
       return {
         ...state,
         arrived: state.arrived + 1,
@@ -136,16 +136,16 @@ const path = (q: string, limit: number, columns: string, more: string) =>
 const explain = (error: unknown) => (error instanceof Error ? error.message : String(error))
 
 /**
- * Runs a query and follows its stream; a newer query cancels the older one. `look` says which rows are in view: pages come and go with
- * them. Live, changes are shown as they come, or wait while it is paused. `columns` are those that hits have only where they are asked for,
- * with commas between them.
+ * Runs a query and follows its stream; a newer query cancels the older one. `look` reports the visible rows, which determine the loaded
+ * pages. In live mode, changes are shown as they arrive, or queued while paused. `columns` are additional columns of hits, separated
+ * by commas.
  */
 export function useSearch(q: string | undefined, live: Live, columns = ''): SearchState & { look: (first: number, last: number) => void } {
   const [state, dispatch] = useReducer(reduce, EMPTY)
   const waiting = useRef<Changes>(new Map())
   const paused = useRef(live === 'paused')
   const again = useRef<() => void>(undefined)
-  /** The page that is on its way. */
+  /** The page request in progress. */
   const paging = useRef<AbortController>(undefined)
   const wanted = live !== 'off'
 
@@ -171,7 +171,7 @@ export function useSearch(q: string | undefined, live: Live, columns = ''): Sear
         if (event === 'changed') waiting.current.set(keyOf(data as Hit), data as Hit)
         else if (event === 'left') waiting.current.set(keyOf(data as Hit), undefined)
         else if (event === 'behind') overrun()
-        // A query that says how many it wants has no further pages.
+        // A query with a limit has no further pages.
         else if (event === 'done' && limited(q)) dispatch({ type: 'event', event, data: { ...(data as SearchDone), cursor: undefined } })
         else dispatch({ type: 'event', event, data })
         if (event === 'done') {
@@ -182,7 +182,7 @@ export function useSearch(q: string | undefined, live: Live, columns = ''): Sear
       }
       streamEvents(path(q, FIRST, columns, `&facets=${FACETS.join()}${wanted ? '&watch=true' : ''}`), signal, (event) => heard(event.event, parseJson(event.data))).then(
         () => {
-          // The server ends what was followed for ten minutes, and at once what cannot change.
+          // The server ends live streams after ten minutes, and at once if the result cannot change.
           if (wanted && !signal.aborted) timer = setTimeout(begin, (pause = Math.min(pause * 2, 10_000)))
         },
         (error: unknown) => {
@@ -192,7 +192,7 @@ export function useSearch(q: string | undefined, live: Live, columns = ''): Sear
         },
       )
     }
-    // Too much to be told one by one: the whole answer again, once somebody looks.
+    // Too many changes: run the search again when the page is visible.
     const overrun = () => {
       abort.abort()
       if (paused.current) dispatch({ type: 'waiting', waiting: Infinity })
@@ -229,7 +229,7 @@ export function useSearch(q: string | undefined, live: Live, columns = ''): Sear
       const gone = missing(pages, first, last)
       const end = rows(pages)
       const cursor = gone === undefined ? (last > end - (first > 0 ? FURTHER : AHEAD) ? pages.next : undefined) : pages.pages[gone]?.cursor
-      // One page at a time: what else is in view is asked for when this one is there.
+      // One page at a time; other missing pages are requested after it.
       if (q !== undefined && cursor !== undefined && paging.current === undefined) {
         const abort = new AbortController()
         paging.current = abort
@@ -245,7 +245,7 @@ export function useSearch(q: string | undefined, live: Live, columns = ''): Sear
       }
       dispatch({ type: 'look', first, last })
     },
-    // Each page that came is a reason to look again, even one that came too late.
+    // Each received page triggers a check, including a late one.
     [pages, q, columns, state.arrived],
   )
   return { ...state, look }

@@ -5,10 +5,10 @@ import { fromBytes, toBytes } from './tokens'
 import type { Suggestion, Suggestions } from './types'
 import { API } from './useSearch'
 
-/** Keys that come faster than this are one. */
+/** Debounce interval of key presses, in milliseconds. */
 const AFTER = 60
 
-/** What may be written at a place of the query, with counts within the rest of it and the reader's rights; the last answer stays until the next one. */
+/** Completions at the cursor, with counts within the rest of the query and the caller's permissions; kept until new ones arrive. */
 export function useSuggestions(query: string, at: number, wanted: boolean): Suggestions | undefined {
   const [found, setFound] = useState<Suggestions>()
   useEffect(() => {
@@ -17,7 +17,7 @@ export function useSuggestions(query: string, at: number, wanted: boolean): Sugg
     const timer = setTimeout(() => {
       getJson<Suggestions>(`${API}/suggest?limit=12&q=${encodeURIComponent(query)}&cursor=${toBytes(query, at)}`, abort.signal).then(
         setFound,
-        // A query that can't be helped can still be asked.
+        // Without suggestions the query can still be sent.
         () => !abort.signal.aborted && setFound(undefined),
       )
     }, AFTER)
@@ -29,12 +29,12 @@ export function useSuggestions(query: string, at: number, wanted: boolean): Sugg
   return found
 }
 
-/** The query with a suggestion in its place, and where the cursor is then. */
+/** The query with an inserted suggestion, and the new cursor position. */
 export function accept(query: string, { start, end, field }: Suggestions, { text, count }: Suggestion): { query: string; at: number } {
   const before = query.slice(0, fromBytes(query, start))
   const after = query.slice(fromBytes(query, end))
   const written = field === undefined || count === undefined ? text : value(field, text)
-  // A field wants its value next, a label's key its own; a value is whole.
+  // A field is followed by its value, a label's key by the label's value; a value is complete.
   const whole = field !== undefined && !written.endsWith('=')
   const added = whole && !/^[\s)]/.test(after) ? `${written} ` : written
   const left = before + added

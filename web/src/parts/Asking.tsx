@@ -1,4 +1,4 @@
-// What the fleet and steering views share: questions that are asked again and again, and what is said when one is not answered.
+// Polling queries of the fleet and propagation views, and their error messages.
 import { keepPreviousData, QueryClient, QueryClientProvider, useQuery, type UseQueryResult } from '@tanstack/react-query'
 import type { ReactNode } from 'react'
 import { ApiError } from '../api/client'
@@ -13,7 +13,7 @@ export function Asking({ children }: { children: ReactNode }) {
   return <QueryClientProvider client={queries}>{children}</QueryClientProvider>
 }
 
-/** An answer that is kept up to date while it is in view. What the reader may not know is not asked for twice. */
+/** A response that is refreshed while it is visible. Forbidden requests are not repeated. */
 export function useAsk<T>(key: unknown[], ask: (signal: AbortSignal) => Promise<T>, every: number | false = 5_000, enabled = true): UseQueryResult<T> {
   return useQuery<T>({
     queryKey: key,
@@ -26,7 +26,7 @@ export function useAsk<T>(key: unknown[], ask: (signal: AbortSignal) => Promise<
   })
 }
 
-/** Why there is no answer, in words that say what to do. */
+/** The reason of a failed request, with the next step. */
 export function Problem({ error, from }: { error: unknown; from?: string | undefined }) {
   const t = useTextOf(asking)
   if (!error) return null
@@ -54,7 +54,7 @@ export function said(error: unknown, t: (typeof asking)['en'], from?: string): s
   return t.answers(from ?? t.server, error.message, error.code)
 }
 
-/** An answer, or what is shown instead of it. */
+/** A response, or its loading or error state. */
 export function Answer<T>({ of: { data, error }, from, children }: { of: UseQueryResult<T>; from?: string; children: (data: T) => ReactNode }) {
   const t = useTextOf(asking)
   return (

@@ -4,11 +4,11 @@ interface BarProps {
   label: string
   used: number
   whole: number
-  /** Both in words. */
+  /** Used and total, as text. */
   text: string
 }
 
-/** How much of something is used. Nearly all is told by more than a colour: the text says it. */
+/** Usage of a resource. High usage is indicated by text as well as colour. */
 export function Bar({ label, used, whole, text }: BarProps) {
   const part = share(used, whole)
   const percent = Math.round(part * 100)

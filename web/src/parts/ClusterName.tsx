@@ -3,7 +3,7 @@ import { CONTROL_PLANE } from '../api/client'
 import { useText } from '../text'
 import { colour, icon } from './format'
 
-/** Shapes on a field of 10 by 10, told apart without colour. */
+/** Shapes on a grid of 10 by 10, distinguishable without colour. */
 const SHAPES = [
   'M5 1a4 4 0 1 1 0 8 4 4 0 1 1 0-8z',
   'M1 1h8v8H1z',
@@ -16,10 +16,10 @@ const SHAPES = [
 ]
 const WHEEL = 'M5 .5a4.5 4.5 0 1 1 0 9 4.5 4.5 0 1 1 0-9zm0 2.2a2.3 2.3 0 1 0 0 4.6 2.3 2.3 0 1 0 0-4.6z'
 
-/** The control plane has none of a member's colours. */
+/** The control plane has a neutral colour. */
 export const colourOf = (name: string) => (name === CONTROL_PLANE ? 'var(--muted)' : colour(name))
 
-/** A cluster's colour and shape: they stand beside its name. */
+/** A cluster's colour and shape, shown next to its name. */
 export function ClusterMark({ name, ...place }: { name: string } & SVGProps<SVGSVGElement>) {
   return (
     <svg aria-hidden="true" viewBox="0 0 10 10" fill={colourOf(name)} {...place}>
@@ -28,7 +28,7 @@ export function ClusterMark({ name, ...place }: { name: string } & SVGProps<SVGS
   )
 }
 
-/** A cluster's name with its colour and shape; neither stands alone. */
+/** A cluster's name with its colour and shape. */
 export function ClusterName({ name }: { name: string }) {
   const { controlPlane } = useText()
   return (

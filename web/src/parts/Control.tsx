@@ -1,11 +1,11 @@
 import { useId, type ButtonHTMLAttributes } from 'react'
 
 interface ControlProps extends ButtonHTMLAttributes<HTMLButtonElement> {
-  /** Why it can't be used now; it stays reachable by keyboard, so that it can say so. */
+  /** The reason why it is disabled; it stays focusable, so that the reason can be read. */
   why?: string | undefined
 }
 
-/** A button that says why it is disabled. */
+/** A button that explains why it is disabled. */
 export function Control({ why, onClick, title, ...rest }: ControlProps) {
   const id = useId()
   return (

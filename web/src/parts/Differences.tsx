@@ -8,27 +8,27 @@ import { Table } from './Table'
 /** Characters that fit a line of a table. */
 const SHORT = 160
 
-/** A value: on a line when it is short, else in a box of its own. */
+/** A value: inline if it is short, otherwise in a box. */
 export function Value({ value }: { value: unknown }) {
   if (value === undefined) return <span className="why">—</span>
   const text = typeof value === 'string' ? value : printJson(value)
   if (text.length <= SHORT && !text.includes('\n')) return <code>{text}</code>
-  // The box scrolls, also by keyboard.
+  // The box is scrollable by keyboard.
   return <pre tabIndex={0}>{typeof value === 'string' ? value : printJson(value, 2)}</pre>
 }
 
 interface DifferencesProps {
   label: string
   of: Difference[]
-  /** What the two sides are called; absent: before and after. */
+  /** Labels of the two sides; default: before and after. */
   sides?: [ReactNode, ReactNode]
-  /** The label stands above the table. */
+  /** The label is shown above the table. */
   caption?: boolean
-  /** What is shown instead of values that are not to be seen. */
+  /** Placeholder for hidden values. */
   hide?: (path: string) => ReactNode
 }
 
-/** Fields that differ, with what they are on the one side and on the other. */
+/** A table of fields that differ, with both values. */
 export function Differences({ label, of, sides, caption = false, hide }: DifferencesProps) {
   const t = useTextOf(asking)
   if (of.length === 0) return null

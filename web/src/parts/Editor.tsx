@@ -1,5 +1,5 @@
-// YAML in CodeMirror. It lives in a shadow root: there its styles are constructed sheets, which the content security policy allows; in
-// the page itself they would be style elements, which it does not.
+// YAML editor (CodeMirror). It lives in a shadow root with constructed style sheets, which the content security policy allows; in the page
+// itself they would be style elements, which the policy forbids.
 import { closeBrackets, closeBracketsKeymap } from '@codemirror/autocomplete'
 import { defaultKeymap, history, historyKeymap } from '@codemirror/commands'
 import { yaml } from '@codemirror/lang-yaml'
@@ -22,19 +22,19 @@ import './editor.css'
 interface EditorProps {
   label: string
   value: string
-  /** Absent: it is only read. */
+  /** Absent: read-only. */
   onChange?: (value: string) => void
-  /** Shows what differs from this. */
+  /** Shows the differences from this text. */
   original?: string | undefined
-  /** What others say is wrong; absent, the editor itself says what is no YAML. */
+  /** External errors; without them the editor reports invalid YAML. */
   problems?: Problem[]
-  /** Puts the cursor there; another object of the same place does it again. */
+  /** Moves the cursor there; a new object with the same position moves it again. */
   goTo?: { at: number } | undefined
-  /** Its height at most, in lines of the screen. */
+  /** Maximum height, in lines. */
   height?: string
-  /** Whose kinds help while it is written. */
+  /** The cluster whose schema is used for completion. */
   cluster?: string
-  /** What is searched for inside. */
+  /** The search text in the editor. */
   find?: string | undefined
   onFind?: (text: string) => void
 }
@@ -79,10 +79,10 @@ const colours = HighlightStyle.define([
   { tag: [tags.keyword, tags.labelName, tags.typeName], color: 'var(--pattern)' },
 ])
 
-/** What is no YAML. */
+/** Reports invalid YAML. */
 const unreadable = linter((view) => parse(view.state.doc.toString()).problems.map((problem) => ({ ...problem, severity: 'error' as const })), { delay: 300 })
 
-/** Changes that the page made itself. */
+/** Marks changes made by the page. */
 const ours = Annotation.define<boolean>()
 
 export function Editor({ label, value, onChange, original, problems, goTo, height = '60vh', cluster = CONTROL_PLANE, find, onFind }: EditorProps) {
@@ -126,7 +126,7 @@ export function Editor({ label, value, onChange, original, problems, goTo, heigh
           EditorView.theme({ '.cm-scroller': { maxHeight: height, overflow: 'auto' } }),
           EditorView.lineWrapping,
           EditorView.contentAttributes.of({ 'aria-label': label, tabindex: '0' }),
-          // Tab leads on through the page, as everywhere.
+          // Tab moves the focus, as everywhere.
           keymap.of([...closeBracketsKeymap, ...defaultKeymap, ...searchKeymap, ...historyKeymap, ...foldKeymap, ...lintKeymap]),
           editing,
           merging.current.of([]),
@@ -146,7 +146,7 @@ export function Editor({ label, value, onChange, original, problems, goTo, heigh
       openSearchPanel(made)
       findNext(made)
     }
-    // The page's keys are not for what is written here; the palette's are.
+    // The page's shortcut keys do not apply in the editor, except for the palette's.
     const keep = (event: KeyboardEvent) => {
       if (!(event.key === 'k' && (event.metaKey || event.ctrlKey))) event.stopPropagation()
     }
@@ -156,7 +156,7 @@ export function Editor({ label, value, onChange, original, problems, goTo, heigh
       made.destroy()
       view.current = undefined
     }
-    // Its text is kept up below.
+    // The text is updated below.
   }, [label, writes, checks, height, cluster, t])
 
   useEffect(() => {
@@ -197,7 +197,7 @@ export function Editor({ label, value, onChange, original, problems, goTo, heigh
   )
 }
 
-/** What leads from the one text to the other, so that what is the same keeps its folds and its place. */
+/** The minimal change from one text to the other, which keeps folds and the scroll position. */
 function difference(now: string, wanted: string): { from: number; to: number; insert: string } {
   const most = Math.min(now.length, wanted.length)
   let from = 0

@@ -5,10 +5,10 @@ import { FACETS } from '../api/useSearch'
 import { useText } from '../text'
 import { ClusterName } from './ClusterName'
 
-/** Values of a facet shown before the reader asks for all. */
+/** Values of a facet shown before the user expands it. */
 const SHOWN = 6
 
-/** Fields whose values differ at their end: that is what stays when there is no room. */
+/** Fields whose values differ at their end, which is kept if they are truncated. */
 const ENDS = new Set(['label', 'image'])
 
 interface FacetsProps {
@@ -17,7 +17,7 @@ interface FacetsProps {
   onAsk: (query: string) => void
 }
 
-/** What the answer holds, counted. The query's text is all the state there is: a click edits it. */
+/** Facets of the result. The query's text is the only state: a click edits it. */
 export function FacetRail({ facets, q, onAsk }: FacetsProps) {
   const t = useText()
   return (
@@ -32,7 +32,7 @@ export function FacetRail({ facets, q, onAsk }: FacetsProps) {
   )
 }
 
-/** What the query leaves out is in no count, but can be taken back here. */
+/** Excluded values have no counts, but can be included again here. */
 function excluded(q: string, field: string, values: FacetValue[]): FacetValue[] {
   const told = new Set(values.map(({ value }) => value.toLowerCase()))
   return named(q, field)

@@ -10,7 +10,7 @@ import { isTyping, useKeys } from './keys'
 import { most, placed, reveal, step, visible, type Window } from './window'
 
 const ROW = 30
-/** Milliseconds without scrolling, after which it is at rest. */
+/** Milliseconds without scrolling after which the list is at rest. */
 const REST = 150
 
 interface HitsProps {
@@ -21,11 +21,11 @@ interface HitsProps {
   changed: ReadonlySet<string>
   look: (first: number, last: number) => void
   onAsk: (query: string) => void
-  /** The reader opens a hit. */
+  /** Called when the user opens a hit. */
   onOpen: () => void
 }
 
-/** The rows in view, of as many as there are. One stop of the keyboard; the arrows lead through the rows. */
+/** The visible rows of a result. One tab stop; arrow keys select rows. */
 export function Hits({ pages, total, columns, q, changed, look, onAsk, onOpen }: HitsProps) {
   const t = useText()
   const [, navigate] = useLocation()
@@ -36,7 +36,7 @@ export function Hits({ pages, total, columns, q, changed, look, onAsk, onOpen }:
   const [active, setActive] = useState(-1)
 
   useEffect(() => look(first, last), [look, first, last])
-  // Another question is read from its beginning.
+  // A new query starts at the top.
   useLayoutEffect(() => {
     setActive(-1)
     scroller.current?.scrollTo(0, 0)
@@ -66,7 +66,7 @@ export function Hits({ pages, total, columns, q, changed, look, onAsk, onOpen }:
   })
 
   const sorted = sorting(q)
-  // The widths are the same for all rows.
+  // The column widths are the same for all rows.
   const grid = { '--columns': columns.map(({ width }) => width).join(' '), '--least': `${leastWidth(columns)}px` } as CSSProperties
   return (
     <div
@@ -76,7 +76,7 @@ export function Hits({ pages, total, columns, q, changed, look, onAsk, onOpen }:
       tabIndex={0}
       role="grid"
       aria-label={t.results}
-      // What a limit in the query cuts off is no row.
+      // Rows beyond the query's limit do not exist.
       aria-rowcount={(pages.next === undefined ? count : Math.max(total ?? 0, count)) + 1}
       aria-colcount={columns.length}
       aria-activedescendant={active >= first && active <= last ? `row-${active}` : undefined}
@@ -85,7 +85,7 @@ export function Hits({ pages, total, columns, q, changed, look, onAsk, onOpen }:
         const link = (event.target as Element).closest('a')
         if (!link) return
         onOpen()
-        // As a link of the page's own does it: what asks for another tab or a file is the browser's.
+        // Follows links within the page; modified clicks are left to the browser.
         if (event.ctrlKey || event.metaKey || event.altKey || event.shiftKey) return
         event.preventDefault()
         navigate(link.getAttribute('href') ?? '')
@@ -148,20 +148,20 @@ const HitRow = memo(function HitRow({ row, hit, columns, active, changed }: HitR
 })
 
 interface Seen extends Window {
-  /** Rows that are taken in turns for what is shown. */
+  /** Row elements that are reused while scrolling. */
   slots: number
   moving: boolean
   scrolled: () => void
 }
 
-/** The rows to render, as the scroller moves and its size changes. */
+/** The rows to render, updated when the scroll position or size changes. */
 function useWindow(scroller: RefObject<HTMLDivElement | null>, count: number): Seen {
   const [place, setPlace] = useState({ top: 0, height: 0, moving: false })
   const rest = useRef<ReturnType<typeof setTimeout>>(undefined)
   const measure = (moving: boolean) => {
     const box = scroller.current
     if (!box) return
-    // A row's height at a time: less is no other rows.
+    // Updates in steps of a row's height: smaller moves show the same rows.
     const top = Math.floor(box.scrollTop / ROW) * ROW
     const height = box.clientHeight
     setPlace((old) => (old.top === top && old.height === height && old.moving === moving ? old : { top, height, moving }))

@@ -1,4 +1,4 @@
-// What moved, and because of what, by time: each entry with the way to its root.
+// Journal entries by time, each with its chain of causes.
 import { useEffect, useRef } from 'react'
 import { Link } from 'wouter'
 import { clusterAddress } from '../api/address'
@@ -11,7 +11,7 @@ import { Table } from './Table'
 
 interface JournalTableProps {
   entries: Entry[]
-  /** The entry whose causes are shown as such. */
+  /** The entry whose causes are marked. */
   chosen: string | undefined
   onChoose: (id: string | undefined) => void
 }
@@ -85,7 +85,7 @@ function Row({ entry: { id, at, action, type, subject, message, cause, causes },
 
 const subjectText = ({ kind, namespace, name }: Subject) => `${kind ?? ''} ${namespace ? `${namespace}/` : ''}${name ?? ''}`.trim()
 
-/** The way to an object of an entry: a cluster's page, a policy's, or why a template is where it is. */
+/** The link of an entry's object: a cluster's page, a policy's, or a template's explanation. */
 function SubjectLink({ of }: { of: Subject }) {
   const { apiVersion, kind, namespace, name } = of
   if (!kind || !name) return null

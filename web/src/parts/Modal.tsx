@@ -1,6 +1,6 @@
 import { useEffect, useRef, type ReactNode } from 'react'
 
-/** A dialog over the page; the browser keeps the focus in it, and gives it back. */
+/** A modal dialog; the browser traps the focus and restores it. */
 export function Modal({ label, className, onClose, children }: { label: string; className?: string; onClose: () => void; children: ReactNode }) {
   const dialog = useRef<HTMLDialogElement>(null)
   useEffect(() => {
@@ -17,7 +17,7 @@ export function Modal({ label, className, onClose, children }: { label: string; 
         event.preventDefault()
         onClose()
       }}
-      // A click on what is behind it.
+      // A click on the backdrop closes it.
       onClick={(event) => event.target === event.currentTarget && onClose()}
     >
       {children}

@@ -6,12 +6,12 @@ interface NarrowProps {
   label: string
   path: string
   q: string
-  /** What else the view shows, of its address. */
+  /** Other parameters of the view's address. */
   of: Record<string, unknown>
   placeholder: string
 }
 
-/** A query that narrows a view; it lives in the address. */
+/** A query that filters a view; it is part of the address. */
 export function Narrow({ label, path, q, of, placeholder }: NarrowProps) {
   const [, navigate] = useLocation()
   const [text, setText] = useState(q)

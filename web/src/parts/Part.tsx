@@ -4,12 +4,12 @@ import { Asking } from './Asking'
 
 interface PartProps {
   label: string
-  /** The views of this part, by what they are called, and their addresses. */
+  /** The views of this section, by label, with their addresses. */
   tabs: readonly (readonly [name: string, href: string])[]
   children: ReactNode
 }
 
-/** A part of the UI that has several views, with the ways to them. */
+/** A section of the UI with several views and their navigation. */
 export function Part({ label, tabs, children }: PartProps) {
   const [path] = useLocation()
   return (

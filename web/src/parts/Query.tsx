@@ -8,7 +8,7 @@ interface Piece {
   notice: string | undefined
 }
 
-/** The query in pieces that have one colour and at most one remark. */
+/** The query split into spans of one colour and at most one notice. */
 function pieces(query: string, notices: Notice[]): Piece[] {
   const marks = notices.flatMap(({ start, end, message }) =>
     start === undefined || end === undefined || end <= start ? [] : [{ start: fromBytes(query, start), end: fromBytes(query, end), message }],
@@ -23,7 +23,7 @@ function pieces(query: string, notices: Notice[]): Piece[] {
   })
 }
 
-/** A query in the colours of its language; what the server remarked on is underlined. */
+/** A query with syntax highlighting; notices of the server are underlined. */
 export function Query({ text, notices = [] }: { text: string; notices?: Notice[] }) {
   const shown = useMemo(() => pieces(text, notices), [text, notices])
   return (

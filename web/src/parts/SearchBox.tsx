@@ -5,20 +5,20 @@ import { useText } from '../text'
 import { isTyping, useKeys } from './keys'
 import { Query } from './Query'
 
-/** Typing is followed by a search when it rests for so long. */
+/** Debounce interval before typing starts a search, in milliseconds. */
 const LIVE_AFTER = 150
 
 interface SearchBoxProps {
   value: string
-  /** What the server remarked on of `value`. */
+  /** Notices of the server about `value`. */
   notices: Notice[]
-  /** Queries asked before, newest first. */
+  /** Previous queries, newest first. */
   asked: string[]
-  /** `typing`: it is not finished yet. */
+  /** `typing`: the user is still typing. */
   onAsk: (query: string, typing: boolean) => void
 }
 
-/** The one box: free text in the colours of its language, with suggestions. `/` leads here from anywhere. */
+/** The search box: text with syntax highlighting and suggestions. `/` focuses it from any view. */
 export function SearchBox({ value, notices, asked, onAsk }: SearchBoxProps) {
   const t = useText()
   const list = useId()
@@ -28,11 +28,11 @@ export function SearchBox({ value, notices, asked, onAsk }: SearchBoxProps) {
   const [active, setActive] = useState(-1)
   const box = useRef<HTMLInputElement>(null)
   const paint = useRef<HTMLDivElement>(null)
-  /** Where the cursor goes once a suggestion is in the text. */
+  /** Cursor position after a suggestion is inserted. */
   const moved = useRef<number>(undefined)
   const found = useSuggestions(text, at, open && text !== '')
 
-  // What the box itself asked comes back as its value: only what comes from elsewhere is new text.
+  // The box's own query returns as its value: only values from elsewhere replace the text.
   const said = useRef(value)
   useEffect(() => {
     if (value !== said.current) setText(value)
@@ -42,7 +42,7 @@ export function SearchBox({ value, notices, asked, onAsk }: SearchBoxProps) {
   useEffect(() => {
     if (text === said.current) return
     const timer = setTimeout(() => {
-      // Enter was faster.
+      // Enter was pressed before the timer fired.
       if (text === said.current) return
       said.current = text
       onAsk(text, true)
@@ -63,7 +63,7 @@ export function SearchBox({ value, notices, asked, onAsk }: SearchBoxProps) {
     box.current?.select()
   })
 
-  /** The coloured text lies behind the box and scrolls with it. */
+  /** The highlighted text lies behind the input and scrolls with it. */
   const follow = () => {
     if (paint.current && box.current) paint.current.scrollLeft = box.current.scrollLeft
   }
@@ -113,7 +113,7 @@ export function SearchBox({ value, notices, asked, onAsk }: SearchBoxProps) {
       if (items.length > 0) setOpen(false)
       else event.currentTarget.blur()
       setActive(-1)
-      // Or the browser empties the box.
+      // Otherwise the browser clears the input.
       event.preventDefault()
     }
   }
@@ -164,7 +164,7 @@ export function SearchBox({ value, notices, asked, onAsk }: SearchBoxProps) {
             id={`${list}-${nth}`}
             role="option"
             aria-selected={nth === active}
-            // The box keeps the focus.
+            // The input keeps the focus.
             onPointerDown={(event) => event.preventDefault()}
             onClick={() => take(item)}
           >

@@ -4,12 +4,12 @@ import './panels.css'
 interface TableProps {
   label: string
   heads: readonly ReactNode[]
-  /** The label stands above it, where no heading does. */
+  /** The label is shown above it if there is no heading. */
   caption?: boolean
   children: ReactNode
 }
 
-/** A table that scrolls by itself where it is too wide, also by keyboard. */
+/** A table that scrolls horizontally if it is too wide, also by keyboard. */
 export function Table({ label, heads, caption = false, children }: TableProps) {
   return (
     <div className="scroll" role="region" aria-label={label} tabIndex={0}>

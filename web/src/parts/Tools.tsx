@@ -1,4 +1,4 @@
-// What can be done with an answer: follow it, choose its columns, keep it, take it along.
+// Actions on a result: live mode, columns, save, export.
 import { useEffect, useId, useState } from 'react'
 import { command, download, type Format } from '../api/export'
 import { ofThePast } from '../api/query'
@@ -104,7 +104,7 @@ function ColumnChooser({ q, result, columns, onColumns }: Pick<ToolsProps, 'q' |
   )
 }
 
-/** Where all hits are of one kind: what kubectl prints of it. */
+/** If all hits are of one kind: its printed columns. */
 function Printed({ q, result, names, onAdd }: Pick<ToolsProps, 'q' | 'result'> & { names: string[]; onAdd: (name: string) => void }) {
   const t = useText()
   const [printed, setPrinted] = useState<string[]>([])
@@ -116,7 +116,7 @@ function Printed({ q, result, names, onAdd }: Pick<ToolsProps, 'q' | 'result'> &
     const abort = new AbortController()
     import('../api/printed')
       .then(({ printedOf }) => printedOf(q, abort.signal))
-      // Without them there are the other columns.
+      // Without them the other columns are shown.
       .then((names) => !abort.signal.aborted && setPrinted(names), () => undefined)
     return () => abort.abort()
   }, [q, kind])
@@ -138,7 +138,7 @@ function Printed({ q, result, names, onAdd }: Pick<ToolsProps, 'q' | 'result'> &
   )
 }
 
-/** Any label by its key, of which those that hits have are offered, or any path into manifests. */
+/** A column for a label, suggested from the hits, or for a path into manifests. */
 function LabelColumn({ keys, onAdd }: { keys: string[]; onAdd: (name: string) => void }) {
   const t = useText()
   const list = useId()
@@ -232,7 +232,7 @@ function Export({ q, result, columns }: Pick<ToolsProps, 'q' | 'result' | 'colum
 function Copy({ q }: { q: string }) {
   const t = useText()
   const [done, setDone] = useState<string>()
-  // Pages that are served neither over TLS nor from this machine have none.
+  // Pages that are served over plain HTTP from another machine have no clipboard API.
   const clipboard = navigator.clipboard as Clipboard | undefined
   return (
     <Control

@@ -14,7 +14,7 @@ test.each([
   expect(names(given)).toEqual(expected)
 })
 
-test('labels and what kubectl prints can be columns', () => {
+test('labels and printed columns can be columns', () => {
   const columns = columnsNamed(['name', 'label:app.kubernetes.io/name', 'print:Up-to-date', '.spec.replicas', 'label:', 'label:a,b', '.'])
   expect(columns.map((column) => titleOf(column, en))).toEqual(['Name', 'app.kubernetes.io/name', 'Up-to-date', '.spec.replicas'])
   expect(columns.map(({ name }) => isAsked(name))).toEqual([false, true, true, true])
@@ -23,7 +23,7 @@ test('labels and what kubectl prints can be columns', () => {
   expect(exported(columns)).toEqual(['name', 'label:app.kubernetes.io/name', 'print:Up-to-date', '.spec.replicas'])
 })
 
-test('what is not shown can be chosen', () => {
+test('hidden columns can be selected', () => {
   expect(otherColumns(columnsNamed(undefined)).map(({ name }) => name)).toEqual(['node', 'images', 'createdAt', 'apiVersion', 'uid'])
 })
 
@@ -40,6 +40,6 @@ test('an export has fields of hits', () => {
   expect(exported(columnsNamed(['name', 'created', 'createdAt', 'matched', 'images']))).toEqual(['name', 'created', 'images'])
 })
 
-test('a table is as wide as its columns at least', () => {
+test('a table has at least the width of its columns', () => {
   expect(leastWidth(columnsNamed(['cluster', 'name']))).toBe(390)
 })

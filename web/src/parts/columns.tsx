@@ -1,4 +1,4 @@
-// The columns that results may have: what each shows, how wide it is, and what the query language calls it.
+// Columns of results: rendering, width, and name in the query language.
 import type { ReactNode } from 'react'
 import { objectAddress } from '../api/address'
 import type { Hit } from '../api/types'
@@ -10,13 +10,13 @@ import { marked, since } from './format'
 export type ColumnName = keyof Text['columnNames']
 
 export interface Column {
-  /** Of `ColumnName`, or one that is asked for: `label:KEY`, `print:NAME`, `.spec.replicas`. */
+  /** A `ColumnName`, or a requested column: `label:KEY`, `print:NAME`, `.spec.replicas`. */
   name: string
-  /** Of a grid: smallest and largest width. */
+  /** Minimum and maximum width in the grid. */
   width: string
-  /** What `sort:` calls it; absent: nothing is ordered by it. */
+  /** Its name in `sort:`; absent: not sortable. */
   sort?: string
-  /** What an export calls it, where that is another word. */
+  /** Its name in exports, if different. */
   field?: string
   show: (hit: Hit) => ReactNode
   title?: (hit: Hit) => string | undefined
@@ -30,7 +30,7 @@ const ALL: Column[] = [
     name: 'name',
     width: 'minmax(260px, 3fr)',
     sort: 'name',
-    // The grid has the focus and opens what is active: no row is a stop of its own.
+    // The grid has the focus and opens the active row: rows are not tab stops.
     show: (hit) => (
       <a href={objectAddress(hit)} tabIndex={-1}>
         <Marked hit={hit} field="name" text={hit.name} />
@@ -71,31 +71,31 @@ function Marked({ hit, field, text }: { hit: Hit; field: string; text: string })
   return marked(text, reason?.marks).map((piece, nth) => (piece.hit ? <mark key={nth}>{piece.text}</mark> : piece.text))
 }
 
-/** The value of a label, what kubectl prints in that column of its kind, or what its manifest has at a path. */
+/** The value of a label, of kubectl's printed column, or at a path of the manifest. */
 function asked(name: string): Column | undefined {
   if (!isAsked(name)) return undefined
   const value = (hit: Hit) => hit.columns?.[name]
   return { name, width: 'minmax(120px, 1fr)', show: value, title: value }
 }
 
-/** Hits have it only where it is asked for. */
+/** Hits have it only if it is requested. */
 export const isAsked = (name: string) => /^(label:|print:|\.)[^,]+$/.test(name)
 
-/** It makes sense of one kind only. */
+/** It applies to one kind only. */
 export const isOfKind = (name: string) => /^(print:|\.)/.test(name)
 
-/** What a column is called. */
+/** The label of a column. */
 export function titleOf({ name }: Pick<Column, 'name'>, t: Text): string {
   return isAsked(name) ? name.replace(/^(label|print):/, '') : t.columnNames[name as ColumnName]
 }
 
-/** The columns of these names, in their order; names nobody knows are left out, and none at all are the usual ones. */
+/** The columns of these names, in order; unknown names are skipped, and an empty list gives the defaults. */
 export function columnsNamed(names: readonly string[] | undefined): Column[] {
   const found = [...new Set(names)].flatMap((name) => BY_NAME.get(name) ?? asked(name) ?? [])
   return found.length > 0 ? found : DEFAULT_COLUMNS.flatMap((name) => BY_NAME.get(name) ?? [])
 }
 
-/** Those that are not shown. */
+/** Columns that are not shown. */
 export function otherColumns(shown: Column[]): Column[] {
   return ALL.filter((column) => !shown.includes(column))
 }
@@ -105,7 +105,7 @@ export function leastWidth(columns: Column[]): number {
   return columns.reduce((sum, { width }) => sum + Number(/\d+/.exec(width)), 0)
 }
 
-/** The names with one moved by so many places. */
+/** The names with one of them moved. */
 export function move(names: readonly string[], name: string, by: number): string[] {
   const from = names.indexOf(name)
   const to = Math.min(names.length - 1, Math.max(0, from + by))
@@ -113,7 +113,7 @@ export function move(names: readonly string[], name: string, by: number): string
   return from < 0 ? [...names] : [...rest.slice(0, to), name, ...rest.slice(to)]
 }
 
-/** What an export calls the columns; what only the page can show is left out. */
+/** Column names for an export; columns that only the page can render are skipped. */
 export function exported(columns: Column[]): string[] {
   return [...new Set(columns.filter(({ name }) => name !== 'matched').map(({ name, field }) => field ?? name))]
 }

@@ -30,7 +30,7 @@ describe('colour', () => {
 })
 
 describe('marked', () => {
-  it('tells what a search found', () => {
+  it('splits highlighted text', () => {
     expect(marked('nginx:1.25', [[0, 5]])).toEqual([
       { text: 'nginx', hit: true },
       { text: ':1.25', hit: false },

@@ -12,7 +12,7 @@ export function age(seconds: number): string {
   return d < 8 && h % 24 !== 0 ? `${d}d${h % 24}h` : `${d}d`
 }
 
-/** The language of the page, which the reader may have chosen against the browser's. */
+/** The language of the page, which the user may have changed from the browser's. */
 const language = () => document.documentElement.lang || undefined
 
 export function number(n: number): string {
@@ -30,29 +30,29 @@ export function since(time: string | undefined, now = Date.now()): string {
   return Number.isNaN(at) ? '' : age((now - at) / 1000)
 }
 
-/** A number that is the same for a name on every page and for everybody. */
+/** A hash of a name, the same on every page and for all users. */
 function hash(name: string): number {
   let hash = 2166136261
   for (const c of name) hash = Math.imul(hash ^ c.charCodeAt(0), 16777619)
-  // Names of a fleet often differ in their last letter only: spread that over all bits.
+  // Names in a fleet often differ only in their last letter: spread that over all bits.
   hash = Math.imul(hash ^ (hash >>> 16), 0x85ebca6b)
   hash = Math.imul(hash ^ (hash >>> 13), 0xc2b2ae35)
   return (hash ^ (hash >>> 16)) >>> 0
 }
 
-/** A steady colour for a cluster's name. */
+/** A stable colour for a cluster's name. */
 export function colour(name: string): string {
   const of = hash(name)
   const lightness = [0.5, 0.62, 0.74][(of >>> 8) % 3]
   return `oklch(${lightness} 0.15 ${(of % 24) * 15})`
 }
 
-/** And which of so many shapes it has. */
+/** A stable index of a shape. */
 export function icon(name: string, shapes: number): number {
   return (hash(name) >>> 16) % shapes
 }
 
-/** A text in pieces: those that a search marked, and the others. Marks count bytes. */
+/** Splits a text into highlighted and other parts. Highlights are in bytes. */
 export function marked(text: string, marks: [number, number][] = []): { text: string; hit: boolean }[] {
   if (marks.length === 0) return [{ text, hit: false }]
   const bytes = new TextEncoder().encode(text)

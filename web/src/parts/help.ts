@@ -1,10 +1,10 @@
-// Help while a manifest is written: fields and values that its kind has, with what they mean.
+// Completion and documentation in the manifest editor, from the kind's schema.
 import { autocompletion, completionKeymap, type CompletionContext, type CompletionResult } from '@codemirror/autocomplete'
 import type { Extension } from '@codemirror/state'
 import { hoverTooltip, keymap, type EditorView } from '@codemirror/view'
 import { openApiOf, placeAt, resolve, schemaAt, schemaOf, type Schema } from './schema'
 
-/** `cluster`: whose kinds they are. */
+/** `cluster`: the source of the schema. */
 export function help(cluster: string): Extension {
   return [
     autocompletion({ override: [(context) => complete(context, cluster)], icons: false }),
@@ -13,7 +13,7 @@ export function help(cluster: string): Extension {
   ]
 }
 
-/** Words of a schema at the cursor; the server that has it is asked once for each group. */
+/** Completions at the cursor from a schema that is requested once per group. */
 async function complete(context: CompletionContext, cluster: string): Promise<CompletionResult | null> {
   const { path, taken, value, word, apiVersion, kind } = placeAt(context.state.doc.toString(), context.pos)
   if (!apiVersion || !kind || (word === '' && !context.explicit)) return null
@@ -49,7 +49,7 @@ function typeOf(schema: Schema | undefined): string {
   return schema?.type ?? (schema?.properties ? 'object' : '')
 }
 
-/** What a field means, where the pointer rests on it. */
+/** Documentation of the field under the pointer. */
 async function tell(view: EditorView, place: number, cluster: string) {
   const line = view.state.doc.lineAt(place)
   const [, lead = '', name] = /^(\s*(?:-\s+)*)([\w.$/-]+):/.exec(line.text) ?? []

@@ -1,13 +1,13 @@
-// Keys that work on a whole page.
+// Shortcut keys of the whole page.
 import { useEffect, useRef } from 'react'
 
-/** True where letters are text; an editor keeps them in a tree of its own. */
+/** True in text fields; an editor has its own shadow tree. */
 export function isTyping(on: EventTarget | null): boolean {
   const target = (on instanceof Element && on.shadowRoot?.activeElement) || on
   return target instanceof HTMLElement && (target.isContentEditable || /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName))
 }
 
-/** Calls back for keys that no text field takes; a dialog that is open keeps them all. */
+/** Calls back for keys pressed outside of text fields; an open dialog receives all keys. */
 export function useKeys(on: (event: KeyboardEvent) => void): void {
   const latest = useRef(on)
   useEffect(() => {

@@ -1,4 +1,4 @@
-// How problems are marked in an editor: with no images, which the content security policy allows from nowhere but the server.
+// Error marks in an editor without images, which the content security policy allows only from the server.
 import { EditorView } from '@codemirror/view'
 
 export const remarks = EditorView.theme({

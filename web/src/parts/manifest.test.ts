@@ -20,7 +20,7 @@ spec:
     kind: ConfigMap
 `
 
-test('documents are read, and what is in none is none', () => {
+test('documents are parsed, and empty ones skipped', () => {
   const { manifests, problems } = read(TEXT)
   expect(problems).toEqual([])
   expect(manifests.map(({ object }) => object.metadata.name)).toEqual(['a', 'b'])
@@ -29,7 +29,7 @@ test('documents are read, and what is in none is none', () => {
 test.each([
   ['spec.resourceSelectors[0].kind', 'ConfigMap'],
   ['metadata.labels[app.kubernetes.io/name]', 'x'],
-  // What is absent is at what it would be in.
+  // An absent field is at its parent.
   ['spec.placement.clusterAffinity', 'spec'],
   ['spec.resourceSelectors[3].name', 'resourceSelectors'],
 ])('%s stands at %s', (path, text) => {
@@ -38,25 +38,25 @@ test.each([
   expect(TEXT.slice(from, to)).toBe(text)
 })
 
-test('paths of errors are steps', () => {
+test('paths of errors are split', () => {
   expect(steps('spec.a[0].b["x.y/z"].c[k.l]')).toEqual(['spec', 'a', 0, 'b', 'x.y/z', 'c', 'k.l'])
 })
 
-test('what is no YAML says where', () => {
+test('invalid YAML has a position', () => {
   const { manifests, problems } = read('a: [1\nb: 2')
   expect(manifests).toEqual([])
   expect(problems.length).toBeGreaterThan(0)
   expect(read('a: b\n---\n- 1')).toMatchObject({ manifests: [{ object: { a: 'b' } }], problems: [], others: [{ from: 9 }] })
 })
 
-test('a draft is read as the cluster reads it', () => {
+test('a draft is parsed as by the API server', () => {
   const [manifest] = read('a: &a [1, 2]\nb: *a\non: yes\nmode: 0644\nat: 2026-01-01\n').manifests
   expect(manifest?.object).toEqual({ a: [1, 2], b: [1, 2], true: true, mode: 420, at: '2026-01-01' })
   const laughs = ['a: &a [x, x, x, x, x, x, x, x, x, x]', 'b: &b [*a, *a, *a, *a, *a, *a, *a, *a, *a, *a]', 'c: &c [*b, *b, *b, *b, *b, *b, *b, *b, *b, *b]', 'd: [*c, *c, *c]'].join('\n')
   expect(read(laughs)).toMatchObject({ manifests: [], problems: [{ message: expect.stringContaining('alias') }] })
 })
 
-test('what a server adds is left out', () => {
+test('server fields are removed', () => {
   const object = { apiVersion: 'v1', kind: 'X', metadata: { name: 'a', uid: 'u', resourceVersion: '7', annotations: { 'resource.karmada.io/cached-from-cluster': 'm' } }, status: {} }
   expect(withoutServers(object, { version: true })).toEqual({ apiVersion: 'v1', kind: 'X', metadata: { name: 'a', resourceVersion: '7' } })
 })

@@ -1,20 +1,20 @@
-// Manifests as text: read, and where in the text a field stands.
+// Parses manifests, and locates fields in their text.
 import { isMap, isScalar, isSeq } from 'yaml'
 import type { KubeObject } from '../api/types'
 import { parseAll, type ParsedDocument, type Problem } from './yaml'
 
 export interface Manifest extends Pick<ParsedDocument, 'document'> {
   object: KubeObject
-  /** Where its text is. */
+  /** Range of its text. */
   from: number
   to: number
 }
 
 export interface Read {
   manifests: Manifest[]
-  /** What is no YAML. */
+  /** An error in YAML syntax. */
   problems: Problem[]
-  /** Where something stands that is no object. */
+  /** Position of a document that is not an object. */
   others: Pick<Problem, 'from' | 'to'>[]
 }
 
@@ -29,7 +29,7 @@ export function read(text: string): Read {
   return found
 }
 
-/** A path of a Kubernetes error in steps: spec.containers[0].image, metadata.labels[app.kubernetes.io/name] */
+/** Splits a path of a Kubernetes error: spec.containers[0].image, metadata.labels[app.kubernetes.io/name] */
 export function steps(path: string): (string | number)[] {
   const found: (string | number)[] = []
   for (const [, name, inner] of path.matchAll(/([^.[\]]+)|\[([^\]]*)\]/g)) {
@@ -39,7 +39,7 @@ export function steps(path: string): (string | number)[] {
   return found
 }
 
-/** Where a field stands; of one that is absent, where it would have to be. */
+/** Position of a field; of an absent one, its parent's. */
 export function locate({ document, from, to }: Manifest, path: string): { from: number; to: number } {
   let node: unknown = document.contents
   let place = { from, to: Math.min(to, from + 1) }
@@ -59,11 +59,11 @@ export function locate({ document, from, to }: Manifest, path: string): { from: 
       place = rangeOf(item) ?? place
     } else break
   }
-  // The value itself, where it is on one line.
+  // The value itself, if it is on one line.
   return isScalar(node) ? (rangeOf(node) ?? place) : place
 }
 
-/** The item of a list that is known by its keys: containerPort=80,protocol="TCP" */
+/** The list item with these keys: containerPort=80,protocol="TCP" */
 function itemOf(items: unknown[], keys: string): unknown {
   const wanted = keys.split(',').map((one) => [one.slice(0, one.indexOf('=')), one.slice(one.indexOf('=') + 1).replace(/^"(.*)"$/, '$1')] as const)
   return items.find((item) => isMap(item) && wanted.every(([key, value]) => String(item.get(key)) === value))
@@ -74,7 +74,7 @@ function rangeOf(node: unknown): { from: number; to: number } | undefined {
   return range ? { from: range[0], to: range[1] } : undefined
 }
 
-/** What an API server adds, and nobody writes. */
+/** Fields that API servers add. */
 export function withoutServers<T extends KubeObject>(object: T, { version }: { version: boolean }): T {
   const { managedFields: _m, uid: _u, creationTimestamp: _c, generation: _g, resourceVersion, ...metadata } = object.metadata
   const { status: _s, ...rest } = object

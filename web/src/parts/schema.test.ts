@@ -21,7 +21,7 @@ test.each([
   expect(at(text)).toEqual(place)
 })
 
-test('the document that the cursor is in says what it is', () => {
+test('the kind is read from the document at the cursor', () => {
   const text = 'apiVersion: v1\nkind: A\n---\napiVersion: x/v2\nkind: B\nspec:\n'
   const { apiVersion, kind } = placeAt(text, text.length)
   expect([apiVersion, kind]).toEqual(['x/v2', 'B'])

@@ -1,4 +1,4 @@
-// What may be written at a place of a manifest, as a cluster's OpenAPI v3 has it.
+// Completions at a position of a manifest, from a cluster's OpenAPI v3.
 import { clusterRoot, getJson } from '../api/client'
 
 export interface Schema {
@@ -21,12 +21,12 @@ export interface OpenApi {
 
 const known = new Map<string, Promise<OpenApi | undefined>>()
 
-/** A cluster's document of a group's version; undefined when there is none. */
+/** A cluster's document of a group version; undefined if there is none. */
 export function openApiOf(cluster: string, apiVersion: string): Promise<OpenApi | undefined> {
   const path = `${clusterRoot(cluster)}/openapi/v3/${apiVersion.includes('/') ? 'apis' : 'api'}/${apiVersion}`
   const asked = known.get(path)
   if (asked) return asked
-  // Who is not answered writes without it, and is answered the next time.
+  // A failed request gives no completions and is repeated the next time.
   const asking = getJson<OpenApi>(path).catch(() => {
     known.delete(path)
     return undefined
@@ -49,7 +49,7 @@ export function resolve(api: OpenApi, schema: Schema | undefined): Schema | unde
   return found && { ...found, description: schema?.description ?? found.description, default: schema?.default ?? found.default } as Schema
 }
 
-/** The schema at a path; list items are stepped into by '[]'. */
+/** The schema at a path; '[]' steps into list items. */
 export function schemaAt(api: OpenApi, root: Schema | undefined, path: string[]): Schema | undefined {
   let at = resolve(api, root)
   for (const step of path) {
@@ -64,19 +64,19 @@ export function schemaAt(api: OpenApi, root: Schema | undefined, path: string[])
 export interface Place {
   apiVersion: string | undefined
   kind: string | undefined
-  /** The mapping that the cursor is in. */
+  /** The mapping at the cursor. */
   path: string[]
-  /** Keys of it that are there already. */
+  /** Its existing keys. */
   taken: string[]
-  /** The key whose value is being written. */
+  /** The key whose value is being typed. */
   value: string | undefined
-  /** What is written of the word already. */
+  /** The part of the word that is already typed. */
   word: string
 }
 
 const ENTRY = /^(\s*)((?:- +)*)(?:("[^"]*"|[\w./-]+):(?:\s|$))?/
 
-/** Where a cursor is, told by indentation alone: what is being written is no whole YAML yet. */
+/** The context of the cursor, by indentation alone: incomplete YAML cannot be parsed. */
 export function placeAt(text: string, at: number): Place {
   const begin = text.lastIndexOf('\n---', at - 1)
   const ends = text.indexOf('\n---', at)
@@ -91,7 +91,7 @@ export function placeAt(text: string, at: number): Place {
   const column = spaces.length + dashes.length
   const path = pathAt([...lines, line], lines.length, column)
   const taken: string[] = []
-  // Keys beside it: those above that begin where it does, up to what it is in. A dash on its own line begins a new item.
+  // Sibling keys: lines above with the same indentation, up to the parent. A dash on its own line starts an item.
   for (let nth = lines.length - 1; nth >= 0 && dashes === ''; nth--) {
     const above = lines[nth]!
     if (/^\s*(#|$)/.test(above)) continue
@@ -106,10 +106,10 @@ export function placeAt(text: string, at: number): Place {
 
 const LINE = /^(\s*)((?:-\s+)*)(?:("[^"]*"|'[^']*'|[^\s#'"-][^:#]*?):(?:\s+(.*))?$)?/
 
-/** Where in an object something is that begins at a column of a line: fields, and `[]` for an element of a list. */
+/** The path of a column of a line: fields, and `[]` for a list item. */
 function pathAt(lines: readonly string[], nth: number, column: number): string[] {
   const path: string[] = []
-  // Keys that lead here begin left of this; a list may begin right below its key.
+  // Parent keys have less indentation; a list may start at the indentation of its key.
   let below = column
   let list = false
   for (let at = nth; at >= 0 && (below > 0 || list); at--) {

@@ -12,7 +12,7 @@ test.each([
   expect(visible(top, height, 30, count)).toEqual({ first, last })
 })
 
-test('rows stand in order at rest, and stay where they are while they move', () => {
+test('rows are in document order at rest, and reused while scrolling', () => {
   expect(most(600, 30)).toBe(61)
   expect(placed({ first: 0, last: -1 }, 61, true)).toEqual([])
   expect(placed({ first: 3, last: 7 }, 5, false)).toEqual([3, 4, 5, 6, 7])

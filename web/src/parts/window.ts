@@ -1,11 +1,11 @@
-// Which rows of a long list are there to be seen.
+// Determines the visible rows of a long list.
 
-/** Rows rendered above and below those in view, so that a flick of the wheel meets no gap. */
+/** Rows rendered above and below the visible ones, so that fast scrolling shows no gap. */
 const AROUND = 20
 
 export interface Window {
   first: number
-  /** The last one; below `first` when there are none. */
+  /** The last one; below `first` if there are none. */
   last: number
 }
 
@@ -15,18 +15,18 @@ export function visible(top: number, height: number, row: number, count: number)
   return { first: Math.min(first, Math.max(0, count - 1)), last }
 }
 
-/** The most rows that are rendered at a time. */
+/** Maximum number of rendered rows. */
 export function most(height: number, row: number): number {
   return Math.ceil(height / row) + 2 * AROUND + 1
 }
 
-/** The rendered rows as they stand in the document: in order at rest; while they move each stays where it is, and shows another hit. */
+/** The rendered rows: in document order at rest; while scrolling, elements keep their place and show other hits. */
 export function placed({ first, last }: Window, slots: number, moving: boolean): number[] {
   const rows = Array.from({ length: Math.max(0, last - first + 1) }, (_, nth) => first + nth)
   return moving ? rows.sort((a, b) => (a % slots) - (b % slots)) : rows
 }
 
-/** Where to scroll so that a row is in view, with as little movement as possible. `head` covers the top. */
+/** Scroll position that makes a row visible with minimal movement. `head` covers the top. */
 export function reveal(nth: number, top: number, height: number, row: number, head: number): number {
   const begin = nth * row
   if (begin < top) return begin
@@ -34,7 +34,7 @@ export function reveal(nth: number, top: number, height: number, row: number, he
   return end > top + height ? end - height : top
 }
 
-/** The row that a key leads to; undefined: the key is not ours. */
+/** The row that a key selects; undefined: not a navigation key. */
 export function step(key: string, now: number, count: number, page: number): number | undefined {
   const to: Record<string, number> = {
     ArrowDown: now + 1,

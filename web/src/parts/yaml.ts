@@ -1,4 +1,4 @@
-// YAML as Kubernetes reads and writes it: version 1.1, where `yes` is a truth value, but without dates and times of its own.
+// YAML as Kubernetes reads and writes it: version 1.1, where `yes` is a boolean, but without timestamps.
 import { LineCounter, parseAllDocuments, parseDocument, stringify, type Document, type ParsedNode, type Tags } from 'yaml'
 
 export interface Problem {
@@ -8,13 +8,13 @@ export interface Problem {
   to: number
 }
 
-/** Tags that the cluster takes for plain text. */
+/** Tags that the API server treats as plain strings. */
 const TEXT = ['tag:yaml.org,2002:timestamp']
 const tags = (known: Tags): Tags => known.filter((tag) => typeof tag === 'string' || !(TEXT.includes(tag.tag) || tag.format === 'TIME'))
 
 const AS_KUBERNETES = { version: '1.1', customTags: tags, prettyErrors: false, uniqueKeys: true, intAsBigInt: true } as const
 
-/** What a text says, or where it can't be read. */
+/** The parsed value, or the position of the error. */
 export interface Parsed {
   value: unknown
   problems: Problem[]
@@ -27,7 +27,7 @@ export function parse(text: string): Parsed {
 
 export type ParsedDocument = Parsed & { document: Document.Parsed<ParsedNode> }
 
-/** The same of several documents; those that hold nothing are none. */
+/** The same for several documents; empty ones are skipped. */
 export function parseAll(text: string): ParsedDocument[] {
   const lines = new LineCounter()
   const documents = parseAllDocuments(text, { ...AS_KUBERNETES, lineCounter: lines })
@@ -42,7 +42,7 @@ function said(document: Document.Parsed<ParsedNode>, text: string, lines: LineCo
     const { line, col } = lines.linePos(from)
     return { message: `${message} (${line}:${col})`, from: Math.min(from, text.length), to: Math.min(Math.max(from, to), text.length) }
   })
-  // An alias that leads to too much is told when it is followed.
+  // Excessive alias expansion is detected when an alias is resolved.
   if (problems.length > 0) return { value: undefined, problems }
   try {
     return { value: document.toJS({ maxAliasCount: 100, reviver: exact }), problems }
@@ -52,7 +52,7 @@ function said(document: Document.Parsed<ParsedNode>, text: string, lines: LineCo
   }
 }
 
-/** Integers are numbers where a number holds them; an int64 beyond 2^53 stays a bigint. */
+/** Integers become numbers if exact; an int64 beyond 2^53 stays a bigint. */
 const exact = (_: unknown, value: unknown) => (typeof value === 'bigint' && Number.isSafeInteger(Number(value)) ? Number(value) : value)
 
 export function print(value: unknown): string {

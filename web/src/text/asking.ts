@@ -1,15 +1,15 @@
-// What views say when they ask, and when they are not answered.
+// Texts of loading and error states.
 import type { Locale } from '../prefs'
 
 const en = {
   loading: 'Loading…',
   server: 'the control plane',
   signInAgain: 'Sign in again',
-  signedOut: (why: string) => `You are not signed in any more (401): ${why}`,
-  forbidden: (why: string) => `You may not see or do this (403): ${why}`,
-  missing: (why: string) => `It is not there (404): ${why}`,
-  silent: (who: string) => `${who} has not answered for 10 seconds. What is known of it without asking is still shown.`,
-  unreachable: (why: string) => `Nobody answers: ${why}`,
+  signedOut: (why: string) => `Your session has ended (401): ${why}`,
+  forbidden: (why: string) => `Forbidden (403): ${why}`,
+  missing: (why: string) => `Not found (404): ${why}`,
+  silent: (who: string) => `${who} did not respond within 10 seconds. Cached data is still shown.`,
+  unreachable: (why: string) => `The server does not respond: ${why}`,
   answers: (who: string, why: string, code: number) => `${who} answers: ${why} (${code})`,
   none: 'None.',
   field: 'Field',
@@ -18,7 +18,7 @@ const en = {
   whole: 'Show it in full',
   openTable: 'As a table',
   findInside: 'Find',
-  /** What the editor calls things, where that is not English. */
+  /** The editor's own texts, where they are not English. */
   editorPhrases: {} as Record<string, string>,
 }
 
@@ -29,8 +29,8 @@ const zh: typeof en = {
   signedOut: (why) => `您的登录已失效 (401)：${why}`,
   forbidden: (why) => `您无权查看或执行此操作 (403)：${why}`,
   missing: (why) => `不存在 (404)：${why}`,
-  silent: (who) => `${who} 已有 10 秒没有回答。无需询问它即可知道的内容仍然显示。`,
-  unreachable: (why) => `没有回答：${why}`,
+  silent: (who) => `${who} 在 10 秒内没有响应。仍显示缓存的数据。`,
+  unreachable: (why) => `服务器没有响应：${why}`,
   answers: (who, why, code) => `${who} 的回答：${why} (${code})`,
   none: '无。',
   field: '字段',

@@ -1,4 +1,4 @@
-// Every text is in both languages, and none is anywhere else.
+// Every text exists in both languages, and there are no texts outside of the catalogues.
 import ts from 'typescript'
 import { describe, expect, test } from 'vitest'
 import type { Locale } from '../prefs'
@@ -11,12 +11,12 @@ import { steerText } from './steer'
 import { zh } from './zh-CN'
 
 const CATALOGUES: Record<string, Record<Locale, object>> = { page: { en, 'zh-CN': zh }, asking, fleet: fleetText, journal: journalText, object, steer: steerText }
-/** Names of things that are called the same in every language. */
+/** Proper names that are the same in every language. */
 const SAME = new Set(['CPU', 'YAML', 'UID', 'API', 'Pod', 'Work', 'Finalizers', 'Generation', 'Shell', 'init'])
-/** Keys, queries, commands and languages by their own names. */
+/** Keys, queries, commands, and languages by their own names. */
 const SAMPLES = /^(locale|commandNames\.en|(keyTable|languageTable)\.\d+\.0|atHint|confirm)$/
 
-/** Texts by where they are: `tabs.yaml`, `keyTable.2.1`; what takes words is told by what it gives for some. */
+/** Texts by path: `tabs.yaml`, `keyTable.2.1`; functions by their results for sample arguments. */
 function texts(of: object, path = ''): [string, string][] {
   return Object.entries(of).flatMap(([key, value]): [string, string][] => {
     const at = `${path}${key}`
@@ -25,7 +25,7 @@ function texts(of: object, path = ''): [string, string][] {
   })
 }
 
-/** What only one language needs: names that the other one takes from the server or a library. */
+/** Names that only one language needs, because the other uses those of the server or a library. */
 const OF_ONE = /^(tiles|editorPhrases)\./
 
 describe.each(Object.entries(CATALOGUES))('texts of %s', (_, { en, 'zh-CN': zh }) => {
@@ -42,12 +42,12 @@ describe.each(Object.entries(CATALOGUES))('texts of %s', (_, { en, 'zh-CN': zh }
   })
 })
 
-/** Attributes that a reader sees or hears. */
+/** Attributes that users see or hear. */
 const SAID = new Set(['title', 'alt', 'placeholder', 'label', 'aria-label', 'aria-description', 'aria-roledescription', 'aria-valuetext'])
 /** Names, keys, types of Events and queries, which are the same in every language. */
 const NAMES = /^(Crowsnest|English|简体中文|Ctrl-.|Warning|Normal|(-?[a-z]+:\S+ ?)+.*)$/
 
-/** Words in a file that a reader would see in one language only. */
+/** Texts in a file that would be shown in one language only. */
 function literals(name: string, source: string): string[] {
   const file = ts.createSourceFile(name, source, ts.ScriptTarget.Latest, true, ts.ScriptKind.TSX)
   const found: string[] = []
@@ -55,7 +55,7 @@ function literals(name: string, source: string): string[] {
     const words = text.trim()
     if (/\p{L}{2,}/u.test(words) && !NAMES.test(words)) found.push(`${name}: ${words}`)
   }
-  /** An expression whose value is shown: its strings, whichever is chosen. */
+  /** String literals of a displayed expression, in all its branches. */
   const shown = (node: ts.Expression): void => {
     if (ts.isStringLiteralLike(node)) told(node.text)
     else if (ts.isTemplateExpression(node)) [node.head, ...node.templateSpans.map(({ literal }) => literal)].forEach(({ text }) => told(text))
@@ -76,12 +76,12 @@ function literals(name: string, source: string): string[] {
   return found
 }
 
-test('words are found wherever a reader sees them', () => {
+test('visible texts are found', () => {
   const source = 'const a = <p title="one">two {b ? "three" : `four ${c}`} <i aria-label={d ?? "five"} className="no">{n}</i> · {"x"}</p>'
   expect(literals('a', source)).toEqual(['a: one', 'a: two', 'a: three', 'a: four', 'a: five'])
 })
 
-test('no view has words of its own', () => {
+test('views contain no texts', () => {
   const files = import.meta.glob<string>('../**/*.tsx', { query: '?raw', import: 'default', eager: true })
   expect(Object.keys(files).length).toBeGreaterThan(40)
   expect(Object.entries(files).flatMap(([name, source]) => literals(name, source))).toEqual([])

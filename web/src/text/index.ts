@@ -1,4 +1,4 @@
-// The language of the UI: English is built in, another one is loaded when it is chosen, from where the page is.
+// The language of the UI: English is part of the build, another one is loaded when it is selected, from the same origin.
 import { useSyncExternalStore } from 'react'
 import { currentPrefs, setPrefs, type Locale } from '../prefs'
 import { en, type Text } from './en'
@@ -13,14 +13,14 @@ const LOADERS: Record<Locale, () => Promise<Text>> = {
   'zh-CN': () => import('./zh-CN').then((chunk) => chunk.zh),
 }
 
-/** What is chosen, else what the browser asks for first of what there is. */
+/** The selected language, otherwise the browser's first supported one. */
 export function pick(chosen: Locale | undefined, wanted: readonly string[]): Locale {
   if (chosen && chosen in LOADERS) return chosen
   const known = wanted.map((tag) => (/^zh\b/i.test(tag) ? 'zh-CN' : /^en\b/i.test(tag) ? 'en' : undefined))
   return known.find((locale) => locale !== undefined) ?? 'en'
 }
 
-/** Shows the UI in the language that is chosen; it stays as it is when that one cannot be loaded. */
+/** Switches the UI to the selected language; on a load error it stays as it is. */
 export async function loadText(): Promise<void> {
   const locale = pick(currentPrefs().locale, navigator.languages)
   const loaded = await LOADERS[locale]().catch(() => text)
@@ -44,7 +44,7 @@ export function useText(): Text {
   )
 }
 
-/** The texts of a view that is loaded when it is opened: both languages come with the view, and none with the first paint. */
+/** Texts of a view that is loaded when it is opened: both languages are loaded with the view. */
 export function useTextOf<T>(texts: Record<Locale, T>): T {
   const locale = pick(useText().locale as Locale, [])
   return texts[locale]

@@ -1,22 +1,22 @@
-// Texts of the journal. What it tells is the server's own.
+// Texts of the journal. Messages of entries are not translated.
 import type { Locale } from '../prefs'
 
 const en = {
-  title: 'What moved, and because of what',
-  heads: ['At (UTC)', 'What', 'Object', 'What it says', 'Because of'],
-  hint: 'Why it moved: what happened to it, and to others because of which it did. A first place is no move.',
-  ofTemplate: 'The journal is about templates: this is that of the one this copy comes from.',
+  title: 'Moves and their causes',
+  heads: ['At (UTC)', 'What', 'Object', 'Message', 'Because of'],
+  hint: 'Events of this object and of their causes. The first placement is not recorded.',
+  ofTemplate: 'Journal entries refer to templates: this is the journal of the template of this copy.',
   at: 'Around',
   atHint: '10:05 (UTC), now-2h, 2026-08-01T10:05',
-  within: 'give or take',
+  within: '± range',
   show: 'Show',
-  all: 'All that is kept',
+  all: 'All entries',
   last: 'Time',
-  nothing: 'Nothing moved, as far as you may read.',
-  kept: (age: string) => `Kept for ${age}, within bounds.`,
+  nothing: 'There are no entries that you may read.',
+  kept: (age: string) => `Kept for ${age}, within limits.`,
   more: (shown: number, all: number) => `These are the newest ${shown} of ${all}.`,
-  root: 'nothing before it is known',
-  unknown: 'its cause is no longer kept, or not yours to read',
+  root: 'root cause',
+  unknown: 'its cause is not retained, or you may not read it',
   follow: (action: string, object: string) => `Go to ${action}: ${object}`,
   notComplete: 'Not complete:',
   asQuery: 'As a query',

@@ -12,7 +12,7 @@ test.each([
   expect(pick(chosen, wanted)).toBe(locale)
 })
 
-test('what was asked comes first, once, and not for ever', () => {
+test('recent queries are newest first, unique and limited', () => {
   expect(withAsked(['a', 'b'], ' b ')).toEqual(['b', 'a'])
   expect(withAsked(['a'], '  ')).toEqual(['a'])
   expect(withAsked(Array.from({ length: 50 }, (_, n) => `q${n}`), 'new')).toHaveLength(50)

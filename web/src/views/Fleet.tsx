@@ -6,7 +6,7 @@ import { ClusterName } from '../parts/ClusterName'
 import { age } from '../parts/format'
 import { useText } from '../text'
 
-/** The fleet at a glance, live: counts are links to the queries behind them. */
+/** Overview of the fleet, live: counts are links to their queries. */
 export function Fleet() {
   const t = useText()
   const { fleet, problem } = useFleet()

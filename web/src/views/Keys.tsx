@@ -2,7 +2,7 @@ import { Modal } from '../parts/Modal'
 import { Query } from '../parts/Query'
 import { useText } from '../text'
 
-/** The keys there are, and the query language on a page. */
+/** Shortcut keys, and a summary of the query language. */
 export function Keys({ onClose }: { onClose: () => void }) {
   const t = useText()
   return (

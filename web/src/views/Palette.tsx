@@ -1,4 +1,4 @@
-// ⌘K: short queries as in k9s, kept searches, and everything else that has a name.
+// ⌘K: short queries as in k9s, saved searches, and everything else with a name.
 import { useId, useState, type KeyboardEvent } from 'react'
 import { useLocation } from 'wouter'
 import { clusterAddress, readSearch, searchAddress } from '../api/address'
@@ -18,12 +18,12 @@ interface Entry {
   about?: string | undefined
   /** The text is a query, or a cluster's name. */
   is?: 'query' | 'cluster'
-  /** What Enter does; absent: it completes the text. */
+  /** Action of Enter; absent: completes the text. */
   run?: () => void
   completed?: string
 }
 
-/** Views that are reached by their names. */
+/** Views that are found by name. */
 const VIEWS = {
   home: '/',
   saved: '/saved',
@@ -121,7 +121,7 @@ function useEntries(text: string, onKeys: () => void): Entry[] {
   const short = isShorthand(text)
   const query = short ? fromShorthand(text) : text.trim()
   const completing = short && !/\s$/.test(text) && query !== ''
-  // Clusters have pages of their own; what is typed is looked for among their names.
+  // Clusters have pages of their own; the text is matched with their names.
   const naming = !short && /^[\w.-]+$/.test(query)
   const asked = naming ? `cluster:${query}` : query
   const found = useSuggestions(asked, asked.length, completing || naming)
@@ -167,7 +167,7 @@ function useEntries(text: string, onKeys: () => void): Entry[] {
   return wanted === '' ? fits : [...fits, asking]
 }
 
-/** The last word of a short command, completed. */
+/** Completes the last word of a short command. */
 function complete(text: string, value: string): string {
   const last = /\S+$/.exec(text)
   const word = last?.[0] ?? ''

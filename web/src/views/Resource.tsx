@@ -31,12 +31,12 @@ const Terminal = lazy(() => import('./object/Terminal').then((part) => ({ defaul
 
 const queries = new QueryClient({ defaultOptions: { queries: { retry: (count, error) => count < 1 && !(error instanceof ApiError && error.code < 500) && !(error instanceof Silent), staleTime: 2_000 } } })
 
-/** One object, read live from its cluster with the user's own rights. */
+/** One object, read live from its cluster with the user's own permissions. */
 export function Resource() {
   const view = readObject(useParameters())
   return (
     <QueryClientProvider client={queries}>
-      {/* What is kept of one object is nothing to the next one. */}
+      {/* Keyed by object, so that no state is carried over to the next one. */}
       <Shown key={objectAddress(view)} view={view} />
     </QueryClientProvider>
   )
@@ -45,7 +45,7 @@ export function Resource() {
 function Shown({ view: { tab, ...ref } }: { view: ObjectView }) {
   const t = useTextOf(texts)
   const [view] = useView()
-  // Not in the address: whoever follows a link has not asked for a Secret's values.
+  // Not in the address: a link must not show a Secret's values.
   const [revealed, setRevealed] = useState(false)
   const hidden = isSecret(ref) && !revealed
   const object = useQuery({
@@ -74,7 +74,7 @@ function Shown({ view: { tab, ...ref } }: { view: ObjectView }) {
   const kind = object.data?.kind ?? ref.resource
   const said = { kind, uid: object.data?.metadata.uid, view, ...(q !== undefined && { logs: q }), ...(about !== undefined && { about }) }
   const gone = object.error instanceof ApiError && object.error.code === 404
-  // A member that does not answer has said before what it has: the cache kept that.
+  // If the member does not respond, its discovery is unknown, and the cached revisions are shown.
   const kept = gone || object.error instanceof Silent || (object.error instanceof ApiError && object.error.code >= 500)
   return (
     <article className="resource">
@@ -100,7 +100,7 @@ function Shown({ view: { tab, ...ref } }: { view: ObjectView }) {
               {t.tabs[other]}
             </Link>
           ) : (
-            // It stays reachable by keyboard, so that it can say why.
+            // It stays focusable, so that the reason can be read.
             <a key={other} role="link" aria-disabled="true" tabIndex={0} title={why[other]} aria-label={`${t.tabs[other]}: ${why[other]}`}>
               {t.tabs[other]}
             </a>
@@ -133,7 +133,7 @@ interface TabbedProps {
   onReveal: (revealed: boolean) => void
 }
 
-/** The views that need the object itself. */
+/** Tabs that need the object itself. */
 function Tabbed({ tab, refTo, object, q, pod, may, revealed, onReveal }: TabbedProps) {
   const t = useTextOf(texts)
   if (tab === 'overview') return <Overview refTo={refTo} object={object} />
@@ -150,7 +150,7 @@ function Tabbed({ tab, refTo, object, q, pod, may, revealed, onReveal }: TabbedP
   return null
 }
 
-/** The same view in a terminal. */
+/** The same tab as terminal commands. */
 function Commands({ list }: { list: Command[] }) {
   const t = useTextOf(texts)
   const [copied, setCopied] = useState<string>()

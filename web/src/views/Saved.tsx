@@ -11,7 +11,7 @@ import { useSession } from './SignIn'
 
 type Doing = { what: 'change' | 'delete'; search: SavedSearch }
 
-/** Searches that are kept: own ones can be changed, shared ones used. */
+/** Saved searches: own ones can be changed, shared ones used. */
 export function Saved() {
   const t = useText()
   const session = useSession()
@@ -19,7 +19,7 @@ export function Saved() {
   const [doing, setDoing] = useState<Doing>()
   if (error) return <p role="alert">{error}</p>
   if (!searches) return <p className="empty">{t.loading}</p>
-  // The server lets whoever may do everything change what is shared, too.
+  // The server allows administrators to change shared ones as well.
   const why = (search: SavedSearch) =>
     search.spec.owner === session.user || session.groups.includes('system:masters') ? undefined : t.notYours(search.spec.owner)
   return (

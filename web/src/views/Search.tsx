@@ -18,7 +18,7 @@ import { Start } from './Start'
 
 const Fleet = lazy(() => import('./Fleet').then((view) => ({ default: view.Fleet })))
 
-/** The home of the UI: one box; below it where to start from, or the answer as it streams in. */
+/** The search page: the box, and below it the start page or the results. */
 export function Search() {
   const t = useText()
   const [path, navigate] = useLocation()
@@ -35,7 +35,7 @@ export function Search() {
   const asked = shown.map(({ name }) => name).filter(isAsked)
   const result = useSearch(home ? undefined : q, following, asked.sort().join())
 
-  // The callbacks below outlive a render: what they edit is the address of the moment.
+  // The callbacks below outlive a render, so they read the current address.
   const go = useCallback(
     (changed: { q?: string; columns?: string[] | undefined; live?: boolean }, replace = false) => {
       const now = window.location.pathname === '/search' ? readSearch(window.location.search) : { q: '' }
@@ -77,7 +77,7 @@ export function Search() {
               result={result}
               columns={shown}
               onColumns={(chosen) => {
-                // What is of one kind stays in the address: the next query may be about another.
+                // Columns of one kind stay in the address only: the next query may be about another kind.
                 setPrefs({ columns: chosen?.filter((name) => !isOfKind(name)) })
                 go({ columns: chosen }, true)
               }}
@@ -154,7 +154,7 @@ function Summary({ result, q }: { result: SearchState; q: string }) {
   )
 }
 
-/** Changes that are not searched yet are told of from here on: a few there always are. */
+/** Number of changes that are not searchable yet from which on this is reported; a few are normal. */
 const BEHIND = 1_000
 
 function Others({ label, queries }: { label: string; queries: string[] }) {
@@ -173,7 +173,7 @@ function Others({ label, queries }: { label: string; queries: string[] }) {
   )
 }
 
-/** Where the query says `group:`: how many hits each group has, each a way into it. */
+/** Hits per group, if the query contains `group:`, each as a link. */
 function Grouped({ result: { groups }, q }: { result: SearchState; q: string }) {
   const t = useText()
   if (!groups || groups.values.length === 0) return null
@@ -189,5 +189,5 @@ function Grouped({ result: { groups }, q }: { result: SearchState; q: string }) 
   )
 }
 
-/** Groups shown; the largest come first. */
+/** Number of groups shown, the largest first. */
 const GROUPS = 40

@@ -18,7 +18,7 @@ const WAYS = [
 
 type Open = { dialog: 'keys' } | { dialog: 'palette'; begin: string }
 
-/** What is around every view: the way to the others, and the keys that work everywhere. */
+/** The frame of every view: navigation and shortcut keys. */
 export function Shell({ children }: { children: ReactNode }) {
   const t = useText()
   const session = useSession()
@@ -26,7 +26,7 @@ export function Shell({ children }: { children: ReactNode }) {
   const [open, setOpen] = useState<Open>()
   const close = () => setOpen(undefined)
 
-  // Behind the first paint, so that no key is lost on the palette's way here. What can't be loaded now is, when it is opened.
+  // Loaded after the first paint, so that the palette opens at once. If loading fails, it is repeated on opening.
   useEffect(() => {
     const timer = setTimeout(() => void import('./Palette').catch(() => undefined), 1_000)
     return () => clearTimeout(timer)
@@ -37,7 +37,7 @@ export function Shell({ children }: { children: ReactNode }) {
     const free = !isTyping(event.target) && !event.ctrlKey && !event.metaKey && !event.altKey
     if (command || (free && event.key === ':')) setOpen({ dialog: 'palette', begin: command ? '' : ':' })
     else if (free && event.key === '?') setOpen({ dialog: 'keys' })
-    // The box itself takes it where there is one.
+    // The search box handles it where there is one.
     else if (free && event.key === '/' && path !== '/' && path !== '/search') navigate('/')
     else return
     event.preventDefault()

@@ -1,4 +1,4 @@
-// The session: a token from the address (as `crowsnest up` prints it) or typed by the user, sealed by the server in an
+// Sessions: with a token from the address (as `crowsnest up` prints it) or typed by the user, sealed by the server in an
 // HttpOnly cookie; a token from an identity provider, which stays in the server; or a kubeconfig's user, whose
 // certificate stays in the server.
 //
@@ -16,7 +16,7 @@ interface Session extends Who {
 const Context = createContext<Session>({ user: '', groups: [], signOut: () => undefined })
 export const useSession = () => useContext(Context)
 
-/** Takes `#token=…` out of the address, so that it is in no history and no referrer. */
+/** Removes `#token=…` from the address, so that it is in no history and no referrer. */
 function tokenFromAddress(): string | undefined {
   const token = tokenOf(window.location.hash)
   if (!token) return undefined
@@ -24,13 +24,13 @@ function tokenFromAddress(): string | undefined {
   return token
 }
 
-/** An identity provider that people can sign in at. */
+/** An identity provider for signing in. */
 interface Provider {
   name: string | null
   login: string
 }
 
-/** Where the browser goes to sign in there, and comes back to this page. */
+/** The sign-in address at the provider, which returns to this page. */
 function loginAddress(provider: Provider): string {
   return `${provider.login}?return=${encodeURIComponent(window.location.pathname + window.location.search)}`
 }
@@ -57,7 +57,7 @@ export function SignedIn({ children }: { children: ReactNode }) {
       .catch((error: unknown) => {
         if (gone) return
         setAsking(true)
-        // Nobody was signed in: no problem, unless there is more to say.
+        // Not signed in: no error, unless the response has details.
         if (token || !(error instanceof ApiError) || error.code !== 401 || hasReason(error)) setProblem(error)
       })
     return () => {
@@ -145,7 +145,7 @@ export function SignedIn({ children }: { children: ReactNode }) {
             file
               .text()
               .then((kubeconfig) => signIn({ kubeconfig }))
-              // The same file can be chosen again.
+              // Allows the same file to be selected again.
               .then(setWho, (error: unknown) => ((target.value = ''), setProblem(error)))
           }}
         />
@@ -155,7 +155,7 @@ export function SignedIn({ children }: { children: ReactNode }) {
   )
 }
 
-/** Asks whether to act as the user of a token that came with the address. */
+/** Asks whether to sign in as the user of a token in the address. */
 function Confirm({ offer, onAccept, onDecline }: { offer: Offer; onAccept: () => void; onDecline: () => void }) {
   const t = useText()
   return (
@@ -179,7 +179,7 @@ interface Over {
   forget: () => void
 }
 
-/** What said that the session has ended while the page was in use. */
+/** The error that ended the session while the page was in use. */
 function useSignedOut(signedIn: boolean): Over | undefined {
   const [why, setWhy] = useState<string>()
   useEffect(() => {
@@ -194,7 +194,7 @@ function useSignedOut(signedIn: boolean): Over | undefined {
   return why === undefined ? undefined : { why, forget: () => setWhy(undefined) }
 }
 
-/** The page stays as it is, with what was written in it: one signs in beside it and goes on. */
+/** The page and its input stay: the user signs in in another tab and continues. */
 function SignedOut({ why, forget, onBack }: Over & { onBack: (who: Who) => void }) {
   const t = useText()
   const back = () => {
@@ -219,7 +219,7 @@ function SignedOut({ why, forget, onBack }: Over & { onBack: (who: Who) => void 
   )
 }
 
-/** True of a 401 that says more than its name. */
+/** True of a 401 with details. */
 function hasReason(error: ApiError): boolean {
   return error.message !== 'Unauthorized'
 }

@@ -15,10 +15,10 @@ const STARTERS: [keyof Text['starters'], string][] = [
   ['nodes', 'kind:node -status:Ready'],
   ['deleted', 'is:deleted deleted:<1d'],
 ]
-/** Queries asked before that are shown. */
+/** Number of previous queries shown. */
 const ASKED = 8
 
-/** Where to start from: questions that are asked often, those that are kept, those asked before. */
+/** The start page: common queries, saved searches, previous queries. */
 export function Start({ user, saved, asked }: { user: string; saved: Kept; asked: string[] }) {
   const t = useText()
   const own = saved.searches ?? []

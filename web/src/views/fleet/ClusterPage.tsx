@@ -1,4 +1,4 @@
-// One cluster: how it is, what it has room for, what waits for it, and what may be done with it.
+// One cluster: health, capacity, pending objects, and actions.
 import { useState } from 'react'
 import { Link } from 'wouter'
 import { objectAddress, searchAddress, writeAddress } from '../../api/address'
@@ -25,7 +25,7 @@ import { Heard } from './Overview'
 
 const refOf = (name: string): ObjectRef => ({ cluster: CONTROL_PLANE, apiVersion: 'cluster.karmada.io/v1alpha1', resource: 'clusters', name })
 
-/** A page that changes the cluster, or takes it out of the fleet, only after it has said what that would move. */
+/** A view that changes or unjoins the cluster after a preview. */
 const planAddress = (name: string, more: Record<string, unknown> = {}) =>
   `/plan${writeAddress({ apiVersion: 'cluster.karmada.io/v1alpha1', kind: 'Cluster', name, ...more })}`
 
@@ -108,8 +108,8 @@ function Actions({ name, cluster, onDone }: { name: string; cluster: Cluster | u
 }
 
 /**
- * Nobody else's change of the taints is undone: what was read is what is changed. All else of a Cluster, its status above all, changes
- * all the time, and is nothing to refuse for.
+ * Concurrent changes of the taints are not overwritten: the change applies to the taints that were read. Other fields of a Cluster,
+ * above all its status, change all the time and cause no conflict.
  */
 async function putTaints(cluster: Cluster, taints: Taint[], tries = 3): Promise<void> {
   const { name } = cluster.metadata
@@ -201,7 +201,7 @@ function Taints({ cluster, onDone, onClose }: DialogProps) {
   )
 }
 
-/** What the Cluster says of itself. */
+/** The status of the Cluster. */
 function Told({ cluster }: { cluster: Cluster }) {
   const t = useTextOf(fleetText)
   const { status, spec } = cluster
@@ -343,7 +343,7 @@ function Apis({ cluster }: { cluster: Cluster }) {
   )
 }
 
-/** Karmada's namespace for what goes to a cluster. */
+/** The execution namespace of a cluster in Karmada. */
 const worksOf = (name: string) => `kind:work ns:karmada-es-${name}`
 
 const WAITING: [keyof FleetText['waitingNames'], (name: string) => string][] = [

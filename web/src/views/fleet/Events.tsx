@@ -1,4 +1,4 @@
-// Events of the whole fleet over time: how many when, which ones, and more as they come.
+// Events of the whole fleet: a histogram over time, the list, and new events as they arrive.
 import { useEffect, useState } from 'react'
 import { Link, useLocation, useSearch as useParameters } from 'wouter'
 import { objectAddress, readAddress, searchAddress, writeAddress } from '../../api/address'
@@ -16,7 +16,7 @@ import { fleetText } from '../../text/fleet'
 import { buckets, during, iso, isSpan, SPANS, type Bucket, type Span } from './buckets'
 
 const MOST = 100
-/** Histogram questions at a time. */
+/** Concurrent requests for the histogram. */
 const AT_ONCE = 4
 
 interface View {
@@ -102,7 +102,7 @@ function useNow(every: number, running: boolean): number {
   return now
 }
 
-/** What is over is not asked for again: only the last bars move. */
+/** Past bars are not requested again; only the last ones change. */
 function useCounts(asked: string, span: Span, live: boolean) {
   const now = useNow(5_000, live)
   const [known] = useState(() => new Map<string, Counts>())
@@ -224,7 +224,7 @@ interface Regarding {
   name?: string
 }
 
-/** The newest events that a query finds. */
+/** The newest events that match a query. */
 export function EventTable({ q, live, most = MOST }: { q: string; live: boolean; most?: number }) {
   const t = useTextOf(fleetText)
   const events = useAsk(

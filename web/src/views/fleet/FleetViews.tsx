@@ -1,4 +1,4 @@
-// Everything below /fleet and /cluster: what the clusters are, what is wrong with them, what happens in them.
+// Views below /fleet and /cluster: clusters, problems and events.
 import { useLocation } from 'wouter'
 import { Part } from '../../parts/Part'
 import { useTextOf } from '../../text'

@@ -9,7 +9,7 @@ import { Control } from '../../parts/Control'
 import { useTextOf } from '../../text'
 import { fleetText } from '../../text/fleet'
 
-/** As Karmada wants a cluster's name. */
+/** Karmada's rules for cluster names. */
 const NAME = /^[a-z0-9]([a-z0-9-]{0,46}[a-z0-9])?$/
 
 interface Account {
@@ -18,7 +18,7 @@ interface Account {
   known: boolean
 }
 
-/** How a cluster gets into the fleet: dialled from here, or through a tunnel that its agent opens. */
+/** Joining a cluster: by a direct connection, or by an agent's tunnel. */
 export function Join() {
   const t = useTextOf(fleetText)
   const { fleet } = useFleet()
@@ -64,7 +64,7 @@ export function Join() {
   )
 }
 
-/** The token is in the page's memory, and nowhere else. */
+/** The token is kept in the page's memory only. */
 function Shown({ account }: { account: Account }) {
   const t = useTextOf(fleetText)
   const download = () => {
@@ -90,7 +90,7 @@ function Shown({ account }: { account: Account }) {
   )
 }
 
-/** Text to be taken along. */
+/** Text to copy. */
 export function Command({ text }: { text: string }) {
   const t = useTextOf(fleetText)
   const [done, setDone] = useState(false)

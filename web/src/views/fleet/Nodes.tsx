@@ -11,10 +11,10 @@ import { Table } from '../../parts/Table'
 import { useTextOf } from '../../text'
 import { fleetText } from '../../text/fleet'
 
-/** Whole objects are large: a page has so many of them, and says so. */
+/** Whole objects are large: limit of nodes on a page, which the page reports. */
 const MOST = 200
 
-/** All nodes of all clusters, narrowed by a query. */
+/** Nodes of all clusters, filtered by a query. */
 export function Nodes() {
   const t = useTextOf(fleetText)
   const { q = '' } = readAddress(useParameters())
@@ -57,7 +57,7 @@ function NodeRow({ node }: { node: Node }) {
   const cluster = clusterOf(node)
   const { status, spec, metadata } = node
   const ready = status?.conditions?.find(({ type }) => type === 'Ready')?.status ?? 'Unknown'
-  // Only what is not as it should be: a node has conditions that are well when they are False.
+  // Abnormal conditions only: most node conditions are normal when they are False.
   const pressing = (status?.conditions ?? []).filter(({ type, status }) => type !== 'Ready' && status === 'True')
   const has = (resource: string) => readable(resource, quantity(status?.allocatable?.[resource]))
   return (

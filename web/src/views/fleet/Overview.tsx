@@ -14,7 +14,7 @@ import { Table } from '../../parts/Table'
 import { useTextOf } from '../../text'
 import { fleetText, type FleetText } from '../../text/fleet'
 
-/** What is asked about the whole fleet, in the order of how bad it is. */
+/** Problem queries of the whole fleet, by severity. */
 const PROBLEMS: [keyof FleetText['problemNames'], string][] = [
   ['nodes', 'kind:node -status:Ready'],
   ['unscheduled', 'kind:resourcebinding,clusterresourcebinding is:unscheduled'],
@@ -26,16 +26,16 @@ const PROBLEMS: [keyof FleetText['problemNames'], string][] = [
   ['pods', 'kind:pod -status:Running,Completed,Succeeded'],
   ['warnings', 'kind:event type:Warning last:<1h'],
 ]
-/** Clusters named with a problem. */
+/** Number of clusters listed with a problem. */
 const WORST = 3
-/** An age beyond which what is shown of a cluster is called stale: the cache hears from each within seconds. */
+/** Age from which on a cluster's data is marked as stale: the cache receives events or bookmarks every few seconds. */
 export const STALE_AFTER = 60
 
 export function Overview() {
   const t = useTextOf(fleetText)
   const { fleet, problem } = useFleet()
   const { data: clusters = new Map<string, ClusterFacts>(), error, isPending } = useAsk(['clusters'], clusterFacts)
-  // The index says nothing of what may not be listed.
+  // The index does not return objects that are hidden from the user.
   const untold = error !== null || (!isPending && clusters.size === 0 && (fleet?.clusters.length ?? 0) > 0)
   return (
     <>
@@ -179,7 +179,7 @@ function RoomBar({ label, of, resource }: { label: string; of: Room | undefined;
   return <Bar label={label} used={of.used} whole={of.whole} text={t.of(readable(resource, of.used), readable(resource, of.whole))} />
 }
 
-/** How old what is known of a cluster is; said apart when that is too old to be taken for now. */
+/** Age of a cluster's data, marked if it is stale. */
 export function Heard({ seconds }: { seconds: number | undefined }) {
   const t = useTextOf(fleetText)
   if (seconds === undefined) return <span className="bad">{t.never}</span>

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { buckets, during } from './buckets'
 
-test('borders stay where they are while time passes', () => {
+test('boundaries are stable over time', () => {
   const at = Date.parse('2026-01-01T12:00:45Z') / 1000
   const [first] = buckets('1h', at)
   const all = buckets('1h', at)

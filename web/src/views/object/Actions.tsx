@@ -15,7 +15,7 @@ import { isManaged } from './Overview'
 
 type Action = 'scale' | 'restart' | 'delete'
 
-/** What can be done to an object; what the reader may not do says so. */
+/** Actions on an object; forbidden ones explain why. */
 export function Actions({ refTo, object }: { refTo: ObjectRef; object: KubeObject }) {
   const t = useTextOf(texts)
   const [doing, setDoing] = useState<Action>()
@@ -72,7 +72,7 @@ interface ConfirmProps {
 
 type Asked = { at: 'asking' } | { at: 'agreed'; warnings: string[] } | { at: 'refused'; why: string }
 
-/** Says what would happen and where; the cluster is asked by a dry run whether it would do that before it can be chosen. */
+/** Describes the action and its target; the action is enabled after a dry run in the cluster. */
 function Confirm({ action, refTo, object, onDone, onClose }: ConfirmProps) {
   const t = useTextOf(texts)
   const now = Number((object.spec as { replicas?: number } | undefined)?.replicas ?? 0)
@@ -88,7 +88,7 @@ function Confirm({ action, refTo, object, onDone, onClose }: ConfirmProps) {
   useEffect(() => {
     let gone = false
     setAsked({ at: 'asking' })
-    // A number that is being typed is asked about once it stands.
+    // Waits until the number is typed completely.
     const timer = setTimeout(() => {
       run('dry-run').then(
         ({ warnings }) => !gone && setAsked({ at: 'agreed', warnings }),

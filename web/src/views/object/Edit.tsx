@@ -15,9 +15,9 @@ import { apply, compare, written, type Change, type Merged } from './merge'
 import { replaceObject, type Earnest, type Written } from './objects'
 import { TALL } from './Printed'
 
-/** The object has changed there since the edit began. */
+/** The object has changed in the cluster since the edit began. */
 interface Met extends Merged {
-  /** What is there now. */
+  /** The current object. */
   text: string
   value: unknown
 }
@@ -27,18 +27,18 @@ type Step = { at: 'edit' } | { at: 'preview'; answer: Written } | { at: 'conflic
 interface EditProps {
   refTo: ObjectRef
   kind: string
-  /** The manifest that the edit begins from. */
+  /** The manifest that the edit is based on. */
   from: string
   onDone: (saved: boolean) => void
 }
 
-/** Whether the cluster says what the kind has. */
+/** Whether the cluster provides a schema of the kind. */
 async function isDescribed({ cluster, apiVersion }: ObjectRef, kind: string): Promise<boolean> {
   const api = await openApiOf(cluster, apiVersion)
   return api !== undefined && schemaOf(api, apiVersion, kind) !== undefined
 }
 
-/** An edit is previewed before it is saved: the cluster is asked what would become of it. */
+/** Edits are previewed by a dry run before they are saved. */
 export function Edit({ refTo, kind, from, onDone }: EditProps) {
   const t = useTextOf(texts)
   const [base, setBase] = useState(from)
@@ -48,7 +48,7 @@ export function Edit({ refTo, kind, from, onDone }: EditProps) {
   const [problem, setProblem] = useState<string>()
   const [told, setTold] = useState<string>()
   const changed = draft !== base
-  // Help that does not come is no reason not to write.
+  // Without completion, editing still works.
   const described = useQuery({ queryKey: ['kind', refTo.cluster, refTo.apiVersion, kind], queryFn: () => isDescribed(refTo, kind), staleTime: Infinity })
 
   useEffect(() => {
@@ -58,7 +58,7 @@ export function Edit({ refTo, kind, from, onDone }: EditProps) {
     return () => window.removeEventListener('beforeunload', warn)
   }, [changed])
 
-  /** Meets what changed there: goes on where nothing of it is for people to decide. */
+  /** Rebases onto the changes; continues if no field needs a decision. */
   const meet = async (wanted: string): Promise<string | undefined> => {
     const text = withoutManagedFields(await getText(objectPath(refTo), 'application/yaml'))
     const [was, mine, value] = [base, wanted, text].map((one) => parse(one).value)
@@ -86,7 +86,7 @@ export function Edit({ refTo, kind, from, onDone }: EditProps) {
     } catch (error) {
       if (!(error instanceof ApiError && error.code === 409 && again)) throw error
       const merged = await meet(wanted)
-      // It may change once more meanwhile: that is told, and asked for again by the reader.
+      // Another change in the meantime is shown, and needs a new confirmation.
       if (merged !== undefined) await send(merged, earnest, false)
     }
   }
@@ -158,7 +158,7 @@ export function Edit({ refTo, kind, from, onDone }: EditProps) {
   )
 }
 
-/** What changed there and here; where both did, the reader says which it is to be. */
+/** Changes on both sides; for conflicting fields the user selects a value. */
 function Conflict({ met, onReapply, onDiscard }: { met: Met; onReapply: (mine: Change[]) => void; onDiscard: () => void }) {
   const t = useTextOf(texts)
   const [kept, setKept] = useState<ReadonlySet<Change>>(new Set())

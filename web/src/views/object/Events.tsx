@@ -10,7 +10,7 @@ import { explain } from './explain'
 
 const last = (event: KubeEvent) => event.lastTimestamp ?? event.eventTime ?? event.firstTimestamp ?? event.metadata.creationTimestamp
 
-/** Events about an object, of its own cluster. */
+/** Events about an object, in its cluster. */
 export function Events({ refTo: { cluster }, object }: { refTo: ObjectRef; object: KubeObject }) {
   const t = useTextOf(texts)
   const { namespace, uid } = object.metadata

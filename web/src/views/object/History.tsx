@@ -15,7 +15,7 @@ import { useView } from './state'
 
 const Printed = lazy(() => import('./Printed').then((part) => ({ default: part.Printed })))
 
-/** What the cache kept of an object: its versions, what differs between two of them, and from the same object elsewhere. */
+/** Cached revisions of an object, differences between two of them, and from the same object in another cluster. */
 export function History({ refTo }: { refTo: ObjectRef }) {
   const t = useTextOf(texts)
   const [view, change] = useView()
@@ -25,7 +25,7 @@ export function History({ refTo }: { refTo: ObjectRef }) {
     refetchInterval: 10_000,
   })
   const versions = history.data?.versions ?? []
-  // A version is called by the seq that began it; the last one stays the last one.
+  // A revision is identified by its first seq; the latest stays selected as latest.
   const seqOf = (nth: number) => (versions[nth]?.until === undefined ? 'now' : String(versions[nth]?.seq))
   const to = view.to ?? (versions.length > 0 ? seqOf(0) : undefined)
   const from = view.from ?? (versions.length > 1 ? String(versions[1]?.seq) : undefined)

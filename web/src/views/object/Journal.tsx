@@ -1,4 +1,4 @@
-// Why did it move? The journal about one object, around a time or all of it.
+// The journal of one object, around a time or all of it.
 import { useState } from 'react'
 import { CONTROL_PLANE, type ObjectRef } from '../../api/client'
 import { readJournal, WITHIN } from '../../api/journal'
@@ -47,12 +47,12 @@ export function Journal({ refTo, about }: { refTo: ObjectRef; about: string }) {
   )
 }
 
-/** A time in the words of the query language, and how far around it. */
+/** A time in the syntax of the query language, and the range around it. */
 function AroundForm({ at, within, onAsk }: { at: string; within: string; onAsk: (at: string, within: string) => void }) {
   const t = useTextOf(journalText)
   const [text, setText] = useState(at)
   const [was, setWas] = useState(at)
-  // The address is what is shown, wherever it comes from.
+  // The inputs follow the address.
   if (was !== at) {
     setWas(at)
     setText(at)

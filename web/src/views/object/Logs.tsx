@@ -14,21 +14,21 @@ import { useView } from './state'
 import { download, useLogs, type Told, type Wish } from './useLogs'
 
 const ROW = 20
-/** Characters of a line shown in its row; all of it is below. */
+/** Characters of a line shown in its row; the full line is shown below. */
 const SHOWN = 1_000
 const SINCE = ['5m', '15m', '1h', '6h', '1d', '7d']
 
-/** The query for the logs that a view shows; undefined: the object has no pods that are known. */
+/** The query for the logs of a view; undefined: the object has no known pods. */
 export function logsOf(ref: ObjectRef, view: Record<string, string>): string | undefined {
   const everywhere = ref.cluster === CONTROL_PLANE || view.clusters === 'all'
   return podsOf(ref, everywhere ? undefined : ref.cluster)
 }
 
-/** The logs of an object's pods as one: of all containers, and of all clusters where it is in several. */
+/** The logs of an object's pods in one stream: of all containers, and of all clusters if there are several. */
 export function Logs({ refTo, object, q }: { refTo: ObjectRef; object: KubeObject; q: string }) {
   const t = useTextOf(texts)
   const [view, change] = useView()
-  // The line that an address came with: choosing another one asks for nothing anew.
+  // The line in the address at load time: selecting another one sends no request.
   const [line] = useState(view.line)
   const [problem, setProblem] = useState<string>()
   const previous = view.previous === 'true'
@@ -145,23 +145,23 @@ function Said({ told, ring }: { told: Told; ring: Ring }) {
 
 interface LinesProps {
   ring: Ring
-  /** Counts changes of the ring. */
+  /** Version of the ring, incremented on change. */
   drawn: number
   following: boolean
-  /** The line that the address came with. */
+  /** The line in the address. */
   linked: string | undefined
   chosen: string | undefined
   timestamps: boolean
   onChoose: (name: string | undefined) => void
 }
 
-/** The lines in view. At the end they follow what comes; elsewhere they stay where they are. */
+/** The visible lines. At the end the view follows new lines; elsewhere it stays. */
 function Lines({ ring, drawn, following, linked, chosen, timestamps, onChoose }: LinesProps) {
   const t = useTextOf(texts)
   const box = useRef<HTMLDivElement>(null)
   const [place, setPlace] = useState({ top: 0, height: 600 })
   const [atEnd, setAtEnd] = useState(linked === undefined)
-  /** Lines that had left when it was drawn last. */
+  /** Number of dropped lines at the last rendering. */
   const left = useRef(0)
   const sought = useRef(linked)
   const selected = useMemo(() => (chosen === undefined ? undefined : ring.findLast((line) => nameOf(line) === chosen)), [chosen, ring, drawn])
@@ -257,7 +257,7 @@ const Row = memo(function Row({ line, top, chosen, timestamps, onChoose }: RowPr
   )
 })
 
-/** Whose line it is: the cluster with its colour and shape, the pod with a colour of its own. */
+/** The source of a line: cluster with colour and shape, pod with its colour. */
 function Source({ source: { cluster, pod, container, namespace } }: { source: LogSource }) {
   return (
     <span className="source" title={`${cluster} ${namespace}/${pod} ${container}`}>
@@ -269,7 +269,7 @@ function Source({ source: { cluster, pod, container, namespace } }: { source: Lo
   )
 }
 
-/** A line that was chosen, all of it, with an address that leads to it. */
+/** A selected line in full, with its address. */
 function Whole({ line, onClose }: { line: LogLine; onClose: () => void }) {
   const t = useTextOf(texts)
   const [copied, setCopied] = useState(false)
@@ -291,7 +291,7 @@ function Whole({ line, onClose }: { line: LogLine; onClose: () => void }) {
   )
 }
 
-/** JSON on several lines, everything else as it is. */
+/** JSON formatted on several lines; other text unchanged. */
 function readable(text: string): string {
   if (!/^\s*[{[]/.test(text)) return text
   try {

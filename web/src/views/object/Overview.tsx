@@ -10,7 +10,7 @@ import { useTextOf } from '../../text'
 import { object as texts } from '../../text/object'
 import { facts, keys, resourceOf, type Condition, type Container, type Port } from './facts'
 
-/** What matters of an object at a glance, each value a way to what else has it. */
+/** Summary of an object; values link to other objects with them. */
 export function Overview({ refTo, object }: { refTo: ObjectRef; object: KubeObject }) {
   const t = useTextOf(texts)
   const { conditions, containers, ports, fields } = facts(object)
@@ -86,11 +86,11 @@ export function Overview({ refTo, object }: { refTo: ObjectRef; object: KubeObje
   )
 }
 
-/** A copy that the fleet keeps as its template says. */
+/** A copy that is propagated from a template. */
 export const isManaged = (refTo: ObjectRef, object: KubeObject) =>
   refTo.cluster !== CONTROL_PLANE && isTold(refTo, object)
 
-/** Says where such an object comes from: what is changed here is put back. */
+/** Links to the template: changes of the copy are reverted. */
 export function Managed({ refTo, object }: { refTo: ObjectRef; object: KubeObject }) {
   const t = useTextOf(texts)
   if (!isManaged(refTo, object)) return null

@@ -15,7 +15,7 @@ import { useView } from './state'
 
 const DEPTH = '2'
 
-/** What an object points to and what points to it, over some steps: drawn, or as a table. */
+/** References of an object in both directions, over several steps: as a graph or a table. */
 export function Related({ refTo }: { refTo: ObjectRef }) {
   const t = useTextOf(texts)
   const [view, change] = useView()
@@ -73,7 +73,7 @@ function Drawn({ graph, open, onOpen }: { graph: Graph; open: ReadonlySet<string
   )
 }
 
-/** From what points to what is pointed to. How they are related is told by words, too. */
+/** From the referring to the referenced object, with the relation as text. */
 function Arrow({ from, to, relation }: Line) {
   const t = useTextOf(texts)
   const forward = from.x <= to.x
@@ -108,7 +108,7 @@ function Place({ box, graph: { nodes, edges }, onOpen }: { box: Box; graph: Grap
   const kind = `${node.kind} · ${node.cluster === CONTROL_PLANE ? controlPlane : node.cluster}`
   const shown = [cut(kind, state && !many ? 23 : 32), cut(name, 26), ...(many || !state ? [] : [cut(state, 14)])]
   const isCut = shown[0] !== kind || shown[1] !== name
-  // Begins as it is read on it; what is cut there follows whole.
+  // Truncated for display; the full text is available to screen readers.
   const label = `${shown.join(' ')}${isCut ? `; ${kind} ${name}` : ''}${how.length > 0 ? `; ${how.slice(0, 3).join('; ')}` : ''}`
   const inside = (
     <>
@@ -179,7 +179,7 @@ interface Relation {
   other: number
 }
 
-/** What an object is to others: `to`, where it points to them. */
+/** The relation to an object: `to` if it is referenced. */
 function related(nth: number, edges: Edge[]): Relation[] {
   return edges.flatMap(({ from, to, relation }): Relation[] =>
     from === nth ? [{ word: { relation, end: 'to' }, other: to }] : to === nth ? [{ word: { relation, end: 'from' }, other: from }] : [],

@@ -14,13 +14,13 @@ import { containers } from './facts'
 import { useView } from './state'
 import { strictDocument } from './styles'
 
-/** How often the other side hears from us while nobody types. */
+/** Interval of keepalive messages while the user does not type. */
 const HEARTBEAT = 25_000
 const MOST_TRIES = 6
 
 type State = { at: 'connecting' } | { at: 'open'; shell: string } | { at: 'lost'; why: string; tries: number } | { at: 'ended'; why: string }
 
-/** A shell in a container. A connection that is lost is made anew, which is another shell: that is said. */
+/** A shell in a container. A lost connection is opened again as a new shell, with a note. */
 export function Terminal({ refTo, object }: { refTo: ObjectRef; object: KubeObject }) {
   const t = useTextOf(texts)
   const [view, change] = useView()
@@ -58,7 +58,7 @@ export function Terminal({ refTo, object }: { refTo: ObjectRef; object: KubeObje
     screen.current = shown
     const sizes = new ResizeObserver(() => fit.fit())
     sizes.observe(host)
-    // Everything that is typed is the shell's, but for the key that leads out.
+    // All keys are sent to the shell, except for the one that leaves the terminal.
     shown.attachCustomKeyEventHandler((event) => {
       if (event.key !== 'F6') return true
       if (event.type === 'keydown') toolbar.current?.querySelector<HTMLElement>('select, button')?.focus()
@@ -138,7 +138,7 @@ function colours(host: HTMLElement) {
   return theme
 }
 
-/** Connects, and connects again. Returns how to end that. */
+/** Connects and reconnects. Returns a function that ends this. */
 function connect(screen: Screen, path: string, container: string, wanted: string, t: ObjectText, tell: (state: State) => void): () => void {
   const candidates = wanted === 'auto' ? SHELLS : [wanted]
   let nth = 0
@@ -192,7 +192,7 @@ function connect(screen: Screen, path: string, container: string, wanted: string
         return tell({ at: 'ended', why: isMissing(how) && !heard ? `${why} ${t.noShell}` : why })
       }
       if (opened) return again(reason || t.brokenOff)
-      // A browser does not tell why it could not be opened; the address does, when it is asked without.
+      // Browsers do not report why a WebSocket failed; a plain request to the address does.
       request(`${path}?${query.toString()}`).then(
         () => again(t.notOpened),
         (error: unknown) => {

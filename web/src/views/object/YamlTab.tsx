@@ -20,12 +20,12 @@ const Printed = lazy(() => import('./Printed').then((part) => ({ default: part.P
 interface YamlTabProps {
   refTo: ObjectRef
   object: KubeObject
-  /** A Secret's values were asked for. */
+  /** The user has requested a Secret's values. */
   revealed: boolean
   onReveal: (revealed: boolean) => void
 }
 
-/** The manifest as its cluster writes it; a Secret's without its values until they are asked for. */
+/** The manifest as returned by its cluster; a Secret's values only on request. */
 export function YamlTab({ refTo, object, revealed, onReveal }: YamlTabProps) {
   const t = useTextOf(texts)
   const [view, change] = useView()
@@ -43,12 +43,12 @@ export function YamlTab({ refTo, object, revealed, onReveal }: YamlTabProps) {
     queryFn: ({ signal }) => patiently((patience) => getText(objectPath(refTo), 'application/yaml', patience), signal),
     enabled: !hidden,
     placeholderData: (previous) => previous,
-    // Values that are shown are gone with the page.
+    // Displayed values are discarded with the page.
     ...(secret && { gcTime: 0 }),
   })
   const where = namespace ?? t.everywhere
   const whyNot = hidden ? t.revealFirst : mayUpdate ? undefined : t.mayNot('update', resource, where, cluster)
-  // An edit begins from what is there now, and keeps that, whatever becomes of the object meanwhile.
+  // An edit starts from the current object and keeps it when the object changes.
   const [begun, setBegun] = useState<string>()
   const [problem, setProblem] = useState<unknown>()
   const wanted = view.edit === 'true' && whyNot === undefined

@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest'
 import { ended, isMissing, pack, size, STDIN, unpack } from './channel'
 
-it('a message says which channel it is of', () => {
+it('the first byte of a message is its channel', () => {
   const message = pack(STDIN, new TextEncoder().encode('ls'))
   expect([...message]).toEqual([0, 108, 115])
   expect(unpack(message.buffer)).toEqual({ channel: 0, data: message.subarray(1) })

@@ -1,12 +1,12 @@
-// Kubernetes' channels over a WebSocket (v5 and v4): the first byte of a message names the channel. Pure.
+// Kubernetes' channels over a WebSocket (v5 and v4): the first byte of a message is the channel. Pure.
 
-/** What we speak, the best first. */
+/** Supported protocols, in order of preference. */
 export const PROTOCOLS = ['v5.channel.k8s.io', 'v4.channel.k8s.io']
 
 export const STDIN = 0
 export const STDOUT = 1
 export const STDERR = 2
-/** How it ended: a Status. */
+/** The result of the command, as a Status. */
 export const ERROR = 3
 export const RESIZE = 4
 
@@ -23,7 +23,7 @@ export function unpack(message: ArrayBuffer): { channel: number; data: Uint8Arra
   return channel === undefined ? undefined : { channel, data: bytes.subarray(1) }
 }
 
-/** The size of the terminal; said again and again it changes nothing, and keeps the connection from being forgotten on its way. */
+/** A resize message. Repeating it changes nothing and serves as a keepalive. */
 export function size(columns: number, rows: number): Uint8Array<ArrayBuffer> {
   return pack(RESIZE, new TextEncoder().encode(JSON.stringify({ Width: columns, Height: rows })))
 }
@@ -33,7 +33,7 @@ export interface Ended {
   message: string
 }
 
-/** How a process ended. */
+/** The exit of a process. */
 export function ended(status: string): Ended {
   try {
     const told = JSON.parse(status) as { status?: string; message?: string; details?: { causes?: { reason?: string; message?: string }[] } }
@@ -45,10 +45,10 @@ export function ended(status: string): Ended {
   }
 }
 
-/** Whether a shell could not be begun because the image has none of that name. */
+/** True if a shell could not be started because the image does not contain it. */
 export function isMissing({ code, message }: Ended): boolean {
   return code === 126 || code === 127 || /not found|no such file|executable file/i.test(message)
 }
 
-/** Shells in the order in which they are tried when none is chosen. */
+/** Shells in the order in which they are tried by default. */
 export const SHELLS = ['bash', 'sh', 'ash', 'powershell']

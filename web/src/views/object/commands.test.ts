@@ -24,13 +24,13 @@ it.each([
   expect(of(ref, tab, view)).toEqual(expected)
 })
 
-it('logs say what is filtered', () => {
+it('filters of logs become flags', () => {
   expect(of({}, 'logs', { container: 'app', include: "can't", since: '1h', follow: 'false' }, 'kind:deployment name:=web select:pod')).toEqual([
     'kubectl --context member1 -n shop logs deployments.v1.apps/web -c app --since 1h',
     "crowsnest logs 'kind:deployment name:=web select:pod' -c '^app$' --since 1h --include 'can'\\''t'",
   ])
 })
 
-it('words are quoted for a shell', () => {
+it('arguments are quoted for a shell', () => {
   expect(['a/b=c', 'a b', "it's", ''].map(quote)).toEqual(['a/b=c', "'a b'", "'it'\\''s'", "''"])
 })

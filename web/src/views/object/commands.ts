@@ -1,4 +1,4 @@
-// What a view shows, as commands for a terminal: kubectl's, and ours where it can say more.
+// Terminal commands for a view: kubectl, and crowsnest where it can do more.
 import type { Tab } from '../../api/address'
 import { clusterRoot, CONTROL_PLANE, groupOf, type ObjectRef } from '../../api/client'
 import { API } from '../../api/useSearch'
@@ -9,18 +9,18 @@ export interface Command {
   text: string
 }
 
-/** What of a view matters to a command. */
+/** The state of a view that a command depends on. */
 export interface Said {
   kind: string
   uid?: string | undefined
   view: Record<string, string>
-  /** The query whose logs are shown. */
+  /** The query of the displayed logs. */
   logs?: string
-  /** What the journal calls it. */
+  /** The journal's name of the object. */
   about?: string
 }
 
-/** For a POSIX shell. */
+/** Quotes for a POSIX shell. */
 export function quote(word: string): string {
   return /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`
 }

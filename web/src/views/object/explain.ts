@@ -2,7 +2,7 @@ import { ApiError } from '../../api/client'
 import { Silent } from '../../api/kube'
 import type { ObjectText } from '../../text/object'
 
-/** Why a cluster did not do what was asked of it. */
+/** Why a cluster refused a request. */
 export function explain(error: unknown, cluster: string, t: ObjectText): string {
   if (error instanceof Silent) return t.silent(cluster)
   if (error instanceof ApiError && error.code === 403) return t.refused(cluster, error.message)

@@ -11,7 +11,7 @@ describe('containers', () => {
   }
   const plain = { name: 'web', image: 'nginx:1', init: false, ports: ['http 80/TCP', '53/UDP'], requests: 'cpu 100m', limits: '' }
 
-  it('of a pod, with how they are', () => {
+  it('of a pod, with their state', () => {
     const status = { containerStatuses: [{ name: 'web', ready: false, restartCount: 4, state: { waiting: { reason: 'CrashLoopBackOff' } } }], initContainerStatuses: [{ name: 'first', ready: true, restartCount: 0, state: { terminated: { reason: 'Completed', exitCode: 0 } } }] }
     expect(containers(object({ spec, status }))).toEqual([
       { ...plain, state: 'waiting (CrashLoopBackOff)', ready: false, restarts: 4 },
@@ -26,13 +26,13 @@ describe('containers', () => {
     expect(containers(object({ spec: of }))[0]).toEqual(plain)
   })
 
-  it('of what has none', () => {
+  it('of an object without containers', () => {
     expect(containers(object({ spec: { containers: 'many' }, status: null }))).toEqual([])
     expect(facts(object({}))).toEqual({ conditions: [], containers: [], ports: [], fields: [] })
   })
 })
 
-it('conditions are good or bad news', () => {
+it('conditions are good or bad', () => {
   const told = [['Ready', 'True'], ['Ready', 'False'], ['MemoryPressure', 'False'], ['DiskPressure', 'True'], ['Ready', 'Unknown']]
   const status = { conditions: told.map(([type, status]) => ({ type, status })) }
   expect(conditions(object({ status })).map(({ good }) => good)).toEqual([true, false, true, false, undefined])
@@ -66,6 +66,6 @@ it.each([
   expect([canRestart({ apiVersion, resource }), canScale({ apiVersion, resource })]).toEqual([restart, scale])
 })
 
-it('resources of kinds, where they are known', () => {
+it('resources of known kinds', () => {
   expect([resourceOf('apps/v1', 'ReplicaSet'), resourceOf('networking.k8s.io/v1', 'Ingress'), resourceOf('example.io/v1', 'Thing')]).toEqual(['replicasets', 'ingresses', undefined])
 })

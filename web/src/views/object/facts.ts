@@ -1,4 +1,4 @@
-// What matters of an object at a glance. Pure; every field may be missing or of another shape than is usual.
+// Summary of an object. Pure; fields may be missing or of unexpected types.
 import { groupOf, isKind } from '../../api/client'
 import type { KubeObject } from '../../api/types'
 
@@ -8,17 +8,17 @@ export interface Condition {
   reason: string
   message: string
   since: string
-  /** Undefined: whether it is good news is not known. */
+  /** Undefined: not known to be good or bad. */
   good: boolean | undefined
 }
 
 export interface Container {
   name: string
   image: string
-  /** It runs before the others. */
+  /** An init container. */
   init: boolean
   ports: string[]
-  /** As it is; absent in a template. */
+  /** The current state; absent in a template. */
   state?: string
   ready?: boolean
   restarts?: number
@@ -36,7 +36,7 @@ export interface Facts {
   conditions: Condition[]
   containers: Container[]
   ports: Port[]
-  /** Numbers and words of the spec and status, by their own names. */
+  /** Numbers and strings of spec and status, by their field names. */
   fields: [string, string][]
 }
 
@@ -46,7 +46,7 @@ const loose = (value: unknown): Loose => (typeof value === 'object' && value !==
 const list = (value: unknown): Loose[] => (Array.isArray(value) ? value.map(loose) : [])
 const text = (value: unknown): string => (typeof value === 'string' ? value : typeof value === 'number' || typeof value === 'bigint' || typeof value === 'boolean' ? String(value) : '')
 
-/** Conditions whose True is bad news. */
+/** Conditions for which True is bad. */
 const BAD = /Pressure$|Unavailable$|Failed|Failure|Degraded|Stalled|Terminating|Disrupted|DisruptionTarget|Conflict|CompleteAPIEnablementsUnknown/
 
 export function conditions(object: KubeObject): Condition[] {
@@ -65,7 +65,7 @@ export function conditions(object: KubeObject): Condition[] {
   })
 }
 
-/** The spec of pods: the object's own, or its template's. */
+/** The pod spec: the object's own, or its template's. */
 export function podSpec(object: KubeObject): Loose {
   const spec = loose(object.spec)
   if (Array.isArray(spec.containers)) return spec
@@ -99,7 +99,7 @@ const amounts = (value: unknown) =>
     .map(([name, amount]) => `${name} ${text(amount)}`)
     .join(', ')
 
-/** What a container does, with the reason where it does not run. */
+/** The state of a container, with a reason if it is not running. */
 function state(value: unknown): string {
   const [name = '', more] = Object.entries(loose(value))[0] ?? []
   const { reason, exitCode } = loose(more)
@@ -116,7 +116,7 @@ export function ports(object: KubeObject): Port[] {
   }))
 }
 
-/** Fields of status and spec that people look for, where they are. */
+/** Important fields of status and spec. */
 const FIELDS: [string, string][] = [
   ['status', 'phase'],
   ['status', 'reason'],
@@ -170,7 +170,7 @@ const isIn = (of: Record<string, string[]>, { apiVersion, resource }: Resource) 
 export const canRestart = (of: Resource) => isIn(RESTARTED, of)
 /** Whether an object has a number of replicas to set. */
 export const canScale = (of: Resource) => isIn(SCALED, of)
-/** Kinds whose pods are known, with their group and the words of queries. */
+/** Kinds whose pods are known, with their group and query. */
 const WITH_PODS: Record<string, [string, string]> = {
   pods: ['', 'pod'],
   deployments: ['apps', 'deployment'],
@@ -182,7 +182,7 @@ const WITH_PODS: Record<string, [string, string]> = {
   services: ['', 'service'],
 }
 
-/** The query for an object's pods; undefined: it has none that are known. */
+/** The query for an object's pods; undefined: none are known. */
 export function podsOf(ref: { apiVersion: string; resource: string; namespace?: string | undefined; name: string }, cluster: string | undefined): string | undefined {
   const known = WITH_PODS[ref.resource]
   if (!known || known[0] !== groupOf(ref.apiVersion)) return undefined
@@ -190,11 +190,11 @@ export function podsOf(ref: { apiVersion: string; resource: string; namespace?: 
   return `kind:${known[1]} name:=${ref.name}${where}${known[1] === 'pod' ? '' : ' select:pod'}`
 }
 
-/** Kinds whose resources are not their names with an s. */
+/** Kinds with irregular resource names. */
 const RESOURCES: Record<string, string> = { NetworkPolicy: 'networkpolicies', Ingress: 'ingresses', StorageClass: 'storageclasses', PropagationPolicy: 'propagationpolicies', OverridePolicy: 'overridepolicies' }
 const OWN_GROUPS = /^(v1|(apps|batch|networking\.k8s\.io|storage\.k8s\.io|policy\.karmada\.io|work\.karmada\.io)\/.*)$/
 
-/** The resource of a kind, where that is known without asking. */
+/** The resource of a kind, if known without discovery. */
 export function resourceOf(apiVersion: string, kind: string): string | undefined {
   return OWN_GROUPS.test(apiVersion) ? (RESOURCES[kind] ?? `${kind.toLowerCase()}s`) : undefined
 }

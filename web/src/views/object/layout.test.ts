@@ -3,8 +3,8 @@ import { arrange, levels, type Edge, type Graph, type Node } from './layout'
 
 const node = (kind: string, name: string): Node => ({ cluster: 'm1', apiVersion: 'v1', kind, resource: `${kind.toLowerCase()}s`, name })
 
-it('what is pointed to is left, what points is right', () => {
-  // A ReplicaSet, its Deployment, its pods, what one of them uses.
+it('referenced objects are left, referring objects right', () => {
+  // A ReplicaSet, its Deployment, its pods, and an object that a pod uses.
   const edges: Edge[] = [
     { from: 0, to: 1, relation: 'owner' },
     { from: 2, to: 0, relation: 'owner' },
@@ -14,7 +14,7 @@ it('what is pointed to is left, what points is right', () => {
   expect(levels(6, edges)).toEqual([0, -1, 1, 1, 0, 0])
 })
 
-it('many of a kind are one box until it is opened', () => {
+it('many objects of a kind are folded into a box', () => {
   const graph: Graph = {
     nodes: [node('ReplicaSet', 'web'), ...Array.from({ length: 10 }, (_, nth) => node('Pod', `web-${nth}`))],
     edges: Array.from({ length: 10 }, (_, nth) => ({ from: nth + 1, to: 0, relation: 'owner' as const })),

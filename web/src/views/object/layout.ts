@@ -1,5 +1,5 @@
-// Where related objects stand: what an object points to is left of it (its owners, what it uses, what it is about), what points to it
-// is right of it. Pure.
+// Layout of related objects: referenced objects (owners, used objects, subjects of events) are to the left of an object, referring objects
+// to its right. Pure.
 import type { Hit } from '../../api/types'
 
 export type Node = Omit<Hit, 'matched'>
@@ -17,14 +17,14 @@ export interface Graph {
 }
 
 export const BOX = { width: 230, height: 46, across: 100, down: 12 }
-/** Objects of one kind beside one another; with more they are one box until it is opened. */
+/** Maximum number of adjacent objects of one kind; more are folded into a box. */
 const APART = 6
 
 export interface Box {
   key: string
   x: number
   y: number
-  /** Places in the graph; more than one: of the same kind, folded. */
+  /** Indices in the graph; several: a folded box of one kind. */
   members: number[]
 }
 
@@ -41,7 +41,7 @@ export interface Layout {
   height: number
 }
 
-/** How far right of the first one each stands. */
+/** Columns to the right of the first one. */
 export function levels(count: number, edges: Edge[]): number[] {
   const found: (number | undefined)[] = Array.from({ length: count })
   found[0] = 0
@@ -58,7 +58,7 @@ export function levels(count: number, edges: Edge[]): number[] {
   return found.map((level) => level ?? 0)
 }
 
-/** `open` has the keys of folded boxes that are to be shown one by one. */
+/** `open` contains the keys of expanded boxes. */
 export function arrange({ nodes, edges }: Graph, open: ReadonlySet<string>): Layout {
   const level = levels(nodes.length, edges)
   const groups = new Map<string, number[]>()

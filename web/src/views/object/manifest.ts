@@ -1,4 +1,4 @@
-/** Drops the block of `metadata.managedFields` from a manifest's text. */
+/** Removes `metadata.managedFields` from a manifest's text. */
 export function withoutManagedFields(text: string): string {
   const kept: string[] = []
   let inside = false

@@ -6,7 +6,7 @@ const base = {
   spec: { replicas: 2, args: ['a', 'b'], containers: [{ name: 'web', image: 'nginx:1' }, { name: 'log', image: 'log:1' }] },
   status: { ready: 2 },
 }
-/** A copy that was edited. */
+/** An edited copy. */
 function edited(edit: (copy: typeof base & Record<string, any>) => void) {
   const copy = structuredClone(base)
   edit(copy)
@@ -26,7 +26,7 @@ describe('changes', () => {
     expect(told(base, after)).toEqual(expected)
   })
 
-  it('lead from the one to the other', () => {
+  it('transform the first version into the second', () => {
     const after = edited((o) => {
       o.spec.containers = [{ name: 'web', image: 'nginx:2' }, { name: 'new', image: 'n' }]
       delete (o.metadata.labels as any).app
@@ -37,7 +37,7 @@ describe('changes', () => {
 })
 
 describe('three ways', () => {
-  it('what the server keeps by itself is no conflict', () => {
+  it('server-maintained fields cause no conflict', () => {
     const theirs = edited((o) => {
       o.metadata.resourceVersion = '2'
       o.status.ready = 1
@@ -48,7 +48,7 @@ describe('three ways', () => {
     expect(apply(theirs, merged.mine)).toEqual({ ...theirs, spec: mine.spec })
   })
 
-  it('different fields go together', () => {
+  it('changes of different fields are merged', () => {
     const theirs = edited((o) => (o.spec.containers[0]!.image = 'nginx:9'))
     const mine = edited((o) => (o.spec.containers[1]!.image = 'log:9'))
     const merged = compare(base, mine, theirs)

@@ -1,14 +1,14 @@
-// Three versions of one object: the one an edit began from, the edited one, and the one that is there meanwhile. Pure.
+// Three-way merge of an object: the base of an edit, the edited, and the current version. Pure.
 import { printJson } from '../../api/json'
 
-/** Where a value is: names of fields, and of elements that have names; else places in lists. */
+/** Path of a value: field names, names of list elements, or else indices. */
 export type Path = readonly string[]
 
 export interface Change {
   path: Path
-  /** Absent: it was not there. */
+  /** Absent: did not exist. */
   before?: unknown
-  /** Absent: it is gone. */
+  /** Absent: removed. */
   after?: unknown
 }
 
@@ -17,7 +17,7 @@ type Fields = Record<string, unknown>
 const isFields = (value: unknown): value is Fields => typeof value === 'object' && value !== null && !Array.isArray(value)
 export const same = (one: unknown, other: unknown): boolean => printJson(one) === printJson(other)
 
-/** Elements by name, as Kubernetes merges containers, ports, volumes: only where each has one of its own. */
+/** Elements by name, as Kubernetes merges containers, ports and volumes; only if all have distinct names. */
 function named(value: unknown): Map<string, unknown> | undefined {
   if (!Array.isArray(value)) return undefined
   const elements = new Map(value.map((element: unknown) => [isFields(element) && typeof element.name === 'string' ? `[${element.name}]` : '', element]))
@@ -47,7 +47,7 @@ function within(before: Fields, after: Fields, field: string, path: Path): Chang
 
 const leadsTo = (one: Path, other: Path) => one.every((field, nth) => other[nth] === field)
 
-/** What the server keeps by itself: no edit is about it. */
+/** Fields maintained by the server, which edits do not affect. */
 export const isOwn = ({ path }: Change) =>
   path[0] === 'status' || (path[0] === 'metadata' && ['resourceVersion', 'managedFields', 'generation'].includes(path[1] ?? ''))
 
@@ -57,10 +57,10 @@ export interface Conflict {
 }
 
 export interface Merged {
-  /** What changed there, but for what the server keeps by itself. */
+  /** Changes on the server, except for fields that it maintains. */
   theirs: Change[]
   mine: Change[]
-  /** Changed here and there, and not to the same. */
+  /** Changed on both sides, to different values. */
   conflicts: Conflict[]
 }
 
@@ -71,7 +71,7 @@ export function compare(base: unknown, mine: unknown, theirs: unknown): Merged {
   return { theirs: there.filter((change) => !isOwn(change)), mine: here, conflicts: both }
 }
 
-/** Puts changes on top of what is there. */
+/** Applies changes to the current version. */
 export function apply(onto: unknown, wanted: Change[]): unknown {
   return wanted.reduce((value, change) => put(value, change.path, change), onto)
 }

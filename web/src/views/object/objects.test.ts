@@ -2,7 +2,7 @@ import { expect, it } from 'vitest'
 import { parameters, type Wish } from './useLogs'
 import { asked, dotted, isNoise, readWarnings, withoutValues } from './objects'
 
-it('a Secret without its values, wherever they are', () => {
+it('values of a Secret are removed', () => {
   const applied = 'kubectl.kubernetes.io/last-applied-configuration'
   const secret = { apiVersion: 'v1', kind: 'Secret', type: 'Opaque', metadata: { name: 'a', annotations: { [applied]: '{"data":{"b":"c2VjcmV0"}}', kept: 'x' } }, data: { b: 'c2VjcmV0' } }
   expect(withoutValues(secret)).toEqual({ ...secret, metadata: { name: 'a', annotations: { kept: 'x' } }, data: { b: '' } })
@@ -18,12 +18,12 @@ it.each([
   expect([dotted(pointer), isNoise(pointer)]).toEqual([path, noise])
 })
 
-it('warnings are read', () => {
+it('warning headers are parsed', () => {
   expect(readWarnings('299 - "unknown field \\"x\\"", 299 crowsnest "old"')).toEqual(['unknown field "x"', 'old'])
   expect(readWarnings(null)).toEqual([])
 })
 
-it('an object is asked for by who it is', () => {
+it('objects are requested by their identity', () => {
   expect(asked({ cluster: 'm1', apiVersion: 'v1', resource: 'nodes', name: 'n' })).toBe('cluster=m1&apiVersion=v1&resource=nodes&name=n')
 })
 
@@ -33,7 +33,7 @@ it.each([
   ['since a time', { ...wish, since: '1h', container: 'web', include: 'a|b' }, undefined, { since: '1h', container: '^web$', include: 'a|b', follow: 'true' }],
   ['a line', { ...wish, line: '2026-01-01T00:00:10Z m1 n p c' }, undefined, { sinceTime: '2026-01-01T00:00:05.000Z', follow: 'true' }],
   ['the run before', { ...wish, previous: true, tail: '5' }, undefined, { tail: '5', previous: 'true' }],
-  ['again, from where it broke off', { ...wish, tail: '5' }, '2026-01-01T00:00:10Z', { sinceTime: '2026-01-01T00:00:10Z', follow: 'true' }],
+  ['again, after an interruption', { ...wish, tail: '5' }, '2026-01-01T00:00:10Z', { sinceTime: '2026-01-01T00:00:10Z', follow: 'true' }],
 ] as [string, Wish, string | undefined, Record<string, string>][])('logs: %s', (_, wanted, again, expected) => {
   expect(Object.fromEntries(new URLSearchParams(parameters(wanted, again)))).toEqual({ q: 'kind:pod', maxStreams: '100', ...expected })
 })

@@ -1,15 +1,15 @@
-// Reads and writes one object in its own cluster, with the reader's own rights.
+// Reads and writes one object in its cluster, with the user's own permissions.
 import { getJson, objectPath, request, type ObjectRef } from '../../api/client'
 import type { Difference } from '../../api/propagation'
 import type { KubeObject } from '../../api/types'
 import { API } from '../../api/useSearch'
 
-/** What is asked before it is done: the cluster decides on it as on the real thing, and keeps nothing. */
+/** Dry run: the cluster processes the request without storing it. */
 export type Earnest = 'dry-run' | 'real'
 
 export const isSecret = ({ apiVersion, resource }: ObjectRef) => apiVersion === 'v1' && resource === 'secrets'
 
-/** An object as the search API is asked for it. */
+/** Parameters of an object in the search API. */
 export function asked({ cluster, apiVersion, resource, namespace, name }: ObjectRef): string {
   const given = { cluster, apiVersion, resource, ...(namespace && { namespace }), name }
   return new URLSearchParams(given).toString()
@@ -29,16 +29,16 @@ export interface History {
   keptForSeconds: number
 }
 
-/** What differs between two manifests; paths are JSON pointers. */
+/** Differences of two manifests; paths are JSON pointers. */
 export interface Diff {
   differences: Difference[]
   more: boolean
 }
 
-/** Parts that change by themselves all the time. */
+/** Fields that change continuously. */
 export const isNoise = (pointer: string) => /^\/(status|metadata\/(resourceVersion|generation|managedFields))(\/|$)/.test(pointer)
 
-/** A JSON pointer as people write paths: `spec.containers[0].image`. */
+/** A JSON pointer as a field path: `spec.containers[0].image`. */
 export function dotted(pointer: string): string {
   const parts = pointer.split('/').slice(1).map((part) => part.replaceAll('~1', '/').replaceAll('~0', '~'))
   return parts.reduce((path, part) => {
@@ -53,7 +53,7 @@ export const readHistory = (ref: ObjectRef, signal?: AbortSignal) => getJson<His
 export const readVersion = (ref: ObjectRef, seq: number | string, signal?: AbortSignal) =>
   getJson<KubeObject>(`${API}/history?${asked(ref)}&seq=${seq}`, signal)
 
-/** A Secret as the cache knows it, which has its keys and not its values; its cluster is not asked for them. */
+/** A Secret from the cache, with keys and without values; the cluster is not queried. */
 export async function readWithheld(ref: ObjectRef, signal?: AbortSignal): Promise<KubeObject> {
   const { versions } = await readHistory(ref, signal)
   const now = versions.find(({ until }) => until === undefined)
@@ -61,7 +61,7 @@ export async function readWithheld(ref: ObjectRef, signal?: AbortSignal): Promis
   return withoutValues(await readVersion(ref, now.seq, signal))
 }
 
-/** Whatever the cache was told to keep. */
+/** Includes values that the cache withholds. */
 export function withoutValues(secret: KubeObject): KubeObject {
   const blank = (values: unknown) => Object.fromEntries(Object.keys((values ?? {}) as object).map((key) => [key, '']))
   const { 'kubectl.kubernetes.io/last-applied-configuration': _applied, ...annotations } = secret.metadata.annotations ?? {}
@@ -73,7 +73,7 @@ export function withoutValues(secret: KubeObject): KubeObject {
   }
 }
 
-/** What a cluster answers to a write, and what it warns of. */
+/** The response to a write, with its warnings. */
 export interface Written {
   text: string
   warnings: string[]
@@ -86,18 +86,18 @@ async function send(method: string, path: string, earnest: Earnest, body: string
   return { text: await response.text(), warnings: readWarnings(response.headers.get('Warning')) }
 }
 
-/** The texts of `Warning: 299 - "…"` headers. */
+/** Texts of `Warning: 299 - "…"` headers. */
 export function readWarnings(header: string | null): string[] {
   return [...(header ?? '').matchAll(/\d{3} \S+ "((?:[^"\\]|\\.)*)"/g)].map(([, text]) => (text ?? '').replace(/\\(.)/g, '$1'))
 }
 
-/** The whole object; fields that its kind has not are refused, and a version that is not the newest, too (409). */
+/** Replaces the whole object; unknown fields are refused, and an outdated version as well (409). */
 export const replaceObject = (ref: ObjectRef, yaml: string, earnest: Earnest) =>
   send('PUT', `${objectPath(ref)}?fieldManager=crowsnest-ui&fieldValidation=Strict`, earnest, yaml, 'application/yaml')
 
-/** Only the very object that was looked at, not one that came after it under its name. */
+/** Deletes the displayed object only, by its UID. */
 export const removeObject = (ref: ObjectRef, uid: string | undefined, earnest: Earnest) => {
-  // Where a deletion has a body, an API server takes no notice of the address' parameters: without this a dry run would delete.
+  // If a deletion has a body, API servers ignore the query parameters: without this a dry run would delete.
   const dry = earnest === 'dry-run' && { dryRun: ['All'] }
   const options = { apiVersion: 'v1', kind: 'DeleteOptions', propagationPolicy: 'Background', ...(uid && { preconditions: { uid } }), ...dry }
   return send('DELETE', objectPath(ref), earnest, JSON.stringify(options), 'application/json')
@@ -106,7 +106,7 @@ export const removeObject = (ref: ObjectRef, uid: string | undefined, earnest: E
 export const scaleObject = (ref: ObjectRef, replicas: number, earnest: Earnest) =>
   send('PATCH', `${objectPath(ref)}/scale?fieldManager=crowsnest-ui`, earnest, JSON.stringify({ spec: { replicas } }), 'application/merge-patch+json')
 
-/** As `kubectl rollout restart` does: a new annotation is a new template. */
+/** As `kubectl rollout restart`: a new annotation changes the template. */
 export const restartObject = (ref: ObjectRef, at: Date, earnest: Earnest) => {
   const annotations = { 'kubectl.kubernetes.io/restartedAt': at.toISOString().replace(/\.\d+Z$/, 'Z') }
   const body = { spec: { template: { metadata: { annotations } } } }

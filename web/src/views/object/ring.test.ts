@@ -11,7 +11,7 @@ it('keeps the newest lines', () => {
   expect([ring.length, ring.left, ring.total, ring.placeOf(3)]).toEqual([3, 2, 5, 1])
 })
 
-it('long lines leave fewer', () => {
+it('long lines reduce the number of lines', () => {
   const ring = new Ring(100, 1_000)
   for (let nth = 0; nth < 50; nth++) ring.push(line('x'.repeat(400)))
   expect(ring.length).toBe(2)
@@ -19,14 +19,14 @@ it('long lines leave fewer', () => {
   expect([ring.length, ring.at(0)?.text.length]).toEqual([1, 5_000])
 })
 
-it('holds no more than it keeps, however much comes', () => {
+it('memory is bounded', () => {
   const ring = new Ring(2_000)
   for (let nth = 0; nth < 100_000; nth++) ring.push(line(String(nth)))
   expect([ring.at(0)?.text, ring.at(1_999)?.text, ring.findLast(({ text }) => text === '98500')?.nth]).toEqual(['98000', '99999', 98_500])
   expect((ring as unknown as { lines: unknown[] }).lines.length).toBeLessThanOrEqual(4_001)
 })
 
-it('a line has a name, and is asked for from before it', () => {
+it('a line has an identifier, and is requested from before its time', () => {
   const ring = new Ring()
   ring.push(line('a'))
   const name = nameOf(ring.at(0)!)

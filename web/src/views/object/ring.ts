@@ -1,11 +1,11 @@
-// The newest lines of logs: as many as fit, so that a page lives however much is told. Pure.
+// The newest log lines, within limits of count and size. Pure.
 
 export interface LogLine {
-  /** Counts all lines that came. */
+  /** Sequence number of the line. */
   nth: number
   time: string | undefined
   text: string
-  /** It was longer. */
+  /** It was truncated. */
   cut: boolean
   source: LogSource
 }
@@ -18,17 +18,17 @@ export interface LogSource {
 }
 
 export const MOST_LINES = 20_000
-/** Characters of all lines: two bytes each at most. */
+/** Characters of all lines, at most two bytes each. */
 export const MOST_CHARACTERS = 8 << 20
-/** What a line takes beside its text. */
+/** Overhead of a line in bytes. */
 const OF_EACH = 64
 
 export class Ring {
   private lines: LogLine[] = []
-  /** Lines before this place have left. */
+  /** Start of the retained lines in the array. */
   private first = 0
   private characters = 0
-  /** Lines that came. */
+  /** Total number of received lines. */
   total = 0
 
   constructor(
@@ -43,7 +43,7 @@ export class Ring {
       this.characters -= (this.lines[this.first]?.text.length ?? 0) + OF_EACH
       this.first++
     }
-    // What has left is let go once it is as much as what is there: each line is moved twice at most.
+    // Dropped lines are released when they are half of the array, so each line is moved at most twice.
     if (this.first > 1_000 && this.first * 2 > this.lines.length) {
       this.lines = this.lines.slice(this.first)
       this.first = 0
@@ -54,7 +54,7 @@ export class Ring {
     return this.lines.length - this.first
   }
 
-  /** How many have left. */
+  /** Number of dropped lines. */
   get left(): number {
     return this.total - this.length
   }
@@ -63,7 +63,7 @@ export class Ring {
     return this.lines[this.first + place]
   }
 
-  /** The place of a line by its count; below 0: it has left. */
+  /** Index of a line by its sequence number; negative: dropped. */
   placeOf(nth: number): number {
     return nth - this.left
   }
@@ -77,16 +77,16 @@ export class Ring {
   }
 }
 
-/** A line's name in the address: when and where it was said. */
+/** Identifier of a line in the address: time and source. */
 export function nameOf({ time, source: { cluster, namespace, pod, container } }: LogLine): string {
   return [time ?? '', cluster, namespace, pod, container].join(' ')
 }
 
-/** The moment before a named line, from which on it is asked for again. */
+/** The time before an identified line, to request it again. */
 export function before(name: string): string | undefined {
   const time = Date.parse(name.split(' ')[0] ?? '')
   return Number.isNaN(time) ? undefined : new Date(time - 5_000).toISOString()
 }
 
-/** A container's log, told apart from all others. */
+/** Unique key of a container's log. */
 export const keyOf = ({ cluster, namespace, pod, container }: LogSource) => `${cluster}/${namespace}/${pod}/${container}`

@@ -1,12 +1,12 @@
-// What a view of an object shows, in the address: whoever gets it sees the same.
+// State of an object view in the address, which reproduces it.
 import { useCallback } from 'react'
 import { useLocation, useSearch as useParameters } from 'wouter'
 import { readAddress, writeAddress } from '../../api/address'
 
-/** Parameters of the view; undefined takes one out. */
+/** Parameters of the view; undefined removes one. */
 export type Changed = Record<string, string | undefined>
 
-/** The address' parameters, and how to change them; `step`: the reader can go back from there. */
+/** The address' parameters, and a setter; `step` adds a history entry. */
 export function useView(): [Record<string, string>, (changed: Changed, step?: boolean) => void] {
   const [, navigate] = useLocation()
   const view = readAddress(useParameters())

@@ -1,10 +1,10 @@
-// xterm.js writes <style> elements and style attributes, which our content security policy forbids. It takes the document it works on
-// as an option: this one is the page's own, but what is written so becomes style sheets and properties made by script, which are allowed.
-// What draws its rows takes no notice of the option: while a terminal is there, the page itself makes elements so.
+// xterm.js writes <style> elements and style attributes, which the content security policy forbids. It accepts its document as an
+// option: this one wraps the page's, and turns them into constructed style sheets and properties set by script, which are allowed.
+// xterm's renderer ignores the option, so the page's own createElement is replaced while a terminal exists.
 
 export interface StrictDocument {
   document: Document
-  /** Takes its style sheets away again, and gives the page its own way back. */
+  /** Removes the style sheets and restores the page's createElement. */
   close: () => void
 }
 
@@ -52,7 +52,7 @@ export function strictDocument(page: Document): StrictDocument {
   page.createElement = ours
   const close = () => {
     sheets.forEach(drop)
-    // What is beneath is the browser's.
+    // Other calls are passed to the browser's document.
     if (page.createElement === ours) delete (page as Partial<Document>).createElement
   }
   return { document, close }

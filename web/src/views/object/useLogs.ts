@@ -5,27 +5,27 @@ import type { Notice, Skipped } from '../../api/types'
 import { API } from '../../api/useSearch'
 import { before, keyOf, Ring, type LogSource } from './ring'
 
-/** What of the logs is asked for. */
+/** Parameters of the logs. */
 export interface Wish {
   q: string
   container?: string | undefined
   include?: string | undefined
   exclude?: string | undefined
   since?: string | undefined
-  /** Last lines of each log, where no time is said. */
+  /** Last lines of each log, if no time is given. */
   tail?: string | undefined
   previous: boolean
   follow: boolean
-  /** A line that is to be among them. */
+  /** A line that must be included. */
   line?: string | undefined
 }
 
-/** What is said of the logs beside their lines. */
+/** State of the logs. */
 export interface Told {
   state: 'connecting' | 'following' | 'ended' | 'broken'
-  /** Why it broke, or ended. */
+  /** Why the stream failed or ended. */
   why: string | undefined
-  /** Logs that are read, by their keys. */
+  /** Logs being read, by key. */
   sources: ReadonlyMap<string, LogSource>
   refused: { source: LogSource; message: string }[]
   notices: string[]
@@ -35,7 +35,7 @@ export interface Told {
 
 const NOTHING: Told = { state: 'connecting', why: undefined, sources: new Map(), refused: [], notices: [], skipped: [], logs: undefined }
 const TAIL = '1000'
-/** How often what came is shown at most. */
+/** Minimum interval between renderings. */
 const SHOW_EVERY = 200
 
 export function parameters({ q, container, include, exclude, since, tail, previous, follow, line }: Wish, again?: string): string {
@@ -59,7 +59,7 @@ interface Line extends LogSource {
   cut?: boolean
 }
 
-/** Follows logs into a ring. What breaks is taken up again where it was, no line twice. */
+/** Streams logs into a ring. An interrupted stream resumes without duplicate lines. */
 export function useLogs(wish: Wish): { ring: Ring; told: Told; drawn: number; again: () => void } {
   const ring = useRef(new Ring())
   const [told, setTold] = useState(NOTHING)
@@ -95,7 +95,7 @@ export function useLogs(wish: Wish): { ring: Ring; told: Told; drawn: number; ag
       return made
     }
     const heard = (again: boolean) => (event: string, data: unknown) => {
-      // What was on its way when something else was asked for.
+      // Ignore events of a cancelled request.
       if (abort.signal.aborted) return
       changed = true
       const of = data as Line & { message: string; why: string; logs: number }
@@ -104,7 +104,7 @@ export function useLogs(wish: Wish): { ring: Ring; told: Told; drawn: number; ag
           const from = source(of)
           const log = keyOf(from)
           const before = last.get(log)
-          // Told once more, after the connection was taken up again.
+          // A duplicate after reconnecting.
           if (again && of.time !== undefined && before !== undefined && of.time <= before) return
           if (of.time !== undefined) {
             last.set(log, of.time)
@@ -153,7 +153,7 @@ export function useLogs(wish: Wish): { ring: Ring; told: Told; drawn: number; ag
       changed = true
       if (error !== undefined) now.why = error instanceof Error ? error.message : String(error)
       now.state = error === undefined && !wanted.follow ? 'ended' : 'broken'
-      // What is asked for wrongly stays wrong.
+      // Invalid requests are not retried.
       const wrong = error !== undefined && 'code' in (error as object) && (error as { code: number }).code < 500
       if (wanted.follow && !wanted.previous && !wrong) timer = setTimeout(() => begin(true), (pause = Math.min(pause * 2, 15_000)))
       show()
@@ -171,7 +171,7 @@ export function useLogs(wish: Wish): { ring: Ring; told: Told; drawn: number; ag
   return { ring: ring.current, told, drawn, again: useCallback(() => setAsked((n) => n + 1), []) }
 }
 
-/** Everything that matches, not only what is on the page, as a file of text; the browser keeps none of it in the page's memory. */
+/** Downloads all matching lines as a text file, without buffering them in the page. */
 export async function download(wish: Wish, name: string): Promise<void> {
   const response = await request(`${API}/logs?${parameters({ ...wish, follow: false, line: undefined, tail: wish.tail ?? (wish.since ? undefined : '-1') })}&timestamps=true`, { headers: { Accept: 'text/plain' } })
   const address = URL.createObjectURL(await response.blob())

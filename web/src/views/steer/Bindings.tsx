@@ -11,10 +11,10 @@ import { useTextOf } from '../../text'
 import { steerText } from '../../text/steer'
 
 const MOST = 100
-/** Bindings of either scope. */
+/** Bindings of both scopes. */
 export const BINDINGS = 'kind:resourcebinding,clusterresourcebinding'
 
-/** Everything that is propagated, each a way to why it is where it is. */
+/** All propagated objects, with links to their explanations. */
 export function Bindings() {
   const t = useTextOf(steerText)
   const { q = '' } = readAddress(useParameters())
@@ -91,7 +91,7 @@ function BindingRow({ binding: { spec, status, metadata } }: { binding: Binding 
   )
 }
 
-/** A template's name, leading to why it is where it is. */
+/** A template's name with a link to its explanation. */
 export function TemplateLink({ of: { apiVersion, kind, namespace, name } }: { of: Binding['spec']['resource'] }) {
   return (
     <Link href={templateAddress('why', { apiVersion, kind, name, ...(namespace && { namespace }) })}>

@@ -1,4 +1,4 @@
-// What is wanted in a cluster beside what is live there, field by field, with whoever holds the fields that differ.
+// Desired and live state of an object in a cluster, field by field, with the managers of fields that differ.
 import { lazy, Suspense } from 'react'
 import { Link } from 'wouter'
 import { objectAddress, writeAddress } from '../../api/address'
@@ -26,12 +26,12 @@ interface Wanted {
   carried: KubeObject
 }
 
-/** What Works carry, told by a plan in which nothing changes: the right to get the template is enough for it. */
+/** Manifests of Works, from a plan without changes: the right to get the template is sufficient. */
 async function wantedOf(template: Template, signal: AbortSignal): Promise<Wanted[]> {
   const stored = await getObject<KubeObject>({ cluster: CONTROL_PLANE, ...template }, signal)
   const { templates } = await plan({ objects: [withoutServers(stored, { version: false })], limit: 1 })
   const wanted = (templates[0]?.clusters ?? []).flatMap(({ name, change, manifest, manifestBefore }) => {
-    // Of what stays as it is, the plan says once what it is.
+    // For unchanged clusters, the plan contains the manifest once.
     const carried = manifestBefore ?? (change === 'Unchanged' ? manifest : undefined)
     return carried === undefined ? [] : [{ name, carried }]
   })
@@ -81,7 +81,7 @@ function InCluster({ cluster, wanted, template }: { cluster: string; wanted: Kub
       </h2>
       <p className="notice">{t.fromPlan}</p>
       {!live.data && !live.error && <p className="empty">{ask.loading}</p>}
-      {/* Another cluster that hangs is no matter here; this one says so. */}
+      {/* An unresponsive member affects only its own section. */}
       <Problem error={live.error} from={cluster} />
       {live.data && <Compared cluster={cluster} wanted={wanted} live={live.data} />}
     </>

@@ -1,4 +1,4 @@
-// What leaves where and why, what is kept and why, and whether the fleet doubts itself. docs/FAILOVER.md has the rules.
+// Evictions with their causes, retained copies, and doubted cluster health. See docs/FAILOVER.md.
 import { Link, useLocation, useSearch as useParameters } from 'wouter'
 import { clusterAddress, readAddress, searchAddress, writeAddress } from '../../api/address'
 import { CLUSTERS } from '../../api/clusters'
@@ -19,9 +19,9 @@ import { isSpan, SPANS } from '../fleet/buckets'
 import { EventTable } from '../fleet/Events'
 import { BindingTable, TemplateLink, useBindings } from './Bindings'
 
-/** Conditions of a Cluster that tell of doubt, halted evictions, leaving; each with the status that is nothing to tell. */
+/** Conditions of a Cluster about doubt, halted evictions and removal; each with its normal status. */
 const TELLING = { HealthSignals: 'True', EvictionsHalted: 'False', Removing: '' }
-/** Shares of clusters that are not ready, of --failover-safety=safe. */
+/** Thresholds of unready clusters with --failover-safety=safe. */
 const MANY = 0.3
 const MOST = 0.55
 const EVENTS = 'EvictionWaitsForReplacement,EvictionCancelled,EvictionsHalted,EvictionsResumed,ClusterFlipped,ReturnRefused,ResourcesLeftBehind,EvictWorkloadFromClusterSucceed'
@@ -50,7 +50,7 @@ export function Failover() {
   )
 }
 
-/** Entries of the whole fleet that are shown. */
+/** Number of journal entries shown. */
 const MOST_MOVES = 200
 
 /** The journal of the fleet, newest first. */
@@ -86,13 +86,13 @@ function Moves() {
 
 interface Doubtful {
   all: number
-  /** Not ready, and not leaving. */
+  /** Not ready, and not being deleted. */
   down: number
-  /** Of which there is something to tell. */
+  /** Clusters with a condition to show. */
   clusters: Cluster[]
 }
 
-/** Clusters in doubt or leaving that are shown. */
+/** Number of doubted or leaving clusters shown. */
 const MOST_DOUBTS = 100
 const DOUBTS = Object.entries(TELLING).map(([type, well]) => `(condition:${type}${well && ` -condition:${type}=${well}`})`)
 

@@ -1,4 +1,4 @@
-// The draft: objects as text, checked by the control plane while they are written, planned before anything is stored, applied at last.
+// Drafts: objects as text, validated while they are edited, previewed, and then applied.
 import { useEffect, useState } from 'react'
 import { Link, useLocation, useSearch as useParameters } from 'wouter'
 import { readAddress, writeAddress } from '../../api/address'
@@ -18,7 +18,7 @@ import { useTextOf } from '../../text'
 import { steerText } from '../../text/steer'
 import { PlanResult } from './PlanResult'
 
-/** So long after the last key it is checked. */
+/** Debounce interval of the validation, in milliseconds. */
 const AFTER = 600
 const NONE: Mark[] = []
 
@@ -41,7 +41,7 @@ interface Begun {
   stored: KubeObject | undefined
 }
 
-/** A draft that was sent, an object that is stored, a new one, or nothing. */
+/** A draft from an address, a stored object, a new one, or an empty draft. */
 async function begin(given: Given, signal: AbortSignal): Promise<Begun> {
   const sent = await fromFragment(window.location.hash)
   if (!given.name) return { text: sent ?? SKELETONS[given.new ?? ''] ?? '', stored: undefined }
@@ -75,12 +75,12 @@ function Beginning({ given }: { given: Given }) {
   )
 }
 
-/** What the control plane says of a draft as it is. */
+/** Validation results of the current draft. */
 interface Checked {
   of: string
   marks: Mark[]
   count: number
-  /** Fields that another manager holds. */
+  /** Fields that another manager owns. */
   conflict: boolean
 }
 
@@ -172,7 +172,7 @@ function placeOf(object: KubeObject): string {
   return `/why${writeAddress({ apiVersion, kind, namespace: metadata.namespace, name: metadata.name })}`
 }
 
-/** Objects as the plan takes them: with a namespace where they have one, and with what was taken out of the one that was read. */
+/** Objects for the plan: with a namespace where needed, and with removals relative to the object that was read. */
 async function proposed(manifests: Manifest[], stored: KubeObject | undefined): Promise<unknown[]> {
   const one = async ({ object }: Manifest) => {
     const ref = await refOf(object)
@@ -184,7 +184,7 @@ async function proposed(manifests: Manifest[], stored: KubeObject | undefined): 
   return Promise.all(manifests.map(one))
 }
 
-/** What was stored is the version that the next change is made to. */
+/** The stored version becomes the base of the next change. */
 function withVersions(text: string, manifests: Manifest[], done: KubeObject[]): string {
   return done.reduce((changed, stored, nth) => {
     const before = manifests[nth]?.object.metadata.resourceVersion
@@ -194,7 +194,7 @@ function withVersions(text: string, manifests: Manifest[], done: KubeObject[]): 
   }, text)
 }
 
-/** Asks for a dry run of each object when nothing was typed for a while. */
+/** Validates each object by a dry run after a pause in typing. */
 function useChecked(text: string, force: boolean): Checked | undefined {
   const { noObject } = useTextOf(steerText)
   const [checked, setChecked] = useState<Checked>()
@@ -234,13 +234,13 @@ async function check(text: string, force: boolean, noObject: string): Promise<Ch
   return found
 }
 
-/** The words of a refusal, each at its field. */
+/** Error messages, each with its field. */
 export function marksOf(error: ApiError, manifest: Manifest): Mark[] {
   const named = error.causes.filter(({ field }) => field)
   if (named.length > 0) return named.map(({ field = '', message = '' }) => ({ ...locate(manifest, field), message: `${field}: ${message || error.message}` }))
   const fields = [...error.message.matchAll(/(?:unknown|duplicate) field "([^"]+)"/g)]
   if (fields.length > 0) return fields.map(([said, field = '']) => ({ ...locate(manifest, field), message: said }))
-  // So a server-side apply calls them.
+  // The format of conflicts in server-side apply.
   const undeclared = [...error.message.matchAll(/\.(\S+): field not declared in schema/g)]
   if (undeclared.length > 0) return undeclared.map(([said, field = '']) => ({ ...locate(manifest, field), message: said.slice(1) }))
   return [{ ...locate(manifest, 'kind'), message: `${error.message} (${error.code})` }]
@@ -275,7 +275,7 @@ function Verdict({ text, checked, empty, onGo }: { text: string; checked: Checke
   )
 }
 
-/** The draft is in the address: behind its #, so that it is sent to nobody. */
+/** The draft is in the fragment of the address, which is not sent to a server. */
 function CopyLink({ text }: { text: string }) {
   const t = useTextOf(steerText)
   const [state, setState] = useState<'done' | 'long'>()
@@ -296,7 +296,7 @@ function CopyLink({ text }: { text: string }) {
   )
 }
 
-/** What would become of the fleet if an object was deleted; then it may be. */
+/** Previews the deletion of an object, and then allows it. */
 function Deletion({ given }: { given: Given }) {
   const t = useTextOf(steerText)
   const { apiVersion = '', kind = '', namespace, name = '' } = given

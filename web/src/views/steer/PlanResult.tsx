@@ -1,4 +1,4 @@
-// What a plan says: which templates would move, from where to where, and what each cluster would get.
+// The result of a plan: templates that would move, and the manifests of each cluster.
 import { lazy, Suspense, useState } from 'react'
 import type { ClusterPlan, PlanReport, TemplatePlan } from '../../api/propagation'
 import { ClusterName } from '../../parts/ClusterName'

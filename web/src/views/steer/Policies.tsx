@@ -11,12 +11,12 @@ import { Table } from '../../parts/Table'
 import { useTextOf } from '../../text'
 import { steerText, type SteerText } from '../../text/steer'
 
-/** Policies on a page. */
+/** Policies per page. */
 const MOST = 200
-/** Names of clusters before they are only counted. */
+/** Number of cluster names shown; more are counted. */
 const NAMES = 6
 
-/** What steers, as far as the reader may read it: asked of the index, so that rights in one namespace are enough. */
+/** Policies that the user may read, from the index: access to one namespace is sufficient. */
 export function Policies() {
   const t = useTextOf(steerText)
   const [, navigate] = useLocation()
@@ -88,7 +88,7 @@ function PolicyRow({ policy }: { policy: Policy }) {
   )
 }
 
-/** The query for what a selector selects, in the control plane. */
+/** The query for the objects of a selector, in the control plane. */
 function queryOf({ kind, name, namespace, labelSelector }: Selector): string {
   const labels = Object.entries(labelSelector?.matchLabels ?? {}).map(([key, value]) => ` label:"${key}=${value}"`)
   return `cluster:@control-plane kind:${kind}${namespace ? ` ns:${namespace}` : ''}${name ? ` name:=${name}` : ''}${labels.join('')}`
@@ -109,7 +109,7 @@ function labels({ labelSelector }: Selector): string {
   return [...equal, ...others].join(', ')
 }
 
-/** Where a policy sends what it selects, in a few words. */
+/** A short description of a policy's placement. */
 export function GoesTo({ policy: { spec } }: { policy: Policy }) {
   const t = useTextOf(steerText)
   if (spec.overrideRules) return <>{t.rules(spec.overrideRules.length)}</>

@@ -17,7 +17,7 @@ import { GoesTo, Selects } from './Policies'
 
 const Editor = lazy(() => import('../../parts/Editor').then((part) => ({ default: part.Editor })))
 
-/** One policy: what it selects and holds, where it sends that, and the way to change it. */
+/** One policy: selected and claimed objects, placement, and a link to edit it. */
 export function PolicyPage() {
   const t = useTextOf(steerText)
   const { kind: word = '', namespace, name = '' } = readAddress(useParameters())

@@ -1,4 +1,4 @@
-// FederatedResourceQuotas: what is used of each, in all clusters and in single ones, and what they refuse.
+// FederatedResourceQuotas: usage in total and per cluster, and refusals.
 import { Link, useSearch as useParameters } from 'wouter'
 import { readAddress } from '../../api/address'
 import { conditionOf, type Quantities, type Quota } from '../../api/karmada'

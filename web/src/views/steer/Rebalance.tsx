@@ -1,4 +1,4 @@
-// WorkloadRebalancers: have chosen workloads scheduled anew, after seeing what that would move.
+// WorkloadRebalancers: reschedules selected workloads after a preview.
 import { useState } from 'react'
 import { Link, useSearch as useParameters } from 'wouter'
 import { readAddress } from '../../api/address'

@@ -1,4 +1,4 @@
-// Everything that steers: policies and what they hold, why an object is where it is, what would become of the fleet, failover, quotas.
+// Propagation views: policies, explanations, previews, failover, quotas.
 import { lazy, Suspense } from 'react'
 import { useLocation } from 'wouter'
 import { Part } from '../../parts/Part'
@@ -14,7 +14,7 @@ import { Rebalance } from './Rebalance'
 import { TemplatePage } from './TemplatePage'
 import './steer.css'
 
-// The editor is the largest part of the UI: it comes when it is needed.
+// The editor is the largest part of the UI, so it is loaded on demand.
 const Plan = lazy(() => import('./Plan').then((view) => ({ default: view.Plan })))
 
 const TABS = [

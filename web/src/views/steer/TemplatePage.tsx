@@ -1,4 +1,4 @@
-// A template: why it is where it is, what comes of it where, and what is there beside what is wanted.
+// A template: explanation, topology, and desired and live state.
 import { Link, useSearch as useParameters } from 'wouter'
 import { objectAddress, readAddress, writeAddress } from '../../api/address'
 import { CONTROL_PLANE } from '../../api/client'
@@ -28,7 +28,7 @@ function readTemplate(search: string): Address {
 
 export function TemplatePage({ page }: { page: Page }) {
   const { named, resource, cluster } = readTemplate(useParameters())
-  // What is known of one template is shown of no other.
+  // Keyed by template, so that no state is carried over.
   return <Shown key={[named.apiVersion, named.kind, resource, named.namespace, named.name].join(' ')} page={page} named={named} resource={resource} cluster={cluster} />
 }
 

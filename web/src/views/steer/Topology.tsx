@@ -1,4 +1,4 @@
-// What comes of a template: its binding, its clusters, its objects there and their pods, live. A tree for eyes, keys and screen readers.
+// The topology of a template: binding, clusters, objects and pods, live. An accessible tree.
 import { useRef, useState, type KeyboardEvent } from 'react'
 import { useQueries } from '@tanstack/react-query'
 import { useLocation } from 'wouter'
@@ -13,13 +13,13 @@ import { steerText } from '../../text/steer'
 import { layout, owned, stepTo, treeOf, type MemberGraph, type Placed, type TreeNode } from './tree'
 import { useExplanation } from './Why'
 
-/** Clusters that are opened by themselves; others when they are chosen. */
+/** Number of clusters expanded by default; others are expanded on selection. */
 const OPEN = 6
 const COLUMN = 230
 const ROW = 44
 const WIDTH = 200
 const HEIGHT = 34
-/** Letters that fit a node. */
+/** Characters that fit a node. */
 const LETTERS = 26
 
 export function Topology({ template }: { template: Template }) {
@@ -28,7 +28,7 @@ export function Topology({ template }: { template: Template }) {
 
 function Shown({ told, template }: { told: Explanation; template: Template }) {
   const t = useTextOf(steerText)
-  // Those first where something is wrong.
+  // Clusters with problems first.
   const order = [...told.targets].sort((a, b) => Number(a.applied && a.health !== 'Unhealthy') - Number(b.applied && b.health !== 'Unhealthy'))
   const [chosen, setChosen] = useState<Record<string, boolean>>({})
   const byThemselves = new Set(order.slice(0, OPEN).map(({ cluster }) => cluster))
@@ -58,7 +58,7 @@ function Shown({ told, template }: { told: Explanation; template: Template }) {
   )
 }
 
-/** What the cache has of the template's objects in members: none of them is asked, so none that hangs holds up the page. */
+/** The template's objects in members, from the cache, so that an unresponsive member does not delay the page. */
 function useMembers(template: Template, clusters: string[]) {
   const asked = useQueries({
     queries: clusters.map((cluster) => ({
@@ -130,7 +130,7 @@ function Tree({ root, label, template }: { root: TreeNode; label: string; templa
             const { node } = one
             const isCut = node.name.length > LETTERS
             const name = isCut ? `…${node.name.slice(1 - LETTERS)}` : node.name
-            // Begins as it is read on it; what is cut there follows whole.
+            // Truncated for display; the full text is available to screen readers.
             const told = [SIGNS[node.health], node.kind, node.note, name].filter(Boolean).join(' ') + (isCut ? `; ${node.name}` : '')
             return (
               <g

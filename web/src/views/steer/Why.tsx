@@ -1,4 +1,4 @@
-// Why an object is where it is: the explanation of docs/EXPLAIN.md, whole, and kept up to date.
+// The complete explanation of an object's placement (docs/EXPLAIN.md), kept up to date.
 import { Link } from 'wouter'
 import { clusterAddress, objectAddress } from '../../api/address'
 import { CONTROL_PLANE } from '../../api/client'
@@ -143,7 +143,7 @@ function PolicyReports({ policies }: { policies: PolicyReport[] }) {
   )
 }
 
-/** What the scheduler makes of each cluster, of each affinity term that it looked at. */
+/** The scheduler's result for each cluster, per evaluated affinity term. */
 export function SchedulingReport({ scheduling: { decision, trigger, reason, message, terms } }: { scheduling: Scheduling }) {
   const t = useTextOf(steerText)
   return (

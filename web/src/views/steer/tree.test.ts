@@ -35,7 +35,7 @@ const explanation: Explanation = {
   waiting: [],
 }
 
-test('what an object owns is below it: many of a state are one, what a rollout left is none', () => {
+test('dependents are child nodes: many of a state are one, old ReplicaSets are omitted', () => {
   const tree = owned(graph, ({ kind }) => kind === 'Deployment')!
   expect(tree.health).toBe('bad')
   expect(tree.children.map(({ name }) => name)).toEqual(['web-1'])
@@ -46,7 +46,7 @@ test('what an object owns is below it: many of a state are one, what a rollout l
   expect(tree.children[0]!.children[1]!.query).toContain('status:"Running"')
 })
 
-test('parents stand in the middle of their children, and arrows lead along', () => {
+test('parents are centered on their children, and arrow keys navigate', () => {
   const tree = treeOf(explanation, new Map([['m1', owned(graph, ({ kind }) => kind === 'Deployment')]]))
   const { placed, rows, levels } = layout(tree)
   expect([rows, levels]).toEqual([3, 6])

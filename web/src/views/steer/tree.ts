@@ -1,4 +1,4 @@
-// The topology of a template as a tree with a place for each node: template, binding, clusters, objects, pods. Pure.
+// The topology of a template as a positioned tree: template, binding, clusters, objects, pods. Pure.
 import { isKind } from '../../api/client'
 import type { Explanation, Target } from '../../api/propagation'
 import type { Hit } from '../../api/types'
@@ -12,13 +12,13 @@ export interface TreeNode {
   cluster?: string | undefined
   note?: string | undefined
   health: Health
-  /** What it leads to. */
+  /** Its link. */
   object?: Hit | undefined
   query?: string | undefined
   children: TreeNode[]
 }
 
-/** Pods of one state that are shown one by one; of more only how many there are. */
+/** Number of pods of one state that are shown individually; more are one node with a count. */
 const SINGLE = 4
 
 const BAD = /^(?!(Running|Completed|Succeeded|Ready|Active|Bound|Available|Healthy|Complete)\b)./
@@ -33,7 +33,7 @@ export interface MemberGraph {
   edges: { from: number; to: number; relation: string }[]
 }
 
-/** What an object owns, as far as it is known, below it. Many of one state are one node. */
+/** Known dependents of an object as child nodes. Many of one state are one node. */
 export function owned(graph: MemberGraph, isRoot: (hit: Hit) => boolean): TreeNode | undefined {
   const root = graph.nodes.findIndex(isRoot)
   if (root < 0) return undefined
@@ -88,10 +88,10 @@ function rolled(nodes: TreeNode[], parent: Hit): TreeNode[] {
   ]
 }
 
-/** What a rollout left behind. */
+/** An old ReplicaSet of a rollout. */
 const emptyReplicaSet = ({ object, children }: TreeNode) => object !== undefined && isKind(object, 'apps', 'ReplicaSet') && children.length === 0 && /^0\/0$|^$/.test(object.ready ?? '')
 
-/** The whole tree; what is known of members by the clusters' names. */
+/** The whole tree; member objects are given by cluster name. */
 export function treeOf(explanation: Explanation, members: ReadonlyMap<string, TreeNode | undefined>): TreeNode {
   const { template, binding, targets } = explanation
   const target = (one: Target): TreeNode => {
@@ -126,14 +126,14 @@ function worst(nodes: TreeNode[]): Health {
 export interface Placed {
   node: TreeNode
   level: number
-  /** Row; parents stand in the middle of their children. */
+  /** Row; parents are centered on their children. */
   row: number
   parent: number | undefined
   set: number
   nth: number
 }
 
-/** Each node with its column and row, in the order in which it is read. */
+/** Each node with its column and row, in reading order. */
 export function layout(root: TreeNode): { placed: Placed[]; rows: number; levels: number } {
   const placed: Placed[] = []
   let rows = 0
@@ -151,7 +151,7 @@ export function layout(root: TreeNode): { placed: Placed[]; rows: number; levels
   return { placed, rows, levels }
 }
 
-/** Where an arrow leads from a node. */
+/** The node that an arrow key selects. */
 export function stepTo(key: string, at: number, placed: Placed[]): number | undefined {
   const here = placed[at]
   if (!here) return undefined
