@@ -7,7 +7,6 @@
 //! `.ci/conformance fleet-serve` runs all of them. Scenarios that need all replicas are listed in
 //! `.ci/fleet-serve-undisturbed`, with the reason: they run again after the last kill, and that result counts.
 
-#![expect(clippy::unwrap_used, reason = "Postgres is started by what the cache's tests share")]
 #![expect(clippy::print_stderr, reason = "verdicts are printed as they come")]
 
 mod deployment;

@@ -79,7 +79,6 @@ pub struct Site {
 impl Site {
     /// Starts members by name, some behind agents, with all workloads running.
     pub fn start(names: &[&'static str], undialled: &[&'static str], workloads: Vec<Workload>) -> Result<Self> {
-        // Several libraries select a crypto provider; the first one wins.
         crate::use_ring();
         let dir = tempfile::tempdir()?;
         let runtime = Runtime::new()?;

@@ -47,7 +47,6 @@ pub fn crowsnest(kubeconfig: &Path, args: &[&str]) -> Result<Said> {
 }
 
 pub async fn client(kubeconfig: &Path) -> Result<kube::Client> {
-    // A second provider is ignored.
     crate::use_ring();
     let config = Kubeconfig::read_from(kubeconfig)?;
     let mut config = kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await?;
