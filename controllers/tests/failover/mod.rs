@@ -95,7 +95,7 @@ async fn an_eviction_that_nothing_replaces_waits_says_so_and_is_called_off() {
     assert_eq!(back["spec"]["clusters"], json!([{"name": "m1", "replicas": 2}]));
     home.gone(&m2, &deployment(), "default", "web").await;
     let told = home.told("EvictionCancelled", "web").await;
-    assert_eq!(told, "Evict from cluster m1 is called off: nothing has replaced the copy.");
+    assert_eq!(told, "Evict from cluster m1 is cancelled: the copy has not been replaced.");
     let same = home.when(&m1, &deployment(), "default", "web", |_| true).await;
     assert_eq!(same["metadata"]["uid"], first["metadata"]["uid"], "the copy was taken out meanwhile");
 
@@ -138,7 +138,7 @@ async fn nothing_leaves_clusters_that_are_not_ready_while_most_are_not() {
     let halted = |cluster: &Value| condition_is(cluster, "EvictionsHalted", "True");
     home.when(&control_plane, &clusters(), "", "m1", halted).await;
     let told = home.told("EvictionsHalted", "m1").await;
-    assert!(told.starts_with("nothing is evicted from clusters that are not ready: "), "{told}");
+    assert!(told.starts_with("evictions from clusters that are not ready are halted: "), "{told}");
     home.quiet().await;
     home.when(&control_plane, &binding(), "default", "app-configmap", has_settled_in("m1")).await;
 
@@ -198,7 +198,7 @@ async fn workloads_go_home_one_by_one() {
     home.gone(&m2, &config_maps(), "default", "a").await;
     home.when(&home.member("m1"), &config_maps(), "default", "a", |_| true).await;
     let told = home.told("ReturnHome", "a").await;
-    assert_eq!(told, "Going home to m1: they have been well again for long enough.");
+    assert_eq!(told, "Failing back to m1: healthy again for long enough.");
 
     // One has gone, so the next one waits for its turn, when its time has come, too.
     let wish = |when: &str| json!({"metadata": {"annotations": {"failover.crowsnest.io/return": when}}});

@@ -55,7 +55,7 @@ async fn one_signal_is_damped_two_count_and_many_clusters_are_doubted() {
     let damped = home.when(&control_plane, &cluster, "", "m1", has_reason("HealthSignals", "Damped")).await;
     let message = condition(&damped, "HealthSignals")["message"].as_str().unwrap();
     assert!(message.starts_with("readyz fails since ") && message.contains("(500 Internal Server Error"), "{message}");
-    assert!(message.contains("; API calls are answered; watches of "), "{message}");
+    assert!(message.contains("; API calls succeed; watches of "), "{message}");
     let endpoint = readdress(&home, "m2", NOWHERE).await;
     let lost = home.when(&control_plane, &cluster, "", "m2", |m2| condition_is(m2, "Ready", "False")).await;
     assert_eq!(condition(&lost, "Ready")["reason"], "ClusterNotReachable");
@@ -80,7 +80,7 @@ async fn one_signal_is_damped_two_count_and_many_clusters_are_doubted() {
         let doubted = home.when(&control_plane, &cluster, "", name, has_reason("HealthSignals", "Doubted")).await;
         assert!(condition_is(&doubted, "Ready", "True") && taints(&doubted).is_empty(), "{doubted}");
         let message = condition(&doubted, "HealthSignals")["message"].as_str().unwrap();
-        assert!(message.starts_with("2 of 3 clusters stopped answering within 60 s"), "{message}");
+        assert!(message.starts_with("2 of 3 clusters stopped responding within 60 s"), "{message}");
     }
     let confirmed = json!({"metadata": {"annotations": {"failover.crowsnest.io/confirmed-down": "true"}}});
     control_plane.merge(Target::new(&cluster, "", "m2"), &confirmed).await.unwrap();
@@ -127,7 +127,7 @@ async fn a_leaving_cluster_says_what_it_waits_for() {
     control_plane.replace(Target { subresource: "finalize", ..execution }, &space).await.unwrap();
     let waits = home.when(&control_plane, &cluster, "", "m1", has_reason("Removing", "WaitingForBindings")).await;
     let message = condition(&waits, "Removing")["message"].as_str().unwrap();
-    assert_eq!(message, "waits for 1 bindings: default/mine (no policy places it)");
+    assert_eq!(message, "waits for 1 bindings: default/mine (it has no placement)");
     assert_eq!(home.told("RemoveExecutionSpaceSucceed", "m1").await, "Removed execution space for cluster(m1).");
     control_plane.delete(Target::new(&binding(), "default", "mine")).await.unwrap();
     home.gone(&control_plane, &cluster, "", "m1").await;

@@ -354,11 +354,11 @@ fn who_waits_keeps_its_turn() {
 #[case("after=1h30m", Ok((5400, 60)))]
 #[case("rate=4/m, after=0s", Ok((0, 15)))]
 #[case("rate=2/h", Ok((600, 1800)))]
-#[case("", Err("\"\" is neither after=DURATION nor rate=NUMBER/UNIT, as in after=10m,rate=1/m"))]
-#[case("after=soon", Err("after=soon is no duration such as 10m or 1h30m, a year (8784h) at most"))]
-#[case("after=9999h", Err("after=9999h is no duration such as 10m or 1h30m, a year (8784h) at most"))]
-#[case("rate=0/m", Err("rate=0/m is no rate such as 1/m: a number of at least 1, and s, m or h"))]
-#[case("rate=1/d", Err("rate=1/d is no rate such as 1/m: a number of at least 1, and s, m or h"))]
+#[case("", Err("invalid failback setting \"\": must be after=DURATION or rate=NUMBER/UNIT, as in after=10m,rate=1/m"))]
+#[case("after=soon", Err("invalid duration after=soon: must be such as 10m or 1h30m, and at most a year (8784h)"))]
+#[case("after=9999h", Err("invalid duration after=9999h: must be such as 10m or 1h30m, and at most a year (8784h)"))]
+#[case("rate=0/m", Err("invalid rate rate=0/m: must be such as 1/m, that is a number of at least 1 and s, m or h"))]
+#[case("rate=1/d", Err("invalid rate rate=1/d: must be such as 1/m, that is a number of at least 1 and s, m or h"))]
 fn a_wish_to_return_is_read(#[case] text: &str, #[case] expected: Result<(u64, u64), &str>) {
     let read = text.parse::<Return>().map(|read| (read.after.as_secs(), read.every.as_secs()));
     assert_eq!(read.map_err(|error| error.to_string()), expected.map_err(str::to_owned));

@@ -139,7 +139,7 @@ impl Controller for FailbackController {
             }
         };
         let names: Vec<&str> = targets.iter().map(|target| target.name.as_str()).collect();
-        let text = format!("Going home to {}: they have been well again for long enough.", names.join(", "));
+        let text = format!("Failing back to {}: healthy again for long enough.", names.join(", "));
         let bound = Bound::of(&written, &typed.spec, self.context.config.clock.wall());
         let entries = journal::returned(&bound, (&typed.spec, &going), &targets, &homes, &text);
         context.journal.note_all(entries).await;

@@ -399,7 +399,7 @@ impl TaintManager {
             let now = planned.spec.graceful_eviction_tasks.iter().find(|now| now.from_cluster == *cluster);
             match (now, written.is_ok()) {
                 (None, true) if called_off.contains(cluster) => {
-                    let text = format!("Evict from cluster {cluster} is called off: nothing has replaced the copy.");
+                    let text = format!("Evict from cluster {cluster} is cancelled: the copy has not been replaced.");
                     self.context.events.note(seen.binding, Severity::Normal, event::EVICTION_CANCELLED, text);
                 }
                 (None, true) => {
