@@ -369,8 +369,8 @@ mod tests {
         "there is no controller \"mcs\" here; known are agentcsrapproving, applicationFailover, binding, "
     )]
     #[case("--controllers *,-workStatus", "are one controller here")]
-    #[case("--plugins *,-Nope", "there is no plugin \"Nope\" here; known are APIEnablement, ")]
-    #[case("--skipped-propagating-apis v1", "is none of <group>")]
+    #[case("--plugins *,-Nope", "unknown scheduler plugin \"Nope\"; known are APIEnablement, ")]
+    #[case("--skipped-propagating-apis v1", "must be <group>")]
     #[case("--skipped-propagating-namespaces a(", "unclosed group")]
     #[case("--no-execute-taint-eviction-purge-mode Never", "[possible values: Gracefully, Directly]")]
     #[case("--failover-safety none", "[possible values: safe, karmada]")]
