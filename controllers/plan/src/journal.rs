@@ -138,9 +138,9 @@ fn sanitize_name(name: &str) -> String {
         '.' => '.',
         _ => '-',
     };
-    let sanitize_name: String = name.chars().map(clean).take(LONGEST_NAME).collect();
+    let sanitized: String = name.chars().map(clean).take(LONGEST_NAME).collect();
     // Each label between dots begins and ends with a letter or digit.
-    let parts = sanitize_name.split('.').map(|part| part.trim_matches('-')).filter(|part| !part.is_empty());
+    let parts = sanitized.split('.').map(|part| part.trim_matches('-')).filter(|part| !part.is_empty());
     let parts: Vec<&str> = parts.collect();
     if parts.is_empty() { "entry".to_owned() } else { parts.join(".") }
 }

@@ -219,11 +219,11 @@ fn remember(
         Some(since) => Some(since),
         None => was_ready.then_some(now.mono),
     };
-    let healthy_text = signals.watches.all > 0 && signals.watches.interrupted * 2 <= signals.watches.all;
+    let most_running = signals.watches.all > 0 && signals.watches.interrupted * 2 <= signals.watches.all;
     History {
         at: now,
         heard_at: signals.watches.heard_at,
-        watched: healthy_text || last.is_some_and(|last| last.watched),
+        watched: most_running || last.is_some_and(|last| last.watched),
         well_since: is_well.then(|| before.and_then(|before| before.well_since).unwrap_or(now)),
         failing,
         lost,

@@ -45,10 +45,10 @@ pub async fn run<T: Send + 'static>(
     if Handle::try_current().is_err() {
         return script();
     }
-    let acquire = tokio::time::timeout(LONGEST_WAIT, acquire(share)).await;
-    let acquire = acquire.map_err(|_| ScriptError::Busy(LONGEST_WAIT))?;
+    let permits = tokio::time::timeout(LONGEST_WAIT, acquire(share)).await;
+    let permits = permits.map_err(|_| ScriptError::Busy(LONGEST_WAIT))?;
     let running = tokio::task::spawn_blocking(move || {
-        let _turn = acquire;
+        let _permits = permits;
         script()
     });
     match tokio::time::timeout(LONGEST_RUN + GRACE, running).await {

@@ -1,6 +1,5 @@
--- Replacements for library functions that take time or memory without executing instructions, where no hook is
--- called. `natives` contains `is_late`, the search functions of strings.rs, and `longest`, the maximum length of a
--- string in bytes.
+-- Replacements for library functions that take time or memory without executing instructions, where no hook is called.
+-- `natives` contains `is_late`, the search functions of strings.rs, and `longest`, the maximum length of a string in bytes.
 local natives, string, globals = ...
 local find, scan, scan_literal, is_late = natives.find, natives.scan, natives.scan_literal, natives.is_late
 local longest = natives.longest
