@@ -213,7 +213,7 @@ async fn what_an_agent_carries_out_is_left_to_it_until_it_falls_silent() {
     home.gone(&control_plane, &work(), "karmada-es-p1", "w").await;
     assert_eq!(
         home.told("ResourcesLeftBehind", "p1").await,
-        "cluster(p1) is not ready, so these stay behind in it: 1 objects: ConfigMap/default/c"
+        "cluster(p1) is not ready, so these objects remain in it: 1 objects: ConfigMap/default/c"
     );
     home.stop().await;
 }
