@@ -366,9 +366,9 @@ mod tests {
     #[case("--feature-gates Failover", "not of the form")]
     #[case(
         "--controllers *,-mcs",
-        "there is no controller \"mcs\" here; known are agentcsrapproving, applicationFailover, binding, "
+        "unknown controller \"mcs\"; known controllers: agentcsrapproving, applicationFailover, binding, "
     )]
-    #[case("--controllers *,-workStatus", "are one controller here")]
+    #[case("--controllers *,-workStatus", "select the same controller")]
     #[case("--plugins *,-Nope", "unknown scheduler plugin \"Nope\"; known are APIEnablement, ")]
     #[case("--skipped-propagating-apis v1", "must be <group>")]
     #[case("--skipped-propagating-namespaces a(", "unclosed group")]
